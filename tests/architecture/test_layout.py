@@ -23,15 +23,16 @@ THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
 COMPILER: Final = PLUGINS / "cpu" / "src" / "onnxplug_cpu" / "compiler"
 
+NEUTRAL: Final = ({"ir"}, {"frontend"}, {"layout"}, {"schedule"}, {"segmentation"})
+"""The rooms of the compiler that are the same for all targets."""
+
 COMPILER_FLOORS: Final = (
+    *NEUTRAL,
     {"target"},
     {"codegen"},
-    {"ir"},
+    {"commands"},
     {"kernels", "runtime"},
-    {"frontend"},
-    {"layout"},
-    {"schedule"},
-    {"segmentation", "bf16x3_trial"},
+    {"cpu_target", "bf16x3_trial"},
     {"segment"},
     {"partition"},
 )
@@ -124,6 +125,23 @@ def test_imports_of_the_compiler_go_one_way(
             ours, theirs = room_of(name, package), room_of(other, package)
             if ours != theirs and floor_of(theirs, floors) >= floor_of(ours, floors):
                 wrong.append(f"{name} imports {other}")
+    assert not wrong
+
+
+def test_the_neutral_half_knows_no_target() -> None:
+    """Nor how one makes code, but by the protocol of targets."""
+    package = name_of(COMPILER)
+    neutral = set().union(*NEUTRAL)
+    wrong = []
+    for path in sources(COMPILER):
+        if room_of(name_of(path), package) not in neutral:
+            continue
+        for name in imports(path):
+            inside = name.startswith(f"{package}.")
+            if name.split(".")[0] == "llvmlite" or (
+                inside and room_of(name, package) not in neutral
+            ):
+                wrong.append(f"{name_of(path)} imports {name}")
     assert not wrong
 
 

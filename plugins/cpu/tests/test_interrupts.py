@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug_cpu.compiler.ir.commands import LONGEST_CHUNK
+from onnxplug_cpu.compiler.commands.chunks import LONGEST_CHUNK
 from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.runtime.time_slices import estimated_seconds
 

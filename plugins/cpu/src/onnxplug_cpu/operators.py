@@ -184,9 +184,11 @@ def _is_compiled(
     outputs: Sequence[np.dtype[Any]],
 ) -> bool:
     """What the compiled tier says of a call with inputs and outputs of these types."""
+    from onnxplug_cpu.compiler.cpu_target import CpuTarget
     from onnxplug_cpu.compiler.frontend.call import Call
     from onnxplug_cpu.compiler.schedule.operations.registry import find_operation
     from onnxplug_cpu.compiler.segmentation import analyse
+    from onnxplug_cpu.compiler.target.isa import SSE
 
     names = tuple(f"x{position}" for position in range(len(inputs)))
     results = tuple(f"y{position}" for position in range(len(outputs)))
@@ -207,7 +209,7 @@ def _is_compiled(
     known = frozenset() if operation is None else operation.known
     constants = {name for position, name in enumerate(names) if position in known}
     dtypes = dict(zip((*names, *results), (*inputs, *outputs), strict=True))
-    return not analyse([call], dtypes, constants, {}).reasons
+    return not analyse([call], dtypes, constants, {}, CpuTarget(SSE, 1)).reasons
 
 
 def _attributes(schema: Any, kernel: Kernel) -> dict[str, Any]:

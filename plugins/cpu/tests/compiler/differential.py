@@ -18,6 +18,7 @@ from onnx import helper
 import onnxplug
 from onnxplug_cpu.compiler import partition, segmentation
 from onnxplug_cpu.compiler.frontend.call import Call
+from onnxplug_cpu.compiler.ir.target import Support
 
 from .random_graphs import MAX_MAGNITUDE, Array, Case
 
@@ -34,6 +35,7 @@ def refusing(share: float, seed: int) -> Iterator[None]:
         dtypes: Any,
         constants: Any,
         refused: Mapping[int, str],
+        target: Support,
     ) -> segmentation.Analysis:
         choose = random.Random(seed)
         more = {
@@ -42,7 +44,7 @@ def refusing(share: float, seed: int) -> Iterator[None]:
             for node in call.nodes
             if choose.random() < share
         }
-        return analyse(calls, dtypes, constants, {**more, **refused})
+        return analyse(calls, dtypes, constants, {**more, **refused}, target)
 
     with mock.patch.object(partition, "analyse", analyse_less):
         yield
@@ -58,9 +60,10 @@ def refusing_nothing_more() -> Iterator[None]:
         dtypes: Any,
         constants: Any,
         refused: Mapping[int, str],
+        target: Support,
     ) -> segmentation.Analysis:
         assert not refused, f"a call is not compiled: {refused}"
-        return analyse(calls, dtypes, constants, refused)
+        return analyse(calls, dtypes, constants, refused, target)
 
     with mock.patch.object(partition, "analyse", analyse_once):
         yield

@@ -30,8 +30,7 @@ from onnx import numpy_helper
 import onnxplug
 from onnxplug import ep
 from onnxplug.plugins import registry
-from onnxplug_cpu.compiler.ir.commands import Block
-from onnxplug_cpu.compiler.runtime.arena import ALIGNMENT, Arenas, round_up
+from onnxplug_cpu.compiler.runtime.arena import ALIGNMENT, Arenas, Block, round_up
 from onnxplug_cpu.factory import CpuFactory
 from onnxplug_cpu.provider import CpuProvider
 

@@ -14,14 +14,15 @@ import sys
 import numpy as np
 
 from onnxplug.authoring.entries import Cache
-from onnxplug_cpu.compiler.ir.commands import Input, Output
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import Input, Output
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
+from onnxplug_cpu.compiler.ir.windows import slides_of
 from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
 from onnxplug_cpu.compiler.kernels.window.pool import record_pool
-from onnxplug_cpu.compiler.kernels.window.slide import slides_of
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.program import Program
 
@@ -64,7 +65,7 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
         array = rng.standard_normal(placed(shape, lasts), F32)
         weights = rng.standard_normal((channels, 1, *taps), F32)
         found = np.empty(placed(result, out_lasts), F32)
-        recorder = Recorder(library.isa, workers)
+        recorder = Recorder(CpuTarget(library.isa, workers))
         x = seen(View.contiguous(Input(0, array.nbytes), F32, array.shape), lasts)
         w = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)
         if rng.integers(0, 2):

@@ -13,8 +13,9 @@ import sys
 import numpy as np
 
 from onnxplug.authoring.entries import Cache
-from onnxplug_cpu.compiler.ir.commands import Input, Output
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import Input, Output
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
 from onnxplug_cpu.compiler.runtime.jit import Library
@@ -46,7 +47,7 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
     with fence(at_end):
         image = rng.standard_normal((images, *spatial, groups * depth), F32)
         weights = rng.standard_normal((groups * each, depth, *kernel), F32)
-        recorder = Recorder(library.isa, workers)
+        recorder = Recorder(CpuTarget(library.isa, workers))
         first = View.contiguous(Input(0, image.nbytes), F32, image.shape)
         second = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)
         if constant:

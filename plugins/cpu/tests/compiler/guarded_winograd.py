@@ -13,12 +13,13 @@ import sys
 import numpy as np
 
 from onnxplug.authoring.entries import Cache
-from onnxplug_cpu.compiler.ir.commands import Input, Output
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import Input, Output
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
-from onnxplug_cpu.compiler.kernels.winograd.commands import record_winograd
+from onnxplug_cpu.compiler.kernels.winograd.commands import record_transformed
 from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.program import Program
@@ -57,12 +58,12 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
             x.flat[rng.integers(x.size)] = np.inf
         more = rng.standard_normal(sizes.result, F32)
         found = np.empty(sizes.result, F32)
-        recorder = Recorder(library.isa, workers)
+        recorder = Recorder(CpuTarget(library.isa, workers))
         shape = (images, 1, lines, pixels, columns)
         first = View.contiguous(Input(0, x.nbytes), F32, x.shape)
         second = View.contiguous(Input(1, more.nbytes), F32, shape)
         out = View.contiguous(Output(0, found.nbytes), F32, shape)
-        record_winograd(
+        record_transformed(
             recorder,
             first.transpose((0, 3, 1, 2)),
             recorder.constant(weights),

@@ -12,20 +12,18 @@ import numpy as np
 from onnxplug.authoring.entries import Cache
 from onnxplug_cpu.compiler.codegen.emit import Module
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import (
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import (
     Address,
     Buffer,
-    Code,
-    Command,
     Constant,
     Flag,
     Input,
     Output,
     Packed,
-    Word,
-    Words,
 )
-from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, Isa, host_isa
@@ -97,7 +95,7 @@ class Interpreter:
     def __init__(self, isa: Isa | None = None, workers: int = 1) -> None:
         isa = isa or host_isa()
         assert isa is not None
-        self.recorder = Recorder(isa, workers)
+        self.recorder = Recorder(CpuTarget(isa, workers))
         self._arrays: dict[int, tuple[Buffer, np.ndarray[Any, Any]]] = {}
         self._fed: list[tuple[Input, np.ndarray[Any, Any]]] = []
         self._keep: list[Any] = []
@@ -130,10 +128,10 @@ class Interpreter:
 
     def _run(self, commands: Sequence[Command]) -> None:
         for command in commands:
-            function = _function(command.kernel, self.recorder.isa)
+            function = _function(command.kernel, self.recorder.target.isa)
             words = self._words(command.words)
             for chunk in reversed(range(command.chunks)):
-                function(words, chunk, chunk % self.recorder.workers)
+                function(words, chunk, chunk % self.recorder.target.workers)
 
     def read(self, view: View) -> np.ndarray[Any, Any]:
         """The content of a view after the run."""
@@ -176,7 +174,7 @@ class Interpreter:
                 memory = self.memory(buffer)
                 return int(memory.ctypes.data) + offset
             case Code(kernel):
-                return address(kernel, self.recorder.isa)
+                return address(kernel, self.recorder.target.isa)
             case Words(more):
                 return self._words(more)
             case _:

@@ -7,19 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.commands.words import Code, Word, Words
 from onnxplug_cpu.compiler.frontend.call import Abstract
-from onnxplug_cpu.compiler.ir.commands import (
-    Address,
-    Buffer,
-    Code,
-    Constant,
-    Input,
-    Output,
-    Word,
-    Words,
-)
+from onnxplug_cpu.compiler.ir.buffers import Address, Buffer, Constant, Input, Output
 from onnxplug_cpu.compiler.ir.pieces import Work
-from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.schedule.plan import Plans
 from onnxplug_cpu.compiler.schedule.planned import Planned
 
@@ -61,8 +53,8 @@ def described(work: Work) -> list[Any]:
     numbers: dict[Buffer, int] = {}
     commands: list[Any] = []
     for piece, buffers, offsets, nodes in work.placed:
-        real = dict(zip(piece.laid.buffers, buffers, strict=True))
-        before = dict(zip(piece.laid.buffers, offsets, strict=True))
+        real = dict(zip(piece.assembly.buffers, buffers, strict=True))
+        before = dict(zip(piece.assembly.buffers, offsets, strict=True))
 
         def word(
             given: Word,

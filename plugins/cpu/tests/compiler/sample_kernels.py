@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.ir.commands import Input, Output
+from onnxplug_cpu.compiler.ir.buffers import Input, Output
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.target.isa import Isa
 

@@ -20,7 +20,7 @@ from onnxplug.authoring.entries import Cache
 from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import bf16x3_trial as trial
 from onnxplug_cpu.compiler.bf16x3_trial import splits_well
-from onnxplug_cpu.compiler.ir.commands import Packed
+from onnxplug_cpu.compiler.ir.buffers import Packed
 from onnxplug_cpu.compiler.kernels.contraction import bf16x3_tile
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime.arena import Arenas

@@ -7,8 +7,10 @@ import random
 import numpy as np
 import pytest
 
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.segmentation import Unit, analyse, split
+from onnxplug_cpu.compiler.target.isa import SSE
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 COMPILED, ARRAY = ("Add", "Erf", "MatMul", "Reshape"), "NonZero"
@@ -35,7 +37,9 @@ def units(
     dtypes = dict.fromkeys((*inputs.split(), *constants.split()), F32)
     for member in calls:
         dtypes.update(zip(member.outputs, member.dtypes, strict=True))
-    analysis = analyse(calls, dtypes, constants.split(), refused or {})
+    analysis = analyse(
+        calls, dtypes, constants.split(), refused or {}, CpuTarget(SSE, 1)
+    )
     return split(calls, analysis, outputs.split(), constants.split())
 
 

@@ -56,7 +56,7 @@ def test_counts_are_those_of_emulated_tiles(layer: Layer) -> None:
     with counted() as count:
         interpreter = Interpreter(count.isa)
         recorder = interpreter.recorder
-        recorder.allow_bf16x3 = lambda: True
+        recorder.target = recorder.target._replace(allow_bf16x3=lambda: True)
         extent = size + kernel - 1
         image = interpreter.input(normal(rng, 1, extent, extent, inputs))
         weights = recorder.constant(

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 import onnxplug
 from onnxplug_cpu.compiler import bf16x3_trial
-from onnxplug_cpu.compiler.ir.commands import Command
+from onnxplug_cpu.compiler.commands.words import Command
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import BLOCK, STEP
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import PRODUCTS

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnxplug_cpu.compiler.ir.commands import Input, Output
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Machine, Recorder
+from onnxplug_cpu.compiler.ir.buffers import Input, Output
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import BLOCK_STEPS
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import STEP
@@ -111,7 +111,7 @@ def _product(
     *,
     by_tiles: bool,
 ) -> np.ndarray[Any, Any]:
-    recorder = Recorder(library.isa, 1, allow_bf16x3=lambda: by_tiles)
+    recorder = Recorder(Machine(library.isa, 1, lambda: by_tiles))
     result = np.empty((len(a), b.shape[1]), np.float32)
     left = View.contiguous(Input(0, a.nbytes), a.dtype, a.shape)
     out = View.contiguous(Output(0, result.nbytes), result.dtype, result.shape)

@@ -136,7 +136,8 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
         partition = self._partition
-        analysis = analyse(self._calls, self._dtypes, self._constants, refused)
+        target = self._compiler.target
+        analysis = analyse(self._calls, self._dtypes, self._constants, refused, target)
         units = split(
             self._calls,
             analysis,

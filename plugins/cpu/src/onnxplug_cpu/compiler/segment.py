@@ -18,9 +18,10 @@ from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.authoring.memory_limit import check_left
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.ir.commands import Check
+from onnxplug_cpu.compiler.ir.buffers import Check
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
@@ -51,20 +52,22 @@ class Compiler(Record):
 
     Attributes:
         library: turns kernels into code.
-        workers: threads of a run.
+        target: records commands.
         packed: constants in layouts of kernels.
         arenas: memory of runs.
-        allow_bf16x3, largest_tile: see :class:`~.ir.recorder.Recorder`.
         weights: where packed constants are shared with other sessions.
     """
 
     library: Library
-    workers: int
+    target: CpuTarget
     packed: PackedConstants
     arenas: Arenas
-    allow_bf16x3: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
-    largest_tile: int = 0
+
+    @property
+    def workers(self) -> int:
+        """Threads of a run."""
+        return self.target.workers
 
     @property
     def packed_bytes(self) -> int:
@@ -107,7 +110,8 @@ class Compiler(Record):
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
-        return cls(library, workers, {}, arenas, allow_bf16x3, weights, largest_tile)
+        target = CpuTarget(library.isa, workers, allow_bf16x3, largest_tile)
+        return cls(library, target, {}, arenas, weights)
 
 
 class LinkedPlan(Record):
@@ -263,13 +267,7 @@ class Segment:
 
     def _try_make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         compiler = self._compiler
-        recorder = Recorder(
-            compiler.library.isa,
-            compiler.workers,
-            compiler.packed,
-            compiler.allow_bf16x3,
-            largest_tile=compiler.largest_tile,
-        )
+        recorder = Recorder(compiler.target, compiler.packed)
         inputs = [
             Abstract(dtype or _OF_ANY_TYPE, shape)
             for dtype, shape in zip(self._dtypes, shapes, strict=True)

@@ -13,6 +13,7 @@ import numpy as np
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, step_form
+from onnxplug_cpu.compiler.ir.target import Support
 from onnxplug_cpu.compiler.schedule.operations.registry import find_operation
 from onnxplug_kernels import is_refusal
 
@@ -52,6 +53,7 @@ def analyse(
     dtypes: Mapping[str, np.dtype[np.generic] | None],
     constants: Collection[str],
     refused: Mapping[int, str],
+    target: Support,
 ) -> Analysis:
     """Which calls can be compiled.
 
@@ -60,6 +62,7 @@ def analyse(
         dtypes: of all values.
         constants: names of values that never change.
         refused: nodes, by index, that are to run on arrays, and why.
+        target: what they are compiled for.
     """
     forms: dict[Call, StepForm] = {}
     reasons: dict[Call, str] = {}
@@ -87,18 +90,21 @@ def analyse(
         found = tuple(
             None if name is None else dtypes.get(name) for name in call.inputs
         )
-        form = step_form(call, found)
+        form = step_form(call, found, target)
         if form is not None:
             forms[call] = form
             continue
-        reason = _why_not(call, found, known)
+        reason = _why_not(call, found, known, target)
         if reason is not None:
             reasons[call] = reason
     return Analysis(forms, reasons, frozenset(known_calls))
 
 
 def _why_not(
-    call: Call, dtypes: tuple[np.dtype[np.generic] | None, ...], known: Collection[str]
+    call: Call,
+    dtypes: tuple[np.dtype[np.generic] | None, ...],
+    known: Collection[str],
+    target: Support,
 ) -> str | None:
     operation = find_operation(call)
     if operation is None:
@@ -118,7 +124,7 @@ def _why_not(
             for dtype, name in zip(types, names, strict=True)
         ):
             return f"the type of an {what} of {call.op_type} is unknown"
-    return operation.accepts(call, dtypes)
+    return operation.accepts(call, dtypes, target)
 
 
 def split(

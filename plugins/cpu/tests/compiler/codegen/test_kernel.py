@@ -16,7 +16,8 @@ import pytest
 
 import onnxplug_cpu.compiler
 from onnxplug_cpu.compiler.codegen.emit import Module
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, Parameters
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.ir.parameters import Parameters
 from onnxplug_cpu.compiler.runtime import driver, pool
 from onnxplug_cpu.compiler.target.isa import Isa
 

@@ -12,6 +12,7 @@ import pytest
 from onnxplug_cpu.compiler.codegen import math as vector
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.commands.machine import call
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -55,7 +56,8 @@ def applied(isa: Isa, name: str, *arrays: np.ndarray[Any, Any]) -> Any:
     interpreter = Interpreter(isa)
     views = [interpreter.input(array) for array in padded]
     result = interpreter.output(np.float32, (count * WIDTH,))
-    interpreter.recorder.call(
+    call(
+        interpreter.recorder,
         Kernel(Applied(name, len(arrays))),
         {
             "count": count,

@@ -28,7 +28,7 @@ RECORDERS = {
     "record_norm",
     "record_scan",
     "record_single",
-    "record_winograd",
+    "record_transformed",
 }
 """Longer, as they give each word of a command a line."""
 

@@ -10,7 +10,8 @@ import pytest
 from onnxplug_cpu.compiler.codegen.emit import I8, I32, I64, Module
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.tile_registers import COUNT, state_bytes, tiles_of
-from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.commands.machine import call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import Interpreter
@@ -104,7 +105,7 @@ def test_a_product_of_tiles(isa: Isa, kind: str, rows: int) -> None:
         "configuration": configuration.address,
         "released": released.address,
     }
-    interpreter.recorder.call(TWICE, words)
+    call(interpreter.recorder, TWICE, words)
     interpreter.run()
     expected = sums.copy()
     for _ in range(2):

@@ -10,6 +10,7 @@ import pytest
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
+from onnxplug_cpu.compiler.ir.target import ChainLimits
 
 F32 = np.dtype(np.float32)
 
@@ -33,6 +34,7 @@ def grouped(
         calls,
         forms,  # type: ignore[arg-type]
         lambda one, other: known[one].shape == known[other].shape,
+        ChainLimits(steps=48, operands=12, inputs=32),
     )
 
 

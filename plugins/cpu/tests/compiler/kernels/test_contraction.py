@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.commands import Packed
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction import commands
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -332,7 +333,7 @@ def test_unaligned(isa: Isa, constant: bool, rows: int) -> None:
 
 def test_a_constant_is_packed_once() -> None:
     rng = np.random.default_rng(9)
-    recorder = Recorder(ISAS[0], 1)
+    recorder = Recorder(CpuTarget(ISAS[0], 1))
     b = recorder.constant(normal(rng, 40, 40))
     for rows in (1, 7, 300):
         a, out = (recorder.temporary(np.dtype(np.float32), (rows, 40)) for _ in "ao")
@@ -347,7 +348,7 @@ def test_a_constant_is_packed_once() -> None:
 
 
 def test_small_work_is_one_chunk_and_large_work_several() -> None:
-    recorder = Recorder(ISAS[0], 2)
+    recorder = Recorder(CpuTarget(ISAS[0], 2))
     for size in (16, 512):
         a, b, out = (
             recorder.temporary(np.dtype(np.float32), (size, size)) for _ in range(3)
@@ -360,7 +361,7 @@ def test_small_work_is_one_chunk_and_large_work_several() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    recorder = Recorder(ISAS[0], 1)
+    recorder = Recorder(CpuTarget(ISAS[0], 1))
 
     def view(*shape: int) -> View:
         return recorder.temporary(np.dtype(np.float32), shape)
@@ -383,7 +384,7 @@ def test_sums_that_take_long_are_sums_of_parts(monkeypatch: pytest.MonkeyPatch) 
             a, b = normal(rng, 2, 3, rows, depth), normal(rng, depth, columns)
             check(*multiply(ISAS[0], a, b, constant=constant))
         test_epilogue(ISAS[0], (2, 3), rows, columns, depth, transposed=True)
-    recorder = Recorder(ISAS[0], 1)
+    recorder = Recorder(CpuTarget(ISAS[0], 1))
     dtype = np.dtype(np.float32)
     a, b, out = (
         recorder.temporary(dtype, shape) for shape in ((1, 777), (777, 1), (1, 1))

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.commands import Packed
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.recorder import Recorder
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.ir.epilogue import Epilogue, epilogue
+from onnxplug_cpu.compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import SplitProduct
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
-from onnxplug_cpu.compiler.kernels.contraction.operands import fold, with_line
+from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.target.isa import AMX, Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -411,7 +412,7 @@ def test_when_tiles_are_used(
     allowed: bool,
     expected: bool,
 ) -> None:
-    recorder = Recorder(isa, 1, allow_bf16x3=lambda: allowed)
+    recorder = Recorder(CpuTarget(isa, 1, lambda: allowed))
     dtype = np.dtype(np.float32)
     a, out = (recorder.temporary(dtype, (rows, n)) for n in (depth, columns))
     b = recorder.temporary(dtype, (depth, columns))
@@ -423,7 +424,7 @@ def test_when_tiles_are_used(
 
 def test_large_work_is_several_chunks() -> None:
     for workers, least in ((1, 1), (2, 6), (4, 12)):
-        recorder = Recorder(AMX, workers, allow_bf16x3=lambda: True)
+        recorder = Recorder(CpuTarget(AMX, workers, lambda: True))
         dtype = np.dtype(np.float32)
         a, out = (recorder.temporary(dtype, (128, n)) for n in (768, 3072))
         record_matmul(recorder, a, recorder.constant(np.ones((768, 3072), "f4")), out)

@@ -8,15 +8,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import SplitProduct
 from onnxplug_cpu.compiler.kernels.contraction.commands import (
     record_contraction,
     record_matmul,
 )
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.target.isa import AMX, Isa
 
@@ -211,7 +212,7 @@ def test_when_tiles_are_used(
     stride: int,
     expected: bool,
 ) -> None:
-    recorder = Recorder(AMX, 1, allow_bf16x3=lambda: True)
+    recorder = Recorder(CpuTarget(AMX, 1, lambda: True))
     size = [(n - 1) * stride + kernel for n in (height, width)]
     image = recorder.temporary(np.dtype(np.float32), (1, *size, depth))
     weights = recorder.constant(np.ones((columns, depth, kernel, kernel), np.float32))
@@ -224,7 +225,7 @@ def test_when_tiles_are_used(
 
 def test_pixels_are_split_once() -> None:
     """However many windows they are in; of strided images only those that are read."""
-    recorder = Recorder(EMULATED[0], 1)
+    recorder = Recorder(CpuTarget(EMULATED[0], 1))
     for kernel, stride, pixels in ((3, 1, 16 * 16), (1, 2, 7 * 16 + 8)):
         image = recorder.temporary(np.dtype(np.float32), (1, 16, 16, 64))
         weights = recorder.constant(np.ones((64, 64, kernel, kernel), np.float32))
@@ -235,7 +236,7 @@ def test_pixels_are_split_once() -> None:
 
 
 def test_lines_that_do_not_follow_each_other_are_copied_first() -> None:
-    recorder = Recorder(EMULATED[0], 1, allow_bf16x3=lambda: True)
+    recorder = Recorder(CpuTarget(EMULATED[0], 1, lambda: True))
     image = recorder.temporary(np.dtype(np.float32), (40, 40, 64))
     weights = recorder.constant(np.ones((1, 1, 64, 64), np.float32))
     out = recorder.temporary(np.dtype(np.float32), (1, 1, 4, 40, 64))
@@ -260,7 +261,7 @@ def test_products_take_as_few_tiles_as_hold_their_rows(rows: int, tiles: int) ->
     with counted() as count:
         interpreter = Interpreter(count.isa)
         recorder = interpreter.recorder
-        recorder.allow_bf16x3 = lambda: True
+        recorder.target = recorder.target._replace(allow_bf16x3=lambda: True)
         a = interpreter.input(np.ones((rows, 96), np.float32))
         out = interpreter.output(np.float32, (rows, 80))
         b = recorder.constant(np.ones((96, 80), np.float32))

@@ -8,13 +8,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.commands import Code, Words
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.commands.words import Code, Words
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction import commands
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -208,7 +209,7 @@ def test_three_axes_of_taps(isa: Isa) -> None:
 @each_isa
 def test_lines_fold_where_they_can(isa: Isa) -> None:
     """Windows of single pixels are the rows of one product."""
-    recorder = Recorder(isa, 1)
+    recorder = Recorder(CpuTarget(isa, 1))
     image = recorder.temporary(np.dtype(np.float32), (3, 7, 7, 64))
     out = recorder.temporary(np.dtype(np.float32), (3, 1, 7, 7, 96))
     weights = filters(recorder.constant(np.ones((96, 64, 1, 1), np.float32)))
@@ -224,7 +225,7 @@ def test_lines_fold_where_they_can(isa: Isa) -> None:
 @each_isa
 def test_taps_fold_where_they_can(isa: Isa) -> None:
     """The taps of a line of consecutive pixels are one longer tap."""
-    recorder = Recorder(isa, 1)
+    recorder = Recorder(CpuTarget(isa, 1))
     image = recorder.temporary(np.dtype(np.float32), (1, 16, 30, 32))
     for dilation, taps, depth in ((1, 3, 96), (2, 9, 32)):
         a = windows(image, (3, 3), (1, 1), (1, dilation))
@@ -334,7 +335,7 @@ def test_new_sizes_bring_no_new_code() -> None:
     """What kernels are called depends on the heights of tiles alone."""
     seen = []
     for lines in (5, 9, 90):
-        recorder = Recorder(ISAS[0], 1)
+        recorder = Recorder(CpuTarget(ISAS[0], 1))
         image = recorder.temporary(np.dtype(np.float32), (1, lines, 58, 32))
         a = windows(image, (3, 3), (1, 1), (1, 1))
         out = recorder.temporary(np.dtype(np.float32), (*a.shape[:4], 64))
@@ -347,7 +348,7 @@ def test_new_sizes_bring_no_new_code() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    recorder = Recorder(ISAS[0], 1)
+    recorder = Recorder(CpuTarget(ISAS[0], 1))
 
     def view(*shape: int) -> View:
         return recorder.temporary(np.dtype(np.float32), shape)

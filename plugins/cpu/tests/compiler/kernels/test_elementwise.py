@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, Isa
 
@@ -303,7 +304,7 @@ def finish(
     in_place: bool = False,
 ) -> None:
     """Call the epilogue for every tile of *product*, which has five axes."""
-    kernel, arguments = epilogue(chain, operands, outputs).call()
+    kernel, arguments = epilogue_call(epilogue(chain, operands, outputs))
     code = ctypes.CFUNCTYPE(
         None,
         ctypes.c_void_p,
@@ -414,7 +415,7 @@ def test_epilogues_call_nothing_and_do_not_spill() -> None:
         shape = (1, 1, 1, 8, 64)
         views = [interpreter.input(np.zeros(shape, np.float32)) for _ in range(2)]
         outputs = [interpreter.output(F32, shape)]
-        code, _ = epilogue(chain, views, outputs).call()
+        code, _ = epilogue_call(epilogue(chain, views, outputs))
         text = assembly(code.kernel, isa)
         assert not re.search(r"^\s+call", text, re.MULTILINE)
         if isa is AVX512:
@@ -430,10 +431,11 @@ def test_epilogue_refuses_wrong_views() -> None:
     with pytest.raises(ValueError, match="one shape"):
         epilogue(ADD, [view.slice((0,) * 4, (1, 1, 1, 4))], [output])
     with pytest.raises(ValueError, match="lines"):
-        epilogue(ADD, [view], [output]).call()
+        epilogue_call(epilogue(ADD, [view], [output]))
+    line = interpreter.output(F32, (1, 1, 1, 2, 4))
     half = Chain(("f16", "f16"), (), (Step("Add", (0, 1), "f16"),), (2,))
     with pytest.raises(ValueError, match="f32"):
-        epilogue(half, [view], [output])
+        epilogue_call(epilogue(half, [line], [line]))
 
 
 # chains

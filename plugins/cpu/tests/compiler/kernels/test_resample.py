@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxplug_cpu.compiler.ir.families import ResampledAxis
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.spatial.resample import (
-    ResampledAxis,
-    record_resample,
-)
+from onnxplug_cpu.compiler.kernels.spatial.resample import record_resample
 from onnxplug_cpu.compiler.target.isa import AVX512, Isa
 
 from ..interpreter import ISAS, Interpreter, assembly

@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels import rows as kernels_rows
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
-from onnxplug_cpu.compiler.kernels.window.combining import (
+from onnxplug_cpu.compiler.ir.windows import (
     LARGEST,
     MEAN,
     SUM,
     Combining,
+    Slide,
     norm,
+    slides_of,
 )
+from onnxplug_cpu.compiler.kernels import rows as kernels_rows
 from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
 from onnxplug_cpu.compiler.kernels.window.pool import record_pool
-from onnxplug_cpu.compiler.kernels.window.slide import Slide, slides_of
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter

@@ -8,14 +8,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.ir.windows import LARGEST, MEAN, SUM, WEIGHED, norm
 from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
-from onnxplug_cpu.compiler.kernels.window.combining import (
-    LARGEST,
-    MEAN,
-    SUM,
-    WEIGHED,
-    norm,
-)
 from onnxplug_cpu.compiler.kernels.window.lines import WindowLines
 from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,

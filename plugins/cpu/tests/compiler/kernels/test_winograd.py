@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.commands import Address, Packed
+from onnxplug_cpu.compiler.ir.buffers import Address, Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
-from onnxplug_cpu.compiler.kernels.winograd.commands import record_winograd
+from onnxplug_cpu.compiler.kernels.winograd.commands import record_transformed
 from onnxplug_cpu.compiler.kernels.winograd.division import best_tile
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
 from onnxplug_cpu.compiler.target.isa import AMX, AVX2, AVX512, Isa
@@ -82,7 +82,7 @@ def run(
     recorder = interpreter.recorder
     sizes = Sizes(*x.shape, len(weights), pads)
     out = result(interpreter, sizes, lasts=lasts)
-    record_winograd(
+    record_transformed(
         recorder,
         placing(interpreter, x),
         recorder.constant(weights),
@@ -177,7 +177,7 @@ def test_what_follows_is_applied_to_each_tile(isa: Isa, tile: int) -> None:
         recorder.constant(bias).broadcast_to(shape),
         interpreter.input(residual.reshape(shape)),
     ]
-    record_winograd(
+    record_transformed(
         recorder,
         channels_last(interpreter, x),
         recorder.constant(weights),
@@ -242,7 +242,7 @@ def test_weights_are_packed_once(isa: Isa) -> None:
         recorder = interpreter.recorder
         constant = recorder.constant(weights)
         for _ in range(2):
-            record_winograd(
+            record_transformed(
                 recorder,
                 channels_last(interpreter, x),
                 constant,
@@ -269,7 +269,7 @@ def test_what_does_not_fit_is_refused() -> None:
     recorder = interpreter.recorder
     after = epilogue(COPY, [], [result(interpreter, sizes, lasts=True)])
     with pytest.raises(ValueError, match="apart"):
-        record_winograd(
+        record_transformed(
             recorder,
             rows(interpreter, x),
             recorder.constant(weights),
@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_refused() -> None:
         )
     for wrong in (weights[:7], weights[:, :7], weights[..., :2]):
         with pytest.raises(ValueError, match="does not give"):
-            record_winograd(
+            record_transformed(
                 recorder,
                 channels_last(interpreter, x),
                 recorder.constant(np.ascontiguousarray(wrong)),
@@ -288,7 +288,7 @@ def test_what_does_not_fit_is_refused() -> None:
                 tile=2,
             )
     with pytest.raises(ValueError, match="does not give"):
-        record_winograd(
+        record_transformed(
             recorder,
             channels_last(interpreter, x),
             interpreter.input(weights),
@@ -332,7 +332,7 @@ def test_reading_weights_matters_more_to_wide_registers() -> None:
 
 def test_tiles_of_bfloat16_are_preferred() -> None:
     recorder = Interpreter(AMX).recorder
-    recorder.allow_bf16x3 = lambda: True
+    recorder.target = recorder.target._replace(allow_bf16x3=lambda: True)
     assert not best_tile(recorder, 4, 64, (1, 56, 56, 64))
-    recorder.allow_bf16x3 = lambda: False
+    recorder.target = recorder.target._replace(allow_bf16x3=lambda: False)
     assert best_tile(recorder, 4, 64, (1, 56, 56, 64)) == 4

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library, compile_object
 from onnxplug_cpu.compiler.runtime.link import ArraySpec
@@ -24,11 +25,11 @@ from ..sample_kernels import ADD, COUNT, FLOAT, LONG, input_view, output_view
 def adding(*shape: int, checked: bool = True) -> Program:
     """The sum of two arrays."""
     library = Library.host()
-    recorder = Recorder(library.isa, 1)
+    recorder = Recorder(CpuTarget(library.isa, 1))
     x, y = input_view(0, FLOAT, *shape), input_view(1, FLOAT, *shape)
     out = output_view(0, FLOAT, *shape)
-    recorder.call(
-        ADD, {"x": x.address, "y": y.address, "out": out.address, "n": x.size}
+    call(
+        recorder, ADD, {"x": x.address, "y": y.address, "out": out.address, "n": x.size}
     )
     specs = [ArraySpec(FLOAT, shape)] * 3 if checked else None
     return Program(recorder.commands, library, 1, n_inputs=2, n_outputs=1, specs=specs)
@@ -135,13 +136,13 @@ def test_references_are_neither_lost_nor_kept() -> None:
 
 def busy(work: int, flops: int) -> Program:
     library = Library.host()
-    recorder = Recorder(library.isa, 1)
+    recorder = Recorder(CpuTarget(library.isa, 1))
     words = {
         "counts": output_view(0, LONG, 1).address,
         "workers": output_view(1, LONG, 1).address,
         "work": work,
     }
-    recorder.call(COUNT, words, flops=flops)
+    call(recorder, COUNT, words, flops=flops)
     return Program(recorder.commands, library, 1, n_inputs=0, n_outputs=2)
 
 

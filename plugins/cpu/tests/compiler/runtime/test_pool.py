@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import Address
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import Address
 from onnxplug_cpu.compiler.runtime import pool, program
 from onnxplug_cpu.compiler.runtime.jit import Library, compile_object
 from onnxplug_cpu.compiler.runtime.program import Program
@@ -37,12 +38,13 @@ def counting(
     A run gives how often each chunk was done, and by whom.
     """
     library = Library.host()
-    recorder = Recorder(library.isa, workers)
+    recorder = Recorder(CpuTarget(library.isa, workers))
     total = sum(commands)
     counts, who = output_view(0, LONG, total), output_view(1, LONG, total)
     start = 0
     for chunks in commands:
-        recorder.call(
+        call(
+            recorder,
             COUNT,
             {
                 "counts": Address(counts.buffer, 8 * start),

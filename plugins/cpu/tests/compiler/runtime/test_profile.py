@@ -7,7 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.runtime import profile as profile_module
 from onnxplug_cpu.compiler.runtime.jit import Library, compile_object
 from onnxplug_cpu.compiler.runtime.profile import Peaks, Timing, measured_peaks, profile
@@ -19,7 +20,7 @@ from ..sample_kernels import ADD, COUNT, FLOAT, LONG, input_view, output_view
 
 def test_every_command_is_timed() -> None:
     library = Library.host()
-    recorder = Recorder(library.isa, 2)
+    recorder = Recorder(CpuTarget(library.isa, 2))
     x, middle = input_view(0, FLOAT, 64), recorder.temporary(FLOAT, (64,))
     out, counts, who = (
         output_view(0, FLOAT, 64),
@@ -28,12 +29,12 @@ def test_every_command_is_timed() -> None:
     )
     recorder.nodes = (4, 5)
     words = {"x": x.address, "y": x.address, "out": middle.address, "n": 64}
-    recorder.call(ADD, words, label="first", flops=64, nbytes=512)
+    call(recorder, ADD, words, label="first", flops=64, nbytes=512)
     recorder.nodes = (7,)
     busy = {"counts": counts.address, "workers": who.address, "work": 5_000_000}
-    recorder.call(COUNT, busy, chunks=4, label="busy")
+    call(recorder, COUNT, busy, chunks=4, label="busy")
     words = {"x": middle.address, "y": x.address, "out": out.address, "n": 64}
-    recorder.call(ADD, words, label="last")
+    call(recorder, ADD, words, label="last")
     program = Program(recorder.commands, library, 2, n_inputs=1, n_outputs=3)
     given = np.random.rand(64).astype(np.float32)
     results = [np.zeros(64, np.float32), np.zeros(4, int), np.zeros(4, int)]

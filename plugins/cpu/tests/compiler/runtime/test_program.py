@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.commands import Address, Buffer, Code, Words
-from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Code, Words
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.ir.buffers import Address, Buffer
+from onnxplug_cpu.compiler.ir.recorder import PackedConstants
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime import time_slices
@@ -47,7 +50,7 @@ from ..sample_kernels import (
 
 def add(recorder: Recorder, x: View, y: View, out: View, chunks: int = 1) -> None:
     words = {"x": x.address, "y": y.address, "out": out.address, "n": x.size // chunks}
-    recorder.call(ADD, words, chunks=chunks)
+    call(recorder, ADD, words, chunks=chunks)
 
 
 def random_program(
@@ -59,7 +62,7 @@ def random_program(
     """
     rng, random_ = np.random.default_rng(seed), random.Random(seed)
     library = Library.host()
-    recorder = Recorder(library.isa, workers)
+    recorder = Recorder(CpuTarget(library.isa, workers))
     n, n_outputs = random_.choice([8, 64, 1000]), random_.randint(1, 3)
     views = [input_view(0, FLOAT, n), input_view(1, FLOAT, n)]
     terms: list[np.ndarray[Any, Any]] = [np.array([1.0, 0, 0]), np.array([0, 1.0, 0])]
@@ -159,7 +162,7 @@ def test_programs_on_several_threads() -> None:
 
 def test_arrays_of_an_equal_dtype_or_another_class_are_used_where_they_are() -> None:
     library = Library.host()
-    recorder = Recorder(library.isa, 1)
+    recorder = Recorder(CpuTarget(library.isa, 1))
     n = 8
     given = input_view(0, FLOAT, n)
     add(recorder, given, given, output_view(0, FLOAT, n))
@@ -187,9 +190,9 @@ def test_arrays_of_an_equal_dtype_or_another_class_are_used_where_they_are() -> 
 def one_command(**named: Any) -> Any:
     """What a command that keeps two of its words writes."""
     library = Library.host()
-    recorder = Recorder(library.isa, 1)
+    recorder = Recorder(CpuTarget(library.isa, 1))
     out = output_view(0, LONG, 2)
-    recorder.call(KEEP, {"out": out.address, **named})
+    call(recorder, KEEP, {"out": out.address, **named})
     program = Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
     result = np.zeros(2, np.int64)
     given = np.zeros(8)
@@ -203,7 +206,7 @@ def test_words_have_their_values() -> None:
         assert int(result[0]) & (2**64 - 1) == int(number) & (2**64 - 1)
         assert result[1] == 3
     array = np.arange(10.0)
-    constant = Recorder(Library.host().isa, 1).constant(array)
+    constant = Recorder(CpuTarget(Library.host().isa, 1)).constant(array)
     result, given = one_command(
         value=Address(constant.buffer, 24),
         pointer=Address(input_view(0, LONG, 8).buffer, 16),
@@ -219,11 +222,11 @@ def test_words_have_their_values() -> None:
 
 def test_temporaries_are_aligned_and_apart() -> None:
     library = Library.host()
-    recorder = Recorder(library.isa, 1)
-    scratch, distance = recorder.scratch(10)
+    recorder = Recorder(CpuTarget(library.isa, 1))
+    scratch, distance = worker_memory(recorder, 10)
     other = recorder.temporary(LONG, (1,))
     words = {"value": scratch, "pointer": other.address}
-    recorder.call(KEEP, {**words, "out": output_view(0, LONG, 2).address})
+    call(recorder, KEEP, {**words, "out": output_view(0, LONG, 2).address})
     program = Program(recorder.commands, library, 1, n_inputs=0, n_outputs=1)
     result = np.zeros(2, np.int64)
     program.run([], [result])
@@ -234,7 +237,7 @@ def test_temporaries_are_aligned_and_apart() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_nested_words(depth: int) -> None:
     library = Library.host()
-    recorder = Recorder(library.isa, 2)
+    recorder = Recorder(CpuTarget(library.isa, 2))
     n = 30
     x, out = input_view(0, FLOAT, n), output_view(0, FLOAT, n)
     middle = recorder.temporary(FLOAT, (n,))
@@ -243,7 +246,7 @@ def test_nested_words(depth: int) -> None:
     code, words = Code(ADD), Words((middle.address, constant.address, out.address, 15))
     for _ in range(depth - 1):
         code, words = Code(CALL), Words((code, words))
-    recorder.call(CALL, {"code": code, "more": words}, chunks=2)
+    call(recorder, CALL, {"code": code, "more": words}, chunks=2)
     later = recorder.temporary(FLOAT, (n,))
     add(recorder, x, x, later)  # must not have been given middle's place too early
     program = Program(recorder.commands, library, 2, n_inputs=1, n_outputs=1)
@@ -265,7 +268,7 @@ class Packing:
 
     def recorded(self, workers: int = 2) -> Recorder:
         """A plan; those of a session are recorded one at a time."""
-        recorder = Recorder(Library.host().isa, workers, self.session)
+        recorder = Recorder(CpuTarget(Library.host().isa, workers), self.session)
         n = len(self.array)
         source = recorder.constant(self.array)
 
@@ -277,7 +280,7 @@ class Packing:
             add(recorder, middle, source, out, chunks=4)
             counts = recorder.constant(self.counts)
             words = {"counts": counts.address, "work": 0}
-            recorder.call(COUNT, {**words, "workers": recorder.scratch(8)[0]})
+            call(recorder, COUNT, {**words, "workers": worker_memory(recorder, 8)[0]})
 
         address = recorder.packed(source, "doubled", source.nbytes, double)
         doubled = View.contiguous(address.buffer, FLOAT, (n,))
@@ -348,7 +351,7 @@ def test_many_packed_constants_lie_in_several_blocks(
 ) -> None:
     monkeypatch.setattr(program_module, "TOGETHER", 5000)
     library = Library.host()
-    recorder = Recorder(library.isa, 1, {})
+    recorder = Recorder(CpuTarget(library.isa, 1), {})
     n, total = 700, input_view(0, FLOAT, 700)
     for number in range(9):
         source = recorder.constant(np.full(n, number + 1.0, np.float32))
@@ -383,7 +386,7 @@ def counting(workers: int, chunks: list[int], work: int) -> Program:
     """A program that counts how often each chunk of its commands is done, a command of
     so many steps of work in each."""
     library = Library.host()
-    recorder = Recorder(library.isa, workers)
+    recorder = Recorder(CpuTarget(library.isa, workers))
     counts, who = output_view(0, LONG, sum(chunks)), output_view(1, LONG, sum(chunks))
     for number, count in enumerate(chunks):
         start = 8 * sum(chunks[:number])
@@ -392,7 +395,7 @@ def counting(workers: int, chunks: list[int], work: int) -> Program:
             "workers": Address(who.buffer, start),
             "work": work,
         }
-        recorder.call(COUNT, words, chunks=count, flops=count * work)
+        call(recorder, COUNT, words, chunks=count, flops=count * work)
     return Program(recorder.commands, library, workers, n_inputs=0, n_outputs=2)
 
 
@@ -421,10 +424,10 @@ def divided(
 
     *pace* gives what a second of the estimate takes in truth, by the part.
     """
-    recorder = Recorder(Library.host().isa, workers)
+    recorder = Recorder(CpuTarget(Library.host().isa, workers))
     for seconds, chunks in costs:
         words: dict[str, Any] = {"counts": 0, "workers": 0, "work": 0}
-        recorder.call(COUNT, words, chunks=chunks, flops=int(seconds * 40e9))
+        call(recorder, COUNT, words, chunks=chunks, flops=int(seconds * 40e9))
     estimates = [estimated_seconds(c, workers) for c in recorder.commands]
     division = Division([c.chunks for c in recorder.commands], estimates, workers)
     now = 0.0
@@ -491,10 +494,10 @@ def test_commands_that_cannot_be_linked() -> None:
     library = Library.host()
 
     def made(**words: Any) -> Program:
-        recorder = Recorder(library.isa, 1)
+        recorder = Recorder(CpuTarget(library.isa, 1))
         chunks = words.pop("chunks", 1)
-        recorder.call(
-            KEEP, {"value": 0, "pointer": 0, "out": 0, **words}, chunks=chunks
+        call(
+            recorder, KEEP, {"value": 0, "pointer": 0, "out": 0, **words}, chunks=chunks
         )
         return Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
 
@@ -514,7 +517,7 @@ def test_an_empty_program() -> None:
 
 def test_constants_live_as_long_as_the_program() -> None:
     library = Library.host()
-    recorder = Recorder(library.isa, 1)
+    recorder = Recorder(CpuTarget(library.isa, 1))
     constant = recorder.constant(np.full(50_000, 3, np.float32))
     zero = recorder.constant(np.zeros(50_000, np.float32))
     add(recorder, constant, zero, output_view(0, FLOAT, 50_000))
@@ -529,12 +532,12 @@ def test_constants_live_as_long_as_the_program() -> None:
 
 def test_making_a_program_is_quick() -> None:
     library = Library.host()
-    recorder = Recorder(library.isa, 2)
+    recorder = Recorder(CpuTarget(library.isa, 2))
     view = input_view(0, FLOAT, 64)
     for _ in range(199):
         out = recorder.temporary(FLOAT, (64,))
         nested = Words((view.address, view.address, out.address, 16, *range(10)))
-        recorder.call(CALL, {"code": Code(ADD), "more": nested}, chunks=4)
+        call(recorder, CALL, {"code": Code(ADD), "more": nested}, chunks=4)
         view = out
     add(recorder, view, view, output_view(0, FLOAT, 64))
     taken = []

@@ -70,10 +70,10 @@ MUTANTS = {
     "parts of one constant are packed as one": Mutant(
         planner, 'f"{layout} from {offset}" if offset else layout', "layout"
     ),
-    "targets are of any form": Mutant(
-        planner, "key = target.key(self._state)", "key = 0"
+    "destinations are of any form": Mutant(
+        planner, "key = destination.key(self._state)", "key = 0"
     ),
-    "targets are alike": Mutant(
+    "destinations are alike": Mutant(
         structure, "self._found.setdefault(kind, {})", "self._found.setdefault(0, {})"
     ),
     "facts hold": Mutant(structure, "about.get(slot, ())", "()"),

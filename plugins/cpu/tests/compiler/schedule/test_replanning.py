@@ -18,8 +18,8 @@ import pytest
 
 import onnxplug
 from onnxplug.partition.partition import GraphPartition
+from onnxplug_cpu.compiler.kernels.normalization import commands as rows
 from onnxplug_cpu.compiler.schedule import plan
-from onnxplug_cpu.compiler.schedule.operations import rows
 
 from ..lowered import Lowered, graph, lowered, random
 from ..replanning import compared_with_fresh_plans

@@ -23,20 +23,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.codegen.types import F32, F64, I64, PTR, Type
+from onnxplug_cpu.compiler.ir.parameters import Parameters
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
     from onnxplug_cpu.compiler.target.isa import Isa
-
-
-class Parameters(Record):
-    """Values that code depends on, told apart by their texts.
-
-    Fields are texts, numbers, truth values, ``None``, and tuples and Parameters of
-    such.  Equality would take 1 for ``True`` and -0.0 for 0.0.
-    """
-
-    __repr__ = tuple.__repr__  # all of it is done natively
 
 
 class Generator(Parameters):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,27 +15,11 @@ from onnxplug_cpu.compiler.frontend.call import (
     NotCompiled,
     broadcasts_to,
 )
-from onnxplug_cpu.compiler.kernels.elementwise.operators import supports
-
-ELEMENTS: Final = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float64": "f64",
-    "bool": "i1",
-    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
-}
-"""numpy's and ml_dtypes' names to those of the IR's types."""
+from onnxplug_cpu.compiler.ir.elements import element_of
+from onnxplug_cpu.compiler.ir.target import Support
 
 _BROADCAST_SINCE: Final = 7
 """The opset before which two inputs were broadcast by an attribute ``axis``."""
-
-
-@functools.cache
-def element_of(dtype: np.dtype[Any]) -> str | None:
-    """The IR's name of a dtype's elements; numpy takes a while to say its own."""
-    return ELEMENTS.get(dtype.name)
 
 
 class StepForm(Record):
@@ -54,19 +37,16 @@ class StepForm(Record):
     attributes: tuple[tuple[str, Any], ...]
 
 
-MOST_INPUTS: Final = 32
-"""Inputs of one operator above which it is computed on arrays: the time that LLVM takes
-for a kernel grows with more than their number, to minutes for a thousand."""
-
-
-def step_form(call: Call, dtypes: tuple[np.dtype[Any] | None, ...]) -> StepForm | None:
+def step_form(
+    call: Call, dtypes: tuple[np.dtype[Any] | None, ...], target: Support
+) -> StepForm | None:
     """*call* as a step of a chain; ``None`` if it is not an element-wise operator, or
-    is not compiled for inputs of *dtypes*."""
+    *target* has none for inputs of *dtypes*."""
     if call.domain or len(call.outputs) != 1 or call.dtypes[0] is None:
         return None
     if len(call.inputs) > 1 and call.version < _BROADCAST_SINCE:
         return None
-    if len(call.inputs) > MOST_INPUTS:
+    if len(call.inputs) > target.chain_limits.inputs:
         return None
     element = element_of(call.dtypes[0])
     if element is None:
@@ -89,7 +69,9 @@ def step_form(call: Call, dtypes: tuple[np.dtype[Any] | None, ...]) -> StepForm 
     if not all(isinstance(v, int | float | str) for v in attributes.values()):
         return None
     elements = _operand_elements(call, operands, dtypes)
-    if elements is None or not supports(operator, elements, element, attributes):
+    if elements is None or not target.supports_step(
+        operator, elements, element, attributes
+    ):
         return None
     return StepForm(operator, operands, element, tuple(sorted(attributes.items())))
 

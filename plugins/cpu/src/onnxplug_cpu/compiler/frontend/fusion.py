@@ -9,16 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
 
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-
-MAX_STEPS: Final = 48
-"""Steps of a chain, beyond which its values no longer fit the registers."""
-
-MAX_OPERANDS: Final = 12
-"""Arrays that a chain reads and writes."""
+from onnxplug_cpu.compiler.ir.target import ChainLimits
 
 
 class Group:
@@ -52,6 +46,7 @@ def fuse(
     calls: Sequence[Call],
     forms: Mapping[Call, StepForm],
     same_shape: Callable[[str, str], bool],
+    limits: ChainLimits,
     wanted: Collection[str] = (),
 ) -> list[Group]:
     """The groups of *calls*, in an order in which they can be computed.
@@ -60,9 +55,10 @@ def fuse(
         calls: in topological order; none whose outputs are known when planning.
         forms: the calls that are element-wise.
         same_shape: whether two values, by their names, have the same shape.
+        limits: of chains.
         wanted: values that are needed outside.
     """
-    fuser = _Fuser(same_shape, wanted)
+    fuser = _Fuser(same_shape, limits, wanted)
     for call in calls:
         fuser.add(call, forms.get(call))
     fuser.anchor()
@@ -71,9 +67,13 @@ def fuse(
 
 class _Fuser:
     def __init__(
-        self, same_shape: Callable[[str, str], bool], wanted: Collection[str]
+        self,
+        same_shape: Callable[[str, str], bool],
+        limits: ChainLimits,
+        wanted: Collection[str],
     ) -> None:
         self.same_shape = same_shape
+        self.limits = limits
         self.wanted = frozenset(wanted)
         self.groups: list[Group | None] = []
         self.needs: list[int] = []
@@ -112,7 +112,7 @@ class _Fuser:
         """Make one chain of two, if they have one shape and nothing lies between."""
         one, two = self.groups[other], self.groups[index]
         assert one is not None and two is not None
-        if not one.forms or len(one.calls) + len(two.calls) > MAX_STEPS:
+        if not one.forms or len(one.calls) + len(two.calls) > self.limits.steps:
             return
         if not self.same_shape(_first(one), _first(two)):
             return
@@ -120,7 +120,7 @@ class _Fuser:
             return
         if self._closure(self._sources(one, other) - {index}) >> index & 1:
             return
-        if len(self._operands([*one.calls, *two.calls])) > MAX_OPERANDS:
+        if len(self._operands([*one.calls, *two.calls])) > self.limits.operands:
             return
         # what the later one reads of the earlier one was computed before
         two.calls[:0], two.forms[:0] = one.calls, one.forms
@@ -182,13 +182,17 @@ class _Fuser:
         assert output is not None
         for index in sorted(sources, reverse=True):
             group = self.groups[index]
-            if group is None or not group.forms or len(group.calls) >= MAX_STEPS:
+            if (
+                group is None
+                or not group.forms
+                or len(group.calls) >= self.limits.steps
+            ):
                 continue
             if not self.same_shape(_first(group), output):
                 continue
             if self._closure(set(sources) - {index}) >> index & 1:
                 continue
-            if len(self._operands([*group.calls, call])) <= MAX_OPERANDS:
+            if len(self._operands([*group.calls, call])) <= self.limits.operands:
                 return index
         return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NewType, TypeVar
 
-from onnxplug_cpu.compiler.codegen.kernel import Parameters
+from onnxplug_cpu.compiler.ir.parameters import Parameters
 
 
 class Step(Parameters):
@@ -20,7 +20,7 @@ class Step(Parameters):
         operator: ONNX's name, ``Add``, ``Erf``, ``Clip`` …, with the semantics of the
             newest opset; inputs that an older version had as attributes are operands.
         operands: numbers of values; -1 for an optional input that is left out.
-        element: the result's element type, as :class:`~..codegen.emit.Type` names it.
+        element: the result's element type, a name of :mod:`~.elements`.
         attributes: the operator's attributes, defaults filled in, sorted by name.
     """
 

@@ -1,42 +1,21 @@
 """Commands that were recorded once, for all groups and shapes that ask for the same.
 
 A piece names no buffer of a plan but stand-ins, by the role that a value has in its
-group.  Its words are laid out when it is made; a program puts pieces one after another
-and adds addresses.
+group.  The target assembles its commands when it is made, and puts pieces one after
+another later.
 """
 
 from __future__ import annotations
 
-import array
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import (
-    Acceptance,
-    Address,
-    Buffer,
-    Check,
-    Code,
-    Command,
-    Constant,
-    Flag,
-    Input,
-    Output,
-    Packed,
-    Temporary,
-    Word,
-    Words,
-)
+from onnxplug_cpu.compiler.ir.buffers import Acceptance, Buffer, Check, Flag
 from onnxplug_cpu.compiler.ir.recorder import Filling
 from onnxplug_cpu.compiler.ir.views import View
-
-_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
-
 
 Halo: TypeAlias = tuple[tuple[int, int], ...]
 """For each axis how many places lie before the elements of a value, and after."""
@@ -160,126 +139,41 @@ class PackRequest(Record):
     accepts: Acceptance | None
 
 
-class Use(Record):
-    """Where the addresses of a buffer are.
+class Command(Protocol):
+    """What a target does, of which planning knows no more than this.
 
     Attributes:
-        buffer: the number of the buffer among those of the piece.
-        words: numbers of words, which have the offset.
-        first, last: the commands that have them.
+        label: what it does, for profiles: ``MatMul 128×768×3072 + Gelu``.
+        flops: floating-point operations, or 0 when memory is what counts.
+        nbytes: bytes that must be read and written at least.
+        nodes: indices of the graph's nodes that it computes.
+        note: what is to be said of how it does that.
     """
 
-    buffer: int
-    words: list[int]
-    first: int
-    last: int
+    @property
+    def label(self) -> str: ...
+    @property
+    def flops(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def nodes(self) -> tuple[int, ...]: ...
+    @property
+    def note(self) -> str: ...
+
+    def of_nodes(self, nodes: tuple[int, ...]) -> Self:
+        """The same command as one that computes other nodes."""
 
 
-_layouts: Final[dict[tuple[Any, ...], int]] = {}
-_layout_numbers: Final = itertools.count()
-
-
-class Laid:
-    """The words of commands, one after another.
+class Assembly(Protocol):
+    """What a target makes of the commands of a piece, once.
 
     Attributes:
-        words: all of them; instead of addresses offsets.
-        starts: for each command which is its first word.
-        buffers: those that are named.
-        uses: where, for each buffer.
-        nested: which words are addresses of others, of which they have the distance
-            from the first one in bytes.
-        code: which words are addresses of kernels.
-        chunks: of each command.
-        kernels: of each command.
-        entries: the addresses of these.
-        resolved_by: the library that these addresses are of, if they are written.
-        layout: the same number for all that have the same in the same places, but for
-            what is in words.
+        buffers: all that the commands read and write, each once.
     """
 
-    def __init__(self, commands: Sequence[Command]) -> None:
-        self.words = array.array("Q")
-        self.starts: list[int] = []
-        self.buffers: list[Buffer] = []
-        self.uses: list[Use] = []
-        self.nested: list[int] = []
-        self.code: list[tuple[int, Kernel]] = []
-        self.chunks = [command.chunks for command in commands]
-        self.kernels = [command.kernel for command in commands]
-        self.entries: list[int] = []
-        self.resolved_by: object = None
-        self._numbers: dict[Buffer, int] = {}
-        self._waiting: list[tuple[int, tuple[Word, ...]]] = []
-        for number, command in enumerate(commands):
-            self.starts.append(self._place(command.words, number))
-        self.layout = _layouts.setdefault(
-            (
-                len(self.words),
-                tuple(self.starts),
-                tuple(self.nested),
-                tuple(map(type, self.buffers)),
-                tuple([(use.buffer, *use[2:], *use.words) for use in self.uses]),
-            ),
-            next(_layout_numbers),
-        )
-
-    def resolve(self, library: object, addresses: Mapping[int, int]) -> None:
-        """Write the addresses of kernels, which are given by identity."""
-        for position, kernel in self.code:
-            self.words[position] = addresses[id(kernel)]
-        self.entries = [addresses[id(kernel)] for kernel in self.kernels]
-        self.resolved_by = library
-
-    def _place(self, words: tuple[Word, ...], command: int) -> int:
-        """Append words and those nested in them; the number of the first."""
-        start = self._append(words, command)
-        waiting = self._waiting
-        while waiting:
-            position, more = waiting.pop()
-            self.words[position] = 8 * self._append(more, command)
-            self.nested.append(position)
-        return start
-
-    def _append(self, words: tuple[Word, ...], command: int) -> int:
-        # comparing types is three times as fast as isinstance, and there are thousands
-        values = self.words
-        start = position = len(values)
-        for word in words:
-            if type(word) is int:
-                values.append(word & _MASK)
-            elif type(word) is Address:
-                buffer, offset = word
-                values.append(offset & _MASK)
-                self._use(buffer, position, command)
-            elif type(word) is Code:
-                values.append(0)
-                self.code.append((position, word.kernel))
-            elif type(word) is Words:
-                values.append(0)
-                self._waiting.append((position, word.words))
-            else:  # an integer of numpy
-                values.append(int(word) & _MASK)  # type: ignore[arg-type]
-            position += 1
-        return start
-
-    def _use(self, buffer: Buffer, position: int, command: int) -> None:
-        number = self._numbers.get(buffer)
-        if number is None:
-            if not isinstance(buffer, _PLACED):
-                raise TypeError(
-                    f"a word is the address of {buffer!r}, which has no place"
-                )
-            number = self._numbers[buffer] = len(self.buffers)
-            self.buffers.append(buffer)
-            self.uses.append(Use(number, [], command, command))
-        use = self.uses[number]
-        use.words.append(position)
-        if use.last != command:
-            self.uses[number] = use._replace(last=command)
-
-
-_PLACED = (Temporary, Input, Output, Constant, Packed, Flag)
+    @property
+    def buffers(self) -> Sequence[Buffer]: ...
 
 
 class Piece:
@@ -287,15 +181,14 @@ class Piece:
 
     Args:
         commands: in order.
+        assembly: what the target makes of them, an :class:`Assembly`.
         checks: what to look at after a run.
         roles: the stand-ins, and the roles of the values whose buffers they stand for.
         pack_requests: packed constants by what stands for them.
         aliases: values that are seen in a buffer.
 
     Attributes:
-        laid: the words.
-        sources: of each buffer of the words the role, or what stands for another.
-        seconds: about how long each command takes, when that is known.
+        sources: of each buffer of the commands the role, or what stands for another.
     """
 
     def __init__(
@@ -305,15 +198,15 @@ class Piece:
         roles: dict[Buffer, int],
         pack_requests: dict[Buffer, PackRequest],
         aliases: Sequence[Alias],
+        assembly: Any,
     ) -> None:
         self.commands = tuple(commands)
         self.checks = tuple(checks)
         self.roles = roles
         self.pack_requests = pack_requests
         self.aliases = tuple(aliases)
-        self.laid = Laid(self.commands)
-        self.sources = [roles.get(buffer, buffer) for buffer in self.laid.buffers]
-        self.seconds: list[float] | None = None
+        self.assembly = assembly
+        self.sources = [roles.get(buffer, buffer) for buffer in assembly.buffers]
 
 
 class Placed(Record):
@@ -332,11 +225,11 @@ class Placed(Record):
     nodes: tuple[int, ...] | None
 
 
-class Work(Sequence[Command]):
-    """The commands of a program, piece by piece.
+class Work(Sequence[Any]):
+    """The commands of a plan, piece by piece.
 
     Args:
-        outlines: where everything lies in the blocks of such work; grows.
+        outlines: what the target keeps for plans of the same structure; grows.
 
     As a sequence it is of commands over stand-ins, made when they are asked for.
     """
@@ -346,33 +239,24 @@ class Work(Sequence[Command]):
     ) -> None:
         self.placed = [each for each in placed if each.piece.commands]
         self.outlines = {} if outlines is None else outlines
-        self._commands: tuple[Command, ...] | None = None
-
-    @classmethod
-    def of(cls, commands: Sequence[Command], checks: Sequence[Check] = ()) -> Work:
-        """Commands over buffers."""
-        if isinstance(commands, Work):
-            return commands
-        piece = Piece(commands, checks, {}, {}, ())
-        buffers = piece.laid.buffers
-        return cls([Placed(piece, buffers, [0] * len(buffers), None)])
+        self._commands: tuple[Any, ...] | None = None
 
     @property
     def checks(self) -> Iterator[Check]:
         """What to look at after a run, over the buffers of the plan."""
         for piece, buffers, _, nodes in self.placed:
             for check in piece.checks:
-                number = piece.laid.buffers.index(check.flag)
+                number = piece.assembly.buffers.index(check.flag)
                 flag = buffers[number]
                 assert isinstance(flag, Flag)
                 yield Check(flag, check.error, check.nodes if nodes is None else nodes)
 
     @property
-    def commands(self) -> tuple[Command, ...]:
+    def commands(self) -> tuple[Any, ...]:
         """All commands, with the nodes that they compute."""
         if self._commands is None:
             self._commands = tuple(
-                command if nodes is None else command._replace(nodes=nodes)
+                command if nodes is None else command.of_nodes(nodes)
                 for piece, _, _, nodes in self.placed
                 for command in piece.commands
             )

@@ -1,33 +1,27 @@
 """Collects what a plan does: commands, checks, and the constants that it packs.
 
-Operations record commands over buffers; :mod:`~onnxplug_cpu.compiler.runtime.arena`
-then places the temporary ones, and :mod:`~onnxplug_cpu.compiler.runtime.program` gives
-words their values.
+Operations let a target record commands over buffers; where these are in memory, and
+what becomes of commands, is the target's affair.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import (
-    MAX_CHUNKS,
+from onnxplug_cpu.compiler.ir.buffers import (
     Acceptance,
     Address,
     Check,
-    Command,
     Constant,
     Flag,
     Packed,
     Temporary,
-    Word,
 )
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.target.isa import Isa
 
 PackedConstants: TypeAlias = dict[tuple[Hashable, str], tuple[Any, Packed]]
 """Constants that some plan packed, by the constant's key and the layout's name.
@@ -36,52 +30,40 @@ Where the key is the identity of an array, the array is there too, which keeps i
 identity from being used again.
 """
 
-Filling: TypeAlias = "Callable[[Recorder, View, Address], None]"
+Filling: TypeAlias = "Callable[[Recorder[Any], View, Address], None]"
 """Records the commands that write the packed form of a constant."""
 
+TargetT = TypeVar("TargetT", covariant=True)
 
-class Recorder:
+
+class Recorder(Generic[TargetT]):
     """Collects the commands of one plan.
 
     Attributes:
-        isa: the processor to generate for.
-        workers: how many threads will run the commands, for the number of chunks.
-        commands: what was recorded.
+        target: what they are for, which records them.
+        commands: what was recorded, of the target's own kind.
         checks: what to look at after a run.
         nodes: indices of the nodes that are being recorded.
-        allow_bf16x3: whether products of float32 may be computed from bfloat16 terms;
-            asked only where that is of use.
-        largest_tile: of transforms that convolutions may be computed by; 0 for none.
     """
 
-    def __init__(
-        self,
-        isa: Isa,
-        workers: int,
-        packed: PackedConstants | None = None,
-        allow_bf16x3: Callable[[], bool] = bool,
-        *,
-        largest_tile: int = 0,
-    ) -> None:
-        self.isa = isa
-        self.workers = workers
-        self.commands: list[Command] = []
+    def __init__(self, target: TargetT, packed: PackedConstants | None = None) -> None:
+        self.target = target
+        self.commands: list[Any] = []
         self.checks: list[Check] = []
         self.nodes: tuple[int, ...] = ()
-        self.allow_bf16x3 = allow_bf16x3
-        self.largest_tile = largest_tile
         self._packed = {} if packed is None else packed
 
     def temporary(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
-        """A new array in the arena, its content undefined."""
+        """A new array, its content undefined."""
         nbytes = math.prod(shape) * dtype.itemsize
         return View.contiguous(Temporary(nbytes), dtype, shape)
 
-    def scratch(self, nbytes: int) -> tuple[Address, int]:
-        """*nbytes* for each worker: the first one's address, and the distance between
-        two workers', which is what a kernel multiplies with its worker's number."""
-        distance = -(-nbytes // 64) * 64
-        return Address(Temporary(distance * self.workers)), distance
+    def ordered_like(self, view: View, shape: Sequence[int]) -> View:
+        """A new array of *shape*, its axes in the order of those of *view*."""
+        rank = len(shape)
+        order = sorted(range(rank), key=lambda axis: (-abs(view.strides[axis]), axis))
+        whole = self.temporary(view.dtype, [shape[axis] for axis in order])
+        return whole.transpose([order.index(axis) for axis in range(rank)])
 
     def constant(self, array: np.ndarray[Any, Any]) -> View:
         """A constant array."""
@@ -103,7 +85,7 @@ class Recorder:
         Args:
             source: a view of a constant; how it is strided is part of *layout*.
             layout: names the layout, with all its parameters, among those of a
-                session, as :mod:`~..runtime.packed_layout` does among all.
+                session.
             nbytes: the size of the packed form.
             record: records the commands that write it, given a recorder, the source
                 and its address; it depends on nothing of the source but its layout.
@@ -113,7 +95,7 @@ class Recorder:
         key, array = self._packed_key(source, layout)
         if key not in self._packed:
             buffer = Packed(nbytes, accepts)
-            filling = Recorder(self.isa, self.workers, self._packed)
+            filling = Recorder(self.target, self._packed)
             record(filling, source, Address(buffer))
             buffer.fill = tuple(filling.commands)
             assert isinstance(source.buffer, Constant)
@@ -151,46 +133,8 @@ class Recorder:
         self.checks.append(Check(flag, error, self.nodes))
         return Address(flag)
 
-    def part(self) -> Recorder:
+    def part(self) -> Recorder[TargetT]:
         """A recorder of commands that are to be made into one of this recorder's."""
-        part = Recorder(
-            self.isa,
-            self.workers,
-            self._packed,
-            self.allow_bf16x3,
-            largest_tile=self.largest_tile,
-        )
+        part = Recorder(self.target, self._packed)
         part.nodes, part.checks = self.nodes, self.checks
         return part
-
-    def call(
-        self,
-        kernel: Kernel,
-        words: dict[str, Word],
-        *,
-        chunks: int = 1,
-        label: str = "",
-        flops: int = 0,
-        nbytes: int = 0,
-        note: str = "",
-    ) -> None:
-        """Record a command; *words* are by name, in any order.
-
-        Raises:
-            ValueError: other words than the kernel's, or too many chunks.
-        """
-        if words.keys() != set(kernel.words):
-            raise ValueError(
-                f"{kernel.key} takes the words {sorted(kernel.words)}; "
-                f"got {sorted(words)}"
-            )
-        if not 0 <= chunks <= MAX_CHUNKS:
-            raise ValueError(
-                f"{label or kernel.key} has {chunks} chunks; expected 0 to {MAX_CHUNKS}"
-            )
-        if chunks == 0:
-            return
-        ordered = tuple(words[name] for name in kernel.words)
-        self.commands.append(
-            Command(kernel, ordered, chunks, label, flops, nbytes, self.nodes, note)
-        )

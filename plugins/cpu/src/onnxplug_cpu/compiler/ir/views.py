@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.authoring.bounds import OutOfBounds, sizes
 from onnxplug.authoring.bounds import permutation as checked_permutation
-from onnxplug_cpu.compiler.ir.commands import Address, Buffer
+from onnxplug_cpu.compiler.ir.buffers import Address, Buffer
 
 
 @functools.cache
@@ -231,6 +231,15 @@ class View:
 
     def _with(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
         return View(self.buffer, self.offset, self.dtype, shape, strides)
+
+
+def with_line(view: View) -> View:
+    """Matrices with at most two batch axes as single lines of rows of two batches."""
+    lead = (1,) * (4 - len(view.shape))
+    shape = (*lead, *view.shape[:-2], 1, *view.shape[-2:])
+    zeros = (0,) * len(lead)
+    strides = (*zeros, *view.strides[:-2], 0, *view.strides[-2:])
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
 
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -6,15 +6,9 @@ from collections.abc import Callable, Sequence
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.ir.commands import (
-    BYTES_PER_SECOND,
-    Code,
-    Command,
-    Word,
-    Words,
-    fewest_chunks,
-)
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
 from onnxplug_cpu.compiler.target.isa import Isa
 
 _ROW = 3  # words of a part: chunks, code, words
@@ -44,7 +38,8 @@ def record_together(
     # small parts are not worth another worker
     nbytes = sum(part.nbytes for part in parts)
     spread = total > len(parts) or fewest_chunks(nbytes / BYTES_PER_SECOND) > 1
-    recorder.call(
+    call(
+        recorder,
         _SPREAD if spread else _IN_TURN,
         {"parts": len(parts), "table": Words(tuple(_table(parts)))},
         chunks=total if spread else 1,

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.types import I8, I64
-from onnxplug_cpu.compiler.ir.commands import Address, Word, chunks_for
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import chunks_for
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.ir.buffers import Address
 from onnxplug_cpu.compiler.ir.views import View
 
 if TYPE_CHECKING:
@@ -85,21 +87,13 @@ def merge(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(merged)
 
 
-def ordered_like(recorder: Recorder, view: View, shape: Sequence[int]) -> View:
-    """New memory for an array of *shape*, the axes in the order of those of *view*."""
-    rank = len(shape)
-    order = sorted(range(rank), key=lambda axis: (-abs(view.strides[axis]), axis))
-    whole = recorder.temporary(view.dtype, [shape[axis] for axis in order])
-    return whole.transpose([order.index(axis) for axis in range(rank)])
-
-
 def chunks_wanted(recorder: Recorder, nanoseconds: float) -> int:
     """How many chunks would be good for a command.
 
     Args:
         nanoseconds: about how long it takes one worker.
     """
-    return chunks_for(1e-9 * nanoseconds, recorder.workers)
+    return chunks_for(1e-9 * nanoseconds, recorder.target.workers)
 
 
 def chunks(recorder: Recorder, items: int, nanoseconds: float) -> tuple[int, int]:

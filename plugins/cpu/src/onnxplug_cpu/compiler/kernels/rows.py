@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from onnxplug_cpu.compiler.codegen import emit
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Number, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import KernelFunction, Parameters
-from onnxplug_cpu.compiler.ir.commands import (
+from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
+from onnxplug_cpu.compiler.commands.chunks import (
     BYTES_PER_SECOND,
-    Word,
     chunks_for,
     fewest_chunks,
 )
+from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.ir.parameters import Parameters
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.target.isa import LANES
 

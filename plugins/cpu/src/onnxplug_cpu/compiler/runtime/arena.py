@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.authoring.memory_limit import check_left
-from onnxplug_cpu.compiler.ir.commands import Block
+from onnxplug.authoring.record import Record
+from onnxplug_cpu.compiler.ir.buffers import Constant, Packed
 
 ALIGNMENT: Final = 64
 """Bytes that every buffer's offset is a multiple of: a cache line."""
@@ -20,6 +21,21 @@ HUGE_PAGE: Final = 2 << 20
 
 LARGE: Final = 1 << 20
 """Bytes from which a block is a mapping of its own, of huge pages if possible."""
+
+
+class Block(Record):
+    """Memory that lives as long as this object, or a view of its array.
+
+    Attributes:
+        array: the bytes.
+        address: of the first, a multiple of :data:`ALIGNMENT`, and of
+            :data:`HUGE_PAGE` in a large block.
+        nbytes: how many.
+    """
+
+    array: np.ndarray[Any, np.dtype[np.uint8]]
+    address: int
+    nbytes: int
 
 
 def place(
@@ -121,6 +137,17 @@ def _aligned(
 def address_of(array: np.ndarray[Any, Any]) -> int:
     """The address of an array's first byte."""
     return int(array.__array_interface__["data"][0])
+
+
+def place_of(buffer: Constant | Packed) -> int:
+    """The address of a constant, which stays in memory from now on, or of a packed
+    one that is there."""
+    memory = buffer.memory
+    if memory is None:
+        assert isinstance(buffer, Constant)
+        memory = buffer.memory = address_of(buffer.array)
+    address: int = memory.address if isinstance(memory, Block) else memory
+    return address
 
 
 class Arenas:

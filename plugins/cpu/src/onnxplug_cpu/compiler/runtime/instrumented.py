@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
-from onnxplug_cpu.compiler.ir.commands import Command
+from onnxplug_cpu.compiler.commands.words import Command
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.program import Program
 

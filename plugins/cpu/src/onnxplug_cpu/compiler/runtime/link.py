@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import numpy as np
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.ir.commands import (
-    MAX_CHUNKS,
+from onnxplug_cpu.compiler.commands.chunks import MAX_CHUNKS
+from onnxplug_cpu.compiler.commands.laid import Laid
+from onnxplug_cpu.compiler.ir.buffers import (
     Buffer,
     Constant,
     Flag,
@@ -107,7 +108,7 @@ def link(
     buffers = list(chain.from_iterable([each.buffers for each in placed]))
     numbers = dict(zip(dict.fromkeys(buffers), count(), strict=False))
     identities = list(map(numbers.__getitem__, buffers))
-    key = (len(head), tuple([each.piece.laid.layout for each in placed]))
+    key = (len(head), tuple([each.piece.assembly.layout for each in placed]))
     outline = work.outlines.get(key)
     if outline is None or outline.identities != identities:
         if len(work.outlines) >= MOST_OUTLINES:
@@ -175,7 +176,7 @@ class Outline:
         moved: list[int] = []
         moved_by: list[int] = []
         for piece, own, *_ in work.placed:
-            laid = piece.laid
+            laid: Laid = piece.assembly
             nested += [base + word for word in laid.nested]
             shifts += [8 * base] * len(laid.nested)
             starts += [8 * (base + start) for start in laid.starts]
@@ -254,7 +255,7 @@ class Outline:
         head[driver.LAST] = commands
         head[driver.PATCH_COUNT] = len(self._patches)
         head[driver.PATCHES] = 8 * self._patches_at
-        laid = [each.piece.laid for each in work.placed]
+        laid = [each.piece.assembly for each in work.placed]
         parts: list[Any] = [head, bytes(24 * commands)]
         parts += [each.words for each in laid]
         parts.append(bytes(8 * self._tail))

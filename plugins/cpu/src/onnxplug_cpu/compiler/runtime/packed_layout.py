@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onnxplug_cpu.compiler.ir.commands import (
+from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
+from onnxplug_cpu.compiler.ir.buffers import (
     Address,
     Buffer,
-    Code,
-    Command,
     Constant,
     Packed,
     Temporary,
-    Word,
-    Words,
 )
 from onnxplug_cpu.compiler.target.isa import Isa
 

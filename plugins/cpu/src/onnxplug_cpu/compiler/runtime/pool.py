@@ -31,7 +31,7 @@ from onnxplug.authoring.locks import new_lock
 from onnxplug.ep import raise_interruption
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR, Type
-from onnxplug_cpu.compiler.ir.commands import MAX_CHUNKS
+from onnxplug_cpu.compiler.commands.chunks import MAX_CHUNKS
 from onnxplug_cpu.compiler.runtime.arena import address_of
 from onnxplug_cpu.compiler.runtime.waits import (
     LONGEST_MICROSECONDS,

@@ -12,8 +12,9 @@ import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.ir.commands import Input, Output, Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Machine, Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.ir.buffers import Input, Output
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.runtime.arena import allocate
 from onnxplug_cpu.compiler.runtime.program import Program
@@ -176,11 +177,11 @@ _CHUNK: Final = 1 << 20
 
 def _peak_gflops(library: Library, threads: int) -> float:
     chunks = 8 * threads
-    recorder = Recorder(library.isa, threads)
+    recorder = Recorder(Machine(library.isa, threads))
     out = _sums(chunks)
     flops = 2 * LANES * _accumulators(library.isa) * _TURNS * chunks
     words: dict[str, Word] = {"turns": _TURNS, "out": out.address}
-    recorder.call(ARITHMETIC, words, chunks=chunks, flops=flops)
+    call(recorder, ARITHMETIC, words, chunks=chunks, flops=flops)
     program = Program(recorder.commands, library, threads, n_inputs=0, n_outputs=1)
     result = np.empty((chunks, LANES), np.float32)
     return flops / _best(program, [], [result], attempts=40)
@@ -190,10 +191,10 @@ def _peak_gbytes(library: Library, threads: int) -> float:
     # more than caches hold, but not so much that providing it takes long
     nbytes = min(max(64 << 20, 2 * library.isa.l3), 128 << 20) // _CHUNK * _CHUNK
     chunks = nbytes // _CHUNK
-    recorder = Recorder(library.isa, threads)
+    recorder = Recorder(Machine(library.isa, threads))
     data, out = View.contiguous(Input(0, nbytes), _F32, (nbytes // 4,)), _sums(chunks)
     words: dict[str, Word] = {"data": data.address, "out": out.address}
-    recorder.call(READING, words, chunks=chunks, nbytes=nbytes)
+    call(recorder, READING, words, chunks=chunks, nbytes=nbytes)
     program = Program(recorder.commands, library, threads, n_inputs=1, n_outputs=1)
     memory = allocate(nbytes)
     memory.array[:] = 0  # pages that were never written are one page of zeros

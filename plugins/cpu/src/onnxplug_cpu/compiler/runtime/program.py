@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug.authoring.arrays import usual_form
-from onnxplug_cpu.compiler.ir.commands import (
-    Block,
-    Buffer,
-    Check,
-    Command,
-    Constant,
-    Packed,
-)
+from onnxplug_cpu.compiler.commands.laid import Laid, work_of
+from onnxplug_cpu.compiler.commands.words import Command
+from onnxplug_cpu.compiler.ir.buffers import Buffer, Check, Constant, Packed
 from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.runtime import driver
-from onnxplug_cpu.compiler.runtime.arena import Arenas, address_of, release_mapped_pages
+from onnxplug_cpu.compiler.runtime.arena import (
+    Arenas,
+    Block,
+    address_of,
+    place_of,
+    release_mapped_pages,
+)
 from onnxplug_cpu.compiler.runtime.link import Described, link
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
 from onnxplug_cpu.compiler.runtime.pool import Pool, shared_pool
@@ -103,8 +104,8 @@ class Program:
         weights: ep.WeightStore | None = None,
         targets: Mapping[Buffer, int] = MappingProxyType({}),
     ) -> None:
-        work = self._work = Work.of(commands)
-        laid = [each.piece.laid for each in work.placed]
+        work = self._work = work_of(commands)
+        laid: list[Laid] = [each.piece.assembly for each in work.placed]
         chunks = list(itertools.chain.from_iterable([each.chunks for each in laid]))
         self.division = Division(chunks, _seconds(work, workers), workers)
         self._workers = workers
@@ -125,7 +126,7 @@ class Program:
 
         def address(buffer: Constant | Packed) -> int:
             target = targets.get(buffer)
-            return buffer.address if target is None else target
+            return place_of(buffer) if target is None else target
 
         added = np.array([address(buffer) for buffer in buffers], np.uint64)
         words[template.constant_words] += added[template.constant_owners]
@@ -335,11 +336,8 @@ class _Instance:
 
 def _resolve(work: Work, library: Library, look: Callable[[], None]) -> None:
     """Give pieces that are new the addresses of their kernels."""
-    new = {
-        id(each.piece): each.piece.laid
-        for each in work.placed
-        if each.piece.laid.resolved_by is not library
-    }.values()
+    found: list[Laid] = [each.piece.assembly for each in work.placed]
+    new = {id(laid): laid for laid in found if laid.resolved_by is not library}.values()
     if not new:
         return
     # by identity, as hashing a kernel's key for each of its words takes long
@@ -347,8 +345,8 @@ def _resolve(work: Work, library: Library, look: Callable[[], None]) -> None:
     for laid in new:
         kernels |= {id(kernel): kernel for kernel in laid.kernels}
         kernels |= {id(kernel): kernel for _, kernel in laid.code}
-    found = library.addresses(list(kernels.values()), look)
-    addresses = {number: found[kernel] for number, kernel in kernels.items()}
+    known = library.addresses(list(kernels.values()), look)
+    addresses = {number: known[kernel] for number, kernel in kernels.items()}
     for laid in new:
         laid.resolve(library, addresses)
 
@@ -357,9 +355,10 @@ def _seconds(work: Work, workers: int) -> list[float]:
     """About how long each command takes; a piece is only run by as many workers."""
     seconds: list[float] = []
     for piece, *_ in work.placed:
-        if piece.seconds is None:
-            piece.seconds = [estimated_seconds(c, workers) for c in piece.commands]
-        seconds += piece.seconds
+        laid: Laid = piece.assembly
+        if laid.seconds is None:
+            laid.seconds = [estimated_seconds(c, workers) for c in piece.commands]
+        seconds += laid.seconds
     return seconds
 
 

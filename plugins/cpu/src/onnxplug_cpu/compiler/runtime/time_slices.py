@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.ir.commands import BYTES_PER_SECOND, MAX_CHUNKS
+from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, MAX_CHUNKS
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.ir.commands import Command
+    from onnxplug_cpu.compiler.commands.words import Command
 
 BETWEEN_LOOKS: Final = 50e-3
 """Seconds that a part should take.  Entering the next one costs microseconds, and an

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_cpu.compiler.frontend.call import Abstract
-from onnxplug_cpu.compiler.ir.commands import Constant
+from onnxplug_cpu.compiler.ir.buffers import Constant
 from onnxplug_cpu.compiler.ir.views import View
 
 LARGE: Final = 1 << 16

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.fusion import Group
 from onnxplug_cpu.compiler.ir.elementwise import Chain
+from onnxplug_cpu.compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
-from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.schedule.elementwise import (
     Builder,
     label_of,
     operand_views,
+    record_chain,
 )
 from onnxplug_cpu.compiler.schedule.operations.convolution import (
     Convolution,
@@ -25,7 +25,7 @@ from onnxplug_cpu.compiler.schedule.operations.convolution import (
     convolution_of,
 )
 from onnxplug_cpu.compiler.schedule.operations.depthwise import Depthwise
-from onnxplug_cpu.compiler.schedule.operations.registry import F32, Plan
+from onnxplug_cpu.compiler.schedule.operations.registry import Plan
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.winograd import Transformed
@@ -40,7 +40,7 @@ def record_convolution(
     result = call.outputs[0]
     assert result is not None
     finish = convolution.finish
-    built = Builder(plan, group, result, finish).build(outputs)
+    built = Builder(plan, group, call, finish).build(outputs)
     first = group.calls[0].outputs[0] if group.calls else result
     assert first is not None
     shape = plan.known(first).shape
@@ -52,7 +52,7 @@ def record_convolution(
             built.operands, operand_views(plan, built), strict=True
         )
     ]
-    targets = [plan.target(name) for name in outputs]
+    targets = [plan.destination(name) for name in outputs]
     label = label_of([call, *group.calls])
     whole = [view.reshape(convolution.shape) for view in (*operands, *targets)]
     views = [view for view in whole if view is not None]
@@ -60,19 +60,23 @@ def record_convolution(
         inputs, results = views[: len(operands)], views[len(operands) :]
         _record(plan, convolution, built.chain, inputs, results, label)
         return
-    tile = channels_last(plan, convolution.shape)
-    _record(plan, convolution, Chain(("f32",), (), (), (0,)), [], [tile], label)
+    dtype = call.dtypes[0]
+    assert dtype is not None
+    tile = channels_last(plan, dtype, convolution.shape)
+    _record(
+        plan,
+        convolution,
+        Chain(built.chain.inputs[:1], (), (), (0,)),
+        [],
+        [tile],
+        label,
+    )
     again = [
         view.reshape(shape) or plan.contiguous(view).reshape(shape)
         for view in (tile, *operands)
     ]
-    record_chain(
-        plan.recorder,
-        built.chain,
-        [view for view in again if view is not None],
-        targets,
-        label=label,
-    )
+    views = [view for view in again if view is not None]
+    record_chain(plan, built.chain, views, targets, label)
 
 
 def _record(
@@ -101,8 +105,10 @@ def _record(
             continue
         if after is not None:
             # not written to, it takes no memory
-            out = recorder.temporary(F32, out.shape)
-        record_contraction(recorder, part.a, part.b, out, epilogue=after, label=label)
+            out = recorder.temporary(part.a.dtype, out.shape)
+        recorder.target.contractions.record_contraction(
+            recorder, part.a, part.b, out, epilogue=after, label=label
+        )
 
 
 def _can_write(part: Part | Depthwise | Transformed, out: View) -> bool:
@@ -113,28 +119,28 @@ def _can_write(part: Part | Depthwise | Transformed, out: View) -> bool:
 
 
 def _record_transformed(
-    recorder: Recorder, part: Transformed, after: Epilogue | None, label: str
+    recorder: Recorder[Target],
+    part: Transformed,
+    after: Epilogue | None,
+    label: str,
 ) -> None:
-    # many models have none
-    from onnxplug_cpu.compiler.kernels.winograd.commands import record_winograd
-
-    assert after is not None
-    record_winograd(
+    transforms = recorder.target.transforms
+    assert after is not None and transforms is not None
+    transforms.record_transformed(
         recorder, part.x, part.weights, part.pads, after, tile=part.tile, label=label
     )
 
 
 def _record_depthwise(
-    recorder: Recorder,
+    recorder: Recorder[Target],
     part: Depthwise,
     out: View,
     after: Epilogue | None,
     label: str,
 ) -> None:
-    # many models have none
-    from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
-
-    record_depthwise(
+    windows = recorder.target.windows
+    assert windows is not None
+    windows.record_depthwise(
         recorder,
         part.x,
         part.weights,

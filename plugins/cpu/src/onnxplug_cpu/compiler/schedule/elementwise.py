@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.frontend.call import Abstract, Call
-from onnxplug_cpu.compiler.frontend.elementwise import StepForm, element_of, scalar_of
+from onnxplug_cpu.compiler.frontend.call import Call
+from onnxplug_cpu.compiler.frontend.elementwise import StepForm, scalar_of
 from onnxplug_cpu.compiler.frontend.fusion import Group
+from onnxplug_cpu.compiler.ir.elements import element_of
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Scalar, Step
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.schedule.operations.registry import Plan
 
 _WORTH_A_VIEW: Final = 1 << 14
@@ -52,8 +54,8 @@ def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
     views, label = operand_views(plan, built), label_of(group.calls)
     stretched = _stretched(plan, views, outputs)
     if not stretched:
-        targets = [plan.target(name, padded_rows=True) for name in outputs]
-        record_chain(plan.recorder, built.chain, views, targets, label=label)
+        targets = [plan.destination(name, padded_rows=True) for name in outputs]
+        record_chain(plan, built.chain, views, targets, label)
         return
     values = [plan.known(name) for name in outputs]
     shape = values[0].shape
@@ -61,9 +63,21 @@ def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
     sizes = [1 if axis in stretched else n for axis, n in enumerate(shape)]
     once = [view.broadcast_to(shape).slice(starts, sizes) for view in views]
     targets = [plan.recorder.temporary(value.dtype, sizes) for value in values]
-    record_chain(plan.recorder, built.chain, once, targets, label=label)
+    record_chain(plan, built.chain, once, targets, label)
     for name, target in zip(outputs, targets, strict=True):
         plan.alias(name, target.broadcast_to(shape))
+
+
+def record_chain(
+    plan: Plan,
+    chain: Chain,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    label: str,
+) -> None:
+    """Record *chain* applied to every element."""
+    elementwise = plan.recorder.target.elementwise
+    elementwise.record_chain(plan.recorder, chain, inputs, outputs, label=label)
 
 
 def _stretched(
@@ -105,7 +119,7 @@ class Builder:
     """Numbers the values of a chain.
 
     Args:
-        result: the result of a product or convolution, which is value 0 if given.
+        anchor: the product or convolution whose result is value 0, if there is one.
         finish: what becomes of its sums.
     """
 
@@ -113,12 +127,14 @@ class Builder:
         self,
         plan: Plan,
         group: Group,
-        result: str | None = None,
+        anchor: Call | None = None,
         finish: Finish | None = None,
     ) -> None:
         self.plan = plan
         self.group = group
-        self.result = result
+        self.result = None if anchor is None else anchor.outputs[0]
+        dtype = None if anchor is None else anchor.dtypes[0]
+        self.element = "" if dtype is None else _element(dtype)
         self.finish = finish
         self.operands: list[Operand] = []
         self.constants: list[Scalar] = []
@@ -135,7 +151,7 @@ class Builder:
             name = call.outputs[0]
             assert name is not None
             numbers[name] = self._add_form(form, numbers)
-        inputs = ["f32"] * (self.result is not None) + [
+        inputs = [self.element] * (self.result is not None) + [
             self._element_of(operand) for operand in self.operands
         ]
         place = _Places(self.result is not None, len(inputs), len(self.constants))
@@ -162,14 +178,16 @@ class Builder:
         finish = self.finish
         assert finish is not None
         if finish.scale is not None:
-            value = self._add("Mul", (value, self._operand(finish.scale)))
+            value = self._add_sum("Mul", value, self._operand(finish.scale))
         if finish.alpha != 1:
-            value = self._add("Mul", (value, self._constant(finish.alpha)))
+            alpha = self._constant(finish.alpha, self.element)
+            value = self._add_sum("Mul", value, alpha)
         if finish.addend is not None and finish.beta != 0:
             addend = self._operand(finish.addend)
             if finish.beta != 1:
-                addend = self._add("Mul", (addend, self._constant(finish.beta)))
-            value = self._add("Add", (value, addend))
+                beta = self._constant(finish.beta, self.element)
+                addend = self._add_sum("Mul", addend, beta)
+            value = self._add_sum("Add", value, addend)
         return value
 
     def _add_form(self, form: StepForm, numbers: dict[str, object]) -> object:
@@ -179,7 +197,7 @@ class Builder:
             if operand is None:
                 operands.append(None)
             elif isinstance(operand, str):
-                first = first or _element(self.plan.known(operand))
+                first = first or _element(self.plan.known(operand).dtype)
                 operands.append(
                     numbers[operand] if operand in numbers else self._operand(operand)
                 )
@@ -192,19 +210,20 @@ class Builder:
             value = self.plan.known(operand)
             number = scalar_of(value)
             if number is not None:
-                return self._constant(number, _element(value))
+                return self._constant(number, _element(value.dtype))
         if operand not in self.operands:
             self.operands.append(operand)
         return "operand", self.operands.index(operand)
 
     def _element_of(self, operand: Operand) -> str:
         if isinstance(operand, str):
-            return _element(self.plan.known(operand))
-        element = element_of(operand.dtype)
-        assert element is not None
-        return element
+            return _element(self.plan.known(operand).dtype)
+        return _element(operand.dtype)
 
-    def _constant(self, number: float, element: str = "f32") -> object:
+    def _add_sum(self, operator: str, one: object, other: object) -> object:
+        return self._add(operator, (one, other), self.element, ())
+
+    def _constant(self, number: float, element: str) -> object:
         scalar = Scalar(element, number)
         for index, known in enumerate(self.constants):
             if repr(known) == repr(scalar):  # equality takes -0 for 0
@@ -216,15 +235,15 @@ class Builder:
         self,
         operator: str,
         operands: Sequence[object],
-        element: str = "f32",
-        attributes: object = (),
+        element: str,
+        attributes: object,
     ) -> object:
         self.steps.append((operator, tuple(operands), element, attributes))
         return "step", len(self.steps) - 1
 
 
-def _element(value: Abstract) -> str:
-    element = element_of(value.dtype)
+def _element(dtype: np.dtype[Any]) -> str:
+    element = element_of(dtype)
     assert element is not None
     return element
 

@@ -22,7 +22,7 @@ CONTENT: Final = 1
 PLACE: Final = 2
 """Where a value is."""
 
-TARGET: Final = "target"
+DESTINATION: Final = "destination"
 """Where a value goes; the argument says whether rows may be apart.  To ask is to take
 the place, so this is only asked when it is certain to be the next question."""
 
@@ -44,7 +44,7 @@ class Question(Record):
     """A question that has to be asked.
 
     Attributes:
-        what: :data:`TARGET`, :data:`REFUSED`, :data:`RESULTS` or :data:`WITHIN`.
+        what: :data:`DESTINATION`, :data:`REFUSED`, :data:`RESULTS` or :data:`WITHIN`.
         role: of the value that it is about.
     """
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
-from onnxplug_cpu.compiler.ir.commands import Output
+from onnxplug_cpu.compiler.ir.buffers import Output
 from onnxplug_cpu.compiler.ir.pieces import Halo
 from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
-    left_factor,
-    rows_hinder,
-)
 from onnxplug_cpu.compiler.layout.orders import Order
 from onnxplug_cpu.compiler.schedule.structure import MOST_VIEWS
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
 
 class Placement:
@@ -41,7 +40,7 @@ class Placement:
         positions: Mapping[str, int],
         orders: Mapping[str, Order],
         halos: Mapping[str, Halo],
-        recorder: Recorder,
+        recorder: Recorder[Target],
     ) -> None:
         self.known = known
         self.readers = readers
@@ -78,7 +77,7 @@ class Placement:
                 if through is not None:
                     return through
         if padded_rows and self._multiplies(name):
-            return left_factor(self.recorder, value.dtype, value.shape)
+            return self._padded(value.dtype, value.shape)
         return self.recorder.temporary(value.dtype, value.shape)
 
     def halo(self, name: str) -> Halo | None:
@@ -94,12 +93,16 @@ class Placement:
         first = [around[axis][0] for axis in order]
         size = [value.shape[axis] for axis in order]
         shape = [sum(around[axis]) + value.shape[axis] for axis in order]
-        width, itemsize = shape[-1], value.dtype.itemsize
-        if rows_hinder(self.recorder.isa, width * itemsize):
-            width += VECTOR_BYTES // itemsize
-        whole = self.recorder.temporary(value.dtype, (*shape[:-1], width))
         inverse = sorted(range(len(order)), key=order.__getitem__)
+        whole = self._padded(value.dtype, shape)
         return whole.slice(first, size).transpose(inverse)
+
+    def _padded(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
+        """New memory, its rows as far apart as the target wants them."""
+        padding = self.recorder.target.row_padding(shape[-1] * dtype.itemsize)
+        width = shape[-1] + padding // dtype.itemsize
+        whole = self.recorder.temporary(dtype, (*shape[:-1], width))
+        return whole.slice([0] * len(shape), shape)
 
     def _place_through(
         self, reader: Call, name: str, value: Abstract, padded_rows: bool, views: int
@@ -135,7 +138,7 @@ class Placement:
         if name in self.positions or not readers or not value.shape:
             return False
         nbytes = value.shape[-1] * value.dtype.itemsize
-        return rows_hinder(self.recorder.isa, nbytes) and all(
+        return self.recorder.target.row_padding(nbytes) > 0 and all(
             reader.traits.multiplies
             and reader.inputs[0] == name
             and name not in reader.inputs[1:]

@@ -16,9 +16,10 @@ from typing import Final
 from onnxplug.authoring.locks import new_lock
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.ir.commands import Buffer
+from onnxplug_cpu.compiler.ir.buffers import Buffer
 from onnxplug_cpu.compiler.ir.pieces import Piece, Place
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inference, Inferred, Tokens
 from onnxplug_cpu.compiler.schedule.memo import Memo
@@ -110,14 +111,14 @@ class Plans:
         for memo in tuple(self._memos.values()):
             memo.clear()
         for structure in self.structures:
-            structure.forget_targets()
+            structure.forget_destinations()
         self.copies, self.input_places, self.results = {}, {}, {}
         self._few = len(self.tokens)
 
     def make(
         self,
         inputs: Sequence[Abstract],
-        recorder: Recorder,
+        recorder: Recorder[Target],
         packed: PackedConstants,
         look: Callable[[], None] = lambda: None,
     ) -> Planned:
@@ -136,7 +137,7 @@ class Plans:
                 if len(self.tokens) - self._few > MOST_TOKENS:
                     self._give_up()
         inferred = self.inference.infer(inputs, look)
-        structure, latest, changed = self._structure(inferred)
+        structure, latest, changed = self._structure(inferred, recorder.target)
         planner = Planner(self, inferred, structure, recorder, packed, look)
         return planner.make(latest, changed)
 
@@ -146,7 +147,7 @@ class Plans:
             structure.latest = None
 
     def _structure(
-        self, inferred: Inferred
+        self, inferred: Inferred, target: Target
     ) -> tuple[Structure, Latest | None, Sequence[int]]:
         """A structure, its latest plan, and the slots of what is not as there."""
         structures = self.structures
@@ -168,6 +169,7 @@ class Plans:
             self.outputs,
             self.slots,
             self._memos,
+            target,
         )
         self.structures = [structure, *structures][:MOST_STRUCTURES]
         self.made += 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import raise_interruption
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call, NotCompiled
-from onnxplug_cpu.compiler.ir.commands import (
+from onnxplug_cpu.compiler.ir.buffers import (
     Buffer,
     Constant,
     Flag,
@@ -26,14 +26,15 @@ from onnxplug_cpu.compiler.ir.pieces import (
     Work,
 )
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.layout.orders import CHANNELS
 from onnxplug_cpu.compiler.schedule.inference import Inferred
 from onnxplug_cpu.compiler.schedule.memo import (
     CONTENT,
+    DESTINATION,
     PLACE,
     REFUSED,
-    TARGET,
     WITHIN,
     Branch,
     Fork,
@@ -47,8 +48,8 @@ from onnxplug_cpu.compiler.schedule.structure import (
     Latest,
     Part,
     Structure,
+    destination_number,
     slot_of,
-    target_number,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Planner:
         plans: Plans,
         inferred: Inferred,
         structure: Structure,
-        recorder: Recorder,
+        recorder: Recorder[Target],
         packed: PackedConstants,
         look: Callable[[], None],
     ) -> None:
@@ -80,7 +81,7 @@ class Planner:
         # where values are, by slot: the buffer, and the bytes before the first of them
         self._buffers: list[Buffer | None] = []
         self._offsets = [0] * plans.count
-        self._targets: dict[int, Place] = {}
+        self._destinations: dict[int, Place] = {}
         self._made: dict[int, Buffer] = {}
         # which refers to no planner, so that this one goes when it is done
         self._placement = Placement(
@@ -94,7 +95,7 @@ class Planner:
         self._placed: list[Placed | None] = [None] * len(structure.parts)
         # values whose forms or contents are others than in the latest plan
         self._changed: set[int] = set()
-        # targets that parts of them were given
+        # destinations that parts of them were given
         self._shared: set[int] = set()
         self._copies: list[Placed] = []
 
@@ -116,7 +117,7 @@ class Planner:
             self._state,
             self._buffers,
             self._offsets,
-            self._targets,
+            self._destinations,
             self._made,
             self._placement.written,
             self._placed,
@@ -144,7 +145,7 @@ class Planner:
         self._state = state = before.copy()
         self._buffers = latest.buffers.copy()
         self._offsets = latest.offsets.copy()
-        self._targets = latest.targets.copy()
+        self._destinations = latest.destinations.copy()
         self._made = latest.made.copy()
         self._placement.written = latest.written.copy()
         self._placed = latest.placed.copy()
@@ -182,8 +183,8 @@ class Planner:
 
     def _forget(self, part: Part) -> None:
         """Make a part's values have no place."""
-        for wanted in part.targets:
-            if wanted in self._targets:
+        for wanted in part.destinations:
+            if wanted in self._destinations:
                 self._drop(wanted)
 
     def _drop(self, wanted: int) -> None:
@@ -194,8 +195,8 @@ class Planner:
             wanted in self._shared or slot not in self._changed
         ):
             return
-        del self._targets[wanted]
-        self._placement.written -= structure.target(wanted).chain
+        del self._destinations[wanted]
+        self._placement.written -= structure.destination(wanted).chain
 
     def _make_part(self, number: int, part: Part) -> None:
         try:
@@ -274,7 +275,7 @@ class Planner:
                     assert buffer is not None
                     first.append(offsets[slot])
                 else:
-                    buffer = self._of(piece, source, part, own)  # type: ignore[arg-type]
+                    buffer = self._of(piece, source, part, own)
                     first.append(0)
                 real.append(buffer)
             placed = Placed(piece, real, first, part.nodes)
@@ -372,9 +373,11 @@ class Planner:
 
     def answer(self, part: Part, question: Question) -> Any:
         """The answer of a question that has to be asked."""
-        if question.what == TARGET:
+        if question.what == DESTINATION:
             role = question.role
-            return self._target(part.names[role], part.slots[role], question.argument)
+            return self._destination(
+                part.names[role], part.slots[role], question.argument
+            )
         if question.what == REFUSED:
             slot = part.slots[question.role]
             source = self._buffers[slot]
@@ -396,10 +399,10 @@ class Planner:
         """What is known of the call's outputs, also of those that nobody wants."""
         return self._inferred.results[self._plans.inference.places[call]]
 
-    def _target(self, name: str, slot: int, padded_rows: bool) -> Place:
+    def _destination(self, name: str, slot: int, padded_rows: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""
-        wanted = target_number(slot, padded_rows)
-        place = self._targets.get(wanted)
+        wanted = destination_number(slot, padded_rows)
+        place = self._destinations.get(wanted)
         if place is not None:
             return place
         structure = self._structure
@@ -408,13 +411,15 @@ class Planner:
         while place is None and (whole := structure.wholes.get(name)) is not None:
             within.append((name, slot, wanted, whole))
             name, slot, padded_rows = whole, self._plans.slots[whole], False
-            wanted = target_number(slot, padded_rows)
+            wanted = destination_number(slot, padded_rows)
             self._share(wanted)
-            place = self._targets.get(wanted)
+            place = self._destinations.get(wanted)
         if place is None:
-            place = self._targets[wanted] = self._place_alone(name, slot, padded_rows)
+            place = self._destinations[wanted] = self._place_alone(
+                name, slot, padded_rows
+            )
         for name, slot, wanted, whole in reversed(within):
-            place = self._targets[wanted] = self._place_within(name, slot, whole)
+            place = self._destinations[wanted] = self._place_within(name, slot, whole)
         return place
 
     def _place_alone(self, name: str, slot: int, padded_rows: bool) -> Place:
@@ -422,12 +427,12 @@ class Planner:
         structure = self._structure
         if structure.latest is None:  # and maybe there will never be another plan
             return self._place_anew(name, slot, padded_rows)
-        wanted = target_number(slot, padded_rows)
-        target = structure.target(wanted)
+        wanted = destination_number(slot, padded_rows)
+        destination = structure.destination(wanted)
         written = self._placement.written
-        known = not written or written.isdisjoint(target.chain)
-        key = target.key(self._state)
-        found = target.find(key) if known else None
+        known = not written or written.isdisjoint(destination.chain)
+        key = destination.key(self._state)
+        found = destination.find(key) if known else None
         if found is None:
             before = written.copy()
             place = self._place_anew(name, slot, padded_rows)
@@ -436,9 +441,13 @@ class Planner:
             assert buffer is not None
             if isinstance(buffer, Output):
                 output = self._plans.outputs[buffer.position]
-            if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
+            if (
+                known
+                and destination.chain.issuperset(wrote)
+                and bool(wrote) == bool(output)
+            ):
                 where = place, buffer.nbytes, self._offsets[slot]
-                target.keep(key, where, output, wrote)
+                destination.keep(key, where, output, wrote)
         else:
             (place, nbytes, offset), output, also = found
             position = None if output is None else structure.positions[output]
@@ -470,7 +479,7 @@ class Planner:
         """Let others lie in a value from now on, and not where that was in another
         plan if its shape has changed."""
         if wanted not in self._shared:
-            if wanted in self._targets:
+            if wanted in self._destinations:
                 self._drop(wanted)
             self._shared.add(wanted)
 
@@ -551,7 +560,7 @@ class Planner:
         real = [
             (source, output)[each]
             if type(each) is int
-            else self._of(piece, each, Part.of(name, slots), own)  # type: ignore[arg-type]
+            else self._of(piece, each, Part.of(name, slots), own)
             for each in piece.sources
         ]
         offsets = [first if each == 0 else 0 for each in piece.sources]

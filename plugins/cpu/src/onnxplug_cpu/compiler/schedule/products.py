@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.fusion import Group
+from onnxplug_cpu.compiler.ir.epilogue import epilogue
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
-from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.schedule.elementwise import (
     Builder,
     Built,
     Finish,
     label_of,
     operand_views,
+    record_chain,
 )
 from onnxplug_cpu.compiler.schedule.operations.matmul import (
     Folding,
@@ -23,7 +22,7 @@ from onnxplug_cpu.compiler.schedule.operations.matmul import (
     foldings,
     product_of,
 )
-from onnxplug_cpu.compiler.schedule.operations.registry import F32, Plan
+from onnxplug_cpu.compiler.schedule.operations.registry import Plan
 
 
 def record_product(
@@ -35,16 +34,18 @@ def record_product(
     result = call.outputs[0]
     assert result is not None
     finish = Finish(alpha=product.alpha, addend=product.addend, beta=product.beta)
-    built = Builder(plan, group, result, finish).build(outputs)
+    built = Builder(plan, group, call, finish).build(outputs)
     shape = plan.known(_first_output(group, result)).shape
     operands = [
         view.broadcast_to(product.shape if name == product.addend else shape)
         for name, view in zip(built.operands, operand_views(plan, built), strict=True)
     ]
-    targets = [plan.target(name, padded_rows=True) for name in outputs]
+    targets = [plan.destination(name, padded_rows=True) for name in outputs]
     # with an epilogue it is not written to, and takes no memory
     alone = not built.chain.steps and outputs == [result]
-    tile = targets[0] if alone else plan.recorder.temporary(F32, product.shape)
+    tile = (
+        targets[0] if alone else plan.recorder.temporary(product.a.dtype, product.shape)
+    )
     label = label_of([call, *group.calls])
     for folding, a, b in foldings(product):
         views = _folded(folding, product, [tile, *operands, *targets])
@@ -55,7 +56,10 @@ def record_product(
         if not alone:
             results = views[len(operands) + 1 :]
             after = epilogue(built.chain, inputs, results)
-        record_matmul(plan.recorder, a, b, out, epilogue=after, label=label)
+        contractions = plan.recorder.target.contractions
+        contractions.record_matmul(
+            plan.recorder, a, b, out, epilogue=after, label=label
+        )
         return
     _record_apart(plan, product, built, operands, targets, label)
 
@@ -75,7 +79,7 @@ def _record_apart(
     label: str,
 ) -> None:
     """The product, its factors copied if they do not fold, and then the chain."""
-    tile = plan.recorder.temporary(F32, product.shape)
+    tile = plan.recorder.temporary(product.a.dtype, product.shape)
     found = next(foldings(product), None)
     if found is None:
         *lead, rows, columns = product.shape
@@ -86,19 +90,15 @@ def _record_apart(
     folding, a, b = found
     folded = _folded(folding, product, [tile])
     assert folded is not None
-    record_matmul(plan.recorder, a, b, folded[0], label=label)
+    contractions = plan.recorder.target.contractions
+    contractions.record_matmul(plan.recorder, a, b, folded[0], label=label)
     shape = targets[0].shape
     inputs = [
         view.reshape(shape) or plan.contiguous(view).reshape(shape)
         for view in (tile, *operands)
     ]
-    record_chain(
-        plan.recorder,
-        built.chain,
-        [view for view in inputs if view is not None],
-        targets,
-        label=label,
-    )
+    views = [view for view in inputs if view is not None]
+    record_chain(plan, built.chain, views, targets, label)
 
 
 def _folded(

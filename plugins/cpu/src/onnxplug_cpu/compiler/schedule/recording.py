@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call, NotCompiled
-from onnxplug_cpu.compiler.ir.commands import (
+from onnxplug_cpu.compiler.ir.buffers import (
     Acceptance,
     Address,
     Buffer,
@@ -19,15 +19,17 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.pieces import Alias, PackRequest, Piece, Place
 from onnxplug_cpu.compiler.ir.recorder import Filling, Recorder
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.schedule.copies import record_copy, record_zeros
 from onnxplug_cpu.compiler.schedule.groups import record_group
 from onnxplug_cpu.compiler.schedule.memo import (
     CONTENT,
+    DESTINATION,
     FORM,
     PLACE,
     REFUSED,
     RESULTS,
-    TARGET,
     WITHIN,
     Question,
     State,
@@ -59,7 +61,7 @@ class Recording:
         self.log: list[tuple[State | Question, Any]] = []
         self.lasts = True
         self.recorders: list[_PieceRecorder] = []
-        self.recorder: Recorder = _PieceRecorder(self, planner.recorder)
+        self.recorder: Recorder[Target] = _PieceRecorder(self, planner.recorder.target)
         self.pack_requests: dict[Buffer, PackRequest] = {}
         self._asked: set[State | Question] = set()
         self._roles: dict[Buffer, int] = {}
@@ -82,7 +84,7 @@ class Recording:
         """A copy of a value to another place, whose role is the second."""
         stand_in = _stand_in(place, 1)
         self._roles[stand_in] = 1
-        self._record_copy(self.view(source), place.view(stand_in))
+        record_copy(self.recorder, self.view(source), place.view(stand_in))
         return self._finished()
 
     def _finished(self) -> Piece:
@@ -94,6 +96,7 @@ class Recording:
             self._roles,
             self.pack_requests,
             self._aliases,
+            self.recorder.target.assemble(self.recorder.commands),
         )
 
     # what is asked
@@ -150,19 +153,16 @@ class Recording:
             view = self._made[name] = self._seen(role, place)
         return view
 
-    def target(self, name: str, *, padded_rows: bool = False) -> View:
+    def destination(self, name: str, *, padded_rows: bool = False) -> View:
         """Where to write a value."""
         role = self.part.roles[name]
-        place = self._ask(TARGET, role, padded_rows)
+        place = self._ask(DESTINATION, role, padded_rows)
         view = self._made[name] = self._seen(role, place)
         if place.halo is not None:
             self._record_halo(view, place)
         return view
 
     def _record_halo(self, view: View, place: Place) -> None:
-        # most values have none
-        from onnxplug_cpu.compiler.kernels.movement.halo import record_zeros
-
         starts = [before for before, _ in place.halo or ()]
         record_zeros(self.recorder, place.around(view.buffer), starts, view.shape)
 
@@ -201,14 +201,8 @@ class Recording:
         if view.is_contiguous:
             return view
         copy = self.recorder.temporary(view.dtype, view.shape)
-        self._record_copy(view, copy)
+        record_copy(self.recorder, view, copy)
         return copy
-
-    def _record_copy(self, source: View, target: View) -> None:
-        # most plans copy nothing
-        from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-
-        record_copy(self.recorder, source, target)
 
 
 class _Asked:
@@ -241,17 +235,11 @@ def _no_content() -> np.ndarray[Any, Any]:
     raise AssertionError("recording looked at a constant without asking")
 
 
-class _PieceRecorder(Recorder):
+class _PieceRecorder(Recorder[Target]):
     """Collects the commands of a piece."""
 
-    def __init__(self, recording: Recording, given: Recorder) -> None:
-        super().__init__(
-            given.isa,
-            given.workers,
-            {},
-            given.allow_bf16x3,
-            largest_tile=given.largest_tile,
-        )
+    def __init__(self, recording: Recording, target: Target) -> None:
+        super().__init__(target)
         self._recording: Recording | None = recording
         recording.recorders.append(self)
 
@@ -295,9 +283,9 @@ class _PieceRecorder(Recorder):
             return recording.planner.recorder.is_refused(source, layout)
         return refused
 
-    def part(self) -> Recorder:
+    def part(self) -> Recorder[Target]:
         """A recorder of commands that are to be made into one of this recorder's."""
         assert self._recording is not None
-        part = _PieceRecorder(self._recording, self)
+        part = _PieceRecorder(self._recording, self.target)
         part.nodes, part.checks = self.nodes, self.checks
         return part

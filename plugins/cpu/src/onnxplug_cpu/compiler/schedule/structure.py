@@ -18,10 +18,11 @@ from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
-from onnxplug_cpu.compiler.ir.commands import Buffer
+from onnxplug_cpu.compiler.ir.buffers import Buffer
 from onnxplug_cpu.compiler.ir.pieces import Place, Placed
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.layout.halos import halo_for
-from onnxplug_cpu.compiler.layout.orders import CHANNELS, orders
+from onnxplug_cpu.compiler.layout.orders import CHANNELS, Order, orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inferred
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
@@ -49,10 +50,11 @@ class Part:
         memo: what was recorded for groups like this.
         getters: what takes the answers of a branch from all that are there, by the
             number of its questions.
-        targets: numbers of those that its results may have.
+        destinations: numbers of those that its results may have.
     """
 
     __slots__ = (
+        "destinations",
         "getters",
         "group",
         "made",
@@ -63,7 +65,6 @@ class Part:
         "results",
         "roles",
         "slots",
-        "targets",
     )
 
     def __init__(
@@ -86,8 +87,8 @@ class Part:
         self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
         self.getters: dict[int, Callable[[list[Any]], Any]] = {}
-        self.targets = [
-            target_number(slot, padded_rows)
+        self.destinations = [
+            destination_number(slot, padded_rows)
             for slot in self.made
             for padded_rows in (False, True)
         ]
@@ -108,7 +109,7 @@ class Part:
         return getter
 
 
-def target_number(slot: int, padded_rows: bool) -> int:
+def destination_number(slot: int, padded_rows: bool) -> int:
     """The number of the target of a value with *padded_rows* or without."""
     return 2 * slot + padded_rows
 
@@ -126,7 +127,7 @@ Found: TypeAlias = tuple[Where, str | None, Sequence[str]]
 by that."""
 
 
-class Target:
+class Destination:
     """Where a value was placed, by the forms of all that it may be written as.
 
     Attributes:
@@ -179,7 +180,7 @@ class Latest(Record):
 
     Attributes:
         inferred: what was known of its values.
-        state, buffers, offsets, targets, made, written: as of its planner.
+        state, buffers, offsets, destinations, made, written: as of its planner.
         placed: its pieces, by the part.
     """
 
@@ -187,7 +188,7 @@ class Latest(Record):
     state: list[Any]
     buffers: list[Buffer | None]
     offsets: list[int]
-    targets: dict[int, Place]
+    destinations: dict[int, Place]
     made: dict[int, Buffer]
     written: set[str]
     placed: list[Placed | None]
@@ -217,6 +218,7 @@ class Structure:
         outputs: Sequence[str],
         slots: Mapping[str, int],
         memos: dict[Hashable, Memo],
+        target: Target,
     ) -> None:
         self._known = list(known)
         self._slots = slots
@@ -230,7 +232,9 @@ class Structure:
             for name in call.inputs:
                 if name is not None:
                     self.readers[name].append(call)
-        self.orders = orders(remaining, forms, facts, self.positions)
+        self.orders: Mapping[str, Order] = {}
+        if target.prefers_channels_last:
+            self.orders = orders(remaining, forms, facts, self.positions)
         self.halos = {
             name: halo
             for name, order in self.orders.items()
@@ -243,7 +247,9 @@ class Structure:
                 self._join(call)
         self.parts = [
             self._part(group, forms, memos)
-            for group in fuse(remaining, forms, facts.same_shape, outputs)
+            for group in fuse(
+                remaining, forms, facts.same_shape, target.chain_limits, outputs
+            )
         ]
         self._facts = [
             (question, tuple(slots[name] for name in names), answer)
@@ -252,7 +258,7 @@ class Structure:
         self.outlines: dict[Any, Any] = {}
         self.latest: Latest | None = None
         self._forms = forms
-        self._targets: dict[int, Target] = {}
+        self._destinations: dict[int, Destination] = {}
         self._found: dict[Hashable, dict[Any, Any]] = {}
 
     # the first plan of a structure is made of all its parts, and most have no second
@@ -311,10 +317,10 @@ class Structure:
         """The names of values, by slot."""
         return {slot: name for name, slot in self._slots.items()}
 
-    def target(self, number: int) -> Target:
-        """What decides where a value goes; see :func:`target_number`."""
-        target = self._targets.get(number)
-        if target is None:
+    def destination(self, number: int) -> Destination:
+        """What decides where a value goes; see :func:`destination_number`."""
+        destination = self._destinations.get(number)
+        if destination is None:
             chain = self._chain(self.names[slot_of(number)])
             roles: dict[str, int] = {each: role for role, each in enumerate(chain)}
             for each in chain:
@@ -338,10 +344,12 @@ class Structure:
                 ],
             )
             found = self._found.setdefault(kind, {})
-            target = self._targets[number] = Target(chain, self._slots, found)
-        return target
+            destination = self._destinations[number] = Destination(
+                chain, self._slots, found
+            )
+        return destination
 
-    def forget_targets(self) -> None:
+    def forget_destinations(self) -> None:
         """Keep nothing of where values were placed."""
         for found in tuple(self._found.values()):
             found.clear()

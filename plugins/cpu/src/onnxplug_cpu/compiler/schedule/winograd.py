@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from onnxplug_cpu.compiler.ir.commands import Constant
+from onnxplug_cpu.compiler.ir.buffers import Constant
+from onnxplug_cpu.compiler.ir.families import Transforms
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.kernels.winograd.commands import is_refused
-from onnxplug_cpu.compiler.kernels.winograd.division import best_tile
-from onnxplug_cpu.compiler.kernels.winograd.transforms import TAPS
+from onnxplug_cpu.compiler.schedule.copies import record_copy
 from onnxplug_cpu.compiler.schedule.operations.convolution import channels_last
 
 if TYPE_CHECKING:
@@ -48,10 +46,12 @@ class Transformed(NamedTuple):
 
 
 _SPATIAL: Final = 2
+_TAPS: Final = 3
 
 
 def transformed(
     plan: Plan,
+    transforms: Transforms,
     x: View,
     weights: View,
     shape: Sequence[int],
@@ -68,17 +68,17 @@ def transformed(
     axes = geometry.axes
     if (
         len(axes) != _SPATIAL
-        or weights.shape != (shape[1], x.shape[1], TAPS, TAPS)
+        or weights.shape != (shape[1], x.shape[1], _TAPS, _TAPS)
         or not all(taps.inputs[1] == taps.spacing == 1 for (taps,) in axes)
         or not isinstance(weights.buffer, Constant)
     ):
         return None
     recorder, last = plan.recorder, (shape[0], *shape[2:], shape[1])
-    tile = best_tile(recorder, recorder.largest_tile, x.shape[1], last)
-    if not tile or is_refused(recorder, tile, weights):
+    tile = transforms.transform_tile(recorder, weights, last)
+    if not tile:
         return None
     if x.strides[1] != 1:
-        copy = channels_last(plan, x.shape)
+        copy = channels_last(plan, x.dtype, x.shape)
         record_copy(recorder, x, copy)
         x = copy
     top, left = geometry.before

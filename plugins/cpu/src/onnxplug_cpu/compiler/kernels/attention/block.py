@@ -16,12 +16,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.kernels.attention.scores import (
-    Row,
-    Rows,
-    Undefined,
-    mask_words,
-)
+from onnxplug_cpu.compiler.ir.families import Undefined
+from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque

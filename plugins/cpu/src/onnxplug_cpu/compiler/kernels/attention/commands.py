@@ -18,12 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Word, Words, fewest_chunks
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Code, Word, Words
+from onnxplug_cpu.compiler.ir.buffers import Address
+from onnxplug_cpu.compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
 from onnxplug_cpu.compiler.kernels.attention.few import FewQueries
-from onnxplug_cpu.compiler.kernels.attention.scores import Undefined
 from onnxplug_cpu.compiler.kernels.contraction.pack import (
     PackMatrices,
     PackPanel,
@@ -232,7 +234,7 @@ class _Work:
             heads, queries, group = sizes.kv_heads, group, 1
         self.q, self.out, self.mask = q, out, mask
         row = _padded_row(sizes.keys)
-        scratch, distance = self.recorder.scratch(4 * row * queries)
+        scratch, distance = worker_memory(self.recorder, 4 * row * queries)
         grouped = self.sizes.queries == 1
         form = FewQueries(
             self.causal and not grouped,
@@ -264,7 +266,8 @@ class _Work:
             "scores_distance": distance,
             "score_row": 4 * row,
         }
-        self.recorder.call(
+        call(
+            self.recorder,
             Kernel(form),
             words,
             chunks=sizes.batches * heads,
@@ -280,7 +283,7 @@ class _Work:
         where there are too few heads for the threads, all are packed first, and a chunk
         computes some queries."""
         recorder, sizes = self.recorder, self.sizes
-        shape = tile_shape(recorder.isa)
+        shape = tile_shape(recorder.target.isa)
         panel = shape.vectors * VECTOR_BYTES
         keys = _Packing(self.k.transpose((0, 1, 3, 2)), panel)
         values = _Packing(self.v, panel)
@@ -294,7 +297,7 @@ class _Work:
         kv_heads = sizes.batches * sizes.kv_heads
         together = kv_heads >= max(
             fewest_chunks(sizes.flops / _FLOPS),
-            4 * recorder.workers if recorder.workers > 1 else 1,
+            4 * recorder.target.workers if recorder.target.workers > 1 else 1,
         )
         room = 4 * rows * (q_row + row) + tile_rows * panel
         packed: dict[str, Word]
@@ -313,10 +316,10 @@ class _Work:
                 "pack_keys": 0,
                 "pack_values": 0,
             }
-        scratch, distance = recorder.scratch(room)
+        scratch, distance = worker_memory(recorder, room)
         low = tile_rows - 1 if tall_tiles < tiles else tile_rows
 
-        chains = chains_of(recorder.isa, tile_rows * shape.vectors)
+        chains = chains_of(recorder.target.isa, tile_rows * shape.vectors)
 
         def tile(rows: int, nbytes: int) -> Code:
             vectors = nbytes // VECTOR_BYTES
@@ -347,7 +350,7 @@ class _Work:
             "chunk_heads": sizes.group if together else 1,
             "chunk_parts": parts if together else 1,
             "prefetch": int(
-                together and 4 * (keys.nbytes + values.nbytes) <= recorder.isa.l2
+                together and 4 * (keys.nbytes + values.nbytes) <= recorder.target.isa.l2
             ),
             "keys_head": keys.nbytes,
             "keys_tail": keys.tail,
@@ -373,7 +376,8 @@ class _Work:
             self.hides,
             self.fill,
         )
-        recorder.call(
+        call(
+            recorder,
             Kernel(form),
             words,
             chunks=kv_heads if together else sizes.batches * sizes.heads * parts,
@@ -384,7 +388,7 @@ class _Work:
 
     def _parts(self, tiles: int, tile_rows: int, row_bytes: int) -> int:
         """Into how many chunks the queries of a head are divided."""
-        sizes, workers = self.sizes, self.recorder.workers
+        sizes, workers = self.sizes, self.recorder.target.workers
         most = max(1, _SCORE_BYTES // (tile_rows * row_bytes))
         parts = -(-tiles // most)
         wanted = fewest_chunks(sizes.flops / _FLOPS)
@@ -420,9 +424,10 @@ class _Packing:
         target = recorder.temporary(
             np.dtype(np.float32), (batches * heads, self.nbytes // 4)
         )
-        wanted = min(4 * recorder.workers, max(1, self.matrix.nbytes >> 16))
+        wanted = min(4 * recorder.target.workers, max(1, self.matrix.nbytes >> 16))
         parts = min(self.panels, -(-wanted // (batches * heads)))
-        recorder.call(
+        call(
+            recorder,
             Kernel(PackMatrices()),
             {
                 "source": self.matrix.address,

@@ -17,12 +17,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.kernels.attention.scores import (
-    Row,
-    Rows,
-    Undefined,
-    mask_words,
-)
+from onnxplug_cpu.compiler.ir.families import Undefined
+from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque, spread
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 

@@ -5,25 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed, tanh
+from onnxplug_cpu.compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.kernels.rows import Operand, Operands, move, opaque, spread
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 _VECTOR = F32.vector(LANES)
-
-
-Undefined = Literal["masked_zero", "zero", "nan"]
-"""What queries without a softmax give: those that see no key, and whose scores are NaN.
-
-- ``masked_zero``: those that see no key give 0, as ONNX's Attention has it, and what an
-  added minus infinity hides may be NaN;
-- ``zero``: all give 0, as where Softmax is followed by a choice of 0 where it is NaN;
-- ``nan``: all give NaN, as Softmax has it.
-"""
 
 
 class RowForm(Protocol):

@@ -10,14 +10,10 @@ import numpy as np
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
-from onnxplug_cpu.compiler.ir.commands import (
-    Address,
-    Code,
-    Constant,
-    Word,
-    Words,
-    chunks_for,
-)
+from onnxplug_cpu.compiler.commands.chunks import chunks_for
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Code, Word, Words
+from onnxplug_cpu.compiler.ir.buffers import Address, Constant
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
@@ -49,7 +45,6 @@ from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from onnxplug_cpu.compiler.ir.recorder import Recorder
     from onnxplug_cpu.compiler.ir.views import View
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
@@ -175,13 +170,13 @@ def best(
     share = _share_of_fma(copied, _SPLIT_CYCLES + _COPY_CYCLES)
     if share <= _CLEARLY * least and _may_be_used(recorder, copied):
         found = copied
-    return found if found is not None and recorder.allow_bf16x3() else None
+    return found if found is not None and recorder.target.allow_bf16x3() else None
 
 
 def _may_be_used(recorder: Recorder, contraction: Contraction) -> bool:
     b = once(contraction.b)
     return (
-        bool(recorder.isa.tiles)
+        bool(recorder.target.isa.tiles)
         and isinstance(b.buffer, Constant)
         and contraction.a.dtype == np.float32
         and not recorder.is_refused(b, _layout(contraction))
@@ -254,7 +249,7 @@ class SplitProduct(Product):
 
     @property
     def _cache(self) -> int:
-        return self.recorder.isa.l2 // 2
+        return self.recorder.target.isa.l2 // 2
 
     @property
     def _kept_steps(self) -> int:
@@ -268,7 +263,7 @@ class SplitProduct(Product):
         parts = (
             self.pixels.number * self._kept_steps * TERMS * PIXEL_BYTES / self._cache
         )
-        chunks = chunks_for(self.flops / _FLOPS, self.recorder.workers)
+        chunks = chunks_for(self.flops / _FLOPS, self.recorder.target.workers)
         return divide(
             self.tiled.number,
             self.tiled.rows,
@@ -296,7 +291,7 @@ class SplitProduct(Product):
         waiting_panel = division.chunk_groups * SUMS_BYTES
         if blocks.outer_blocks > 1:
             nbytes = division.chunk_panels * waiting_panel
-            waiting, distance = recorder.scratch(nbytes)
+            waiting, distance = worker_memory(recorder, nbytes)
         share = -(-STEP_BYTES // 64 // division.chunk_groups)
         lines = 0
         if division.chunk_groups > 1:
@@ -357,8 +352,8 @@ class SplitProduct(Product):
         if self.division.column_parts == 1:
             pixels = self._chunk_pixels()
             plane = self._plane(pixels)
-            terms, distance = recorder.scratch(self._kept_steps * TERMS * plane)
-            flags, flags_distance = recorder.scratch(pixels * FLAG_BYTES)
+            terms, distance = worker_memory(recorder, self._kept_steps * TERMS * plane)
+            flags, flags_distance = worker_memory(recorder, pixels * FLAG_BYTES)
             return {
                 "splits": 1,
                 "terms": terms,
@@ -376,9 +371,10 @@ class SplitProduct(Product):
         terms = recorder.temporary(byte, (self.batches, matrix)).address
         flags = recorder.temporary(byte, (self.batches, flags_matrix)).address
         nbytes = self.contraction.window_bytes + matrix
-        parts = chunks_for(self.batches * nbytes / _BYTES, recorder.workers)
+        parts = chunks_for(self.batches * nbytes / _BYTES, recorder.target.workers)
         parts = min(pixels, -(-parts // self.batches))
-        recorder.call(
+        call(
+            recorder,
             Kernel(SplitTerms()),
             {
                 "a": a.address,
@@ -414,7 +410,7 @@ class SplitProduct(Product):
         """B's terms, made once; before them the verdicts of those who make them."""
         b = once(self.b)
         matrices = b.shape[0] * b.shape[1]
-        wanted = chunks_for(b.nbytes / _BYTES, self.recorder.workers)
+        wanted = chunks_for(b.nbytes / _BYTES, self.recorder.target.workers)
         parts = min(self.panels, -(-wanted // matrices))
         verdicts = 8 * matrices * parts
         # with room for as many as there may be: threads do not change the layout
@@ -453,7 +449,8 @@ class SplitProduct(Product):
             assert whole is not None
         b = whole
         way = panel_way("f32", b.strides[-2], b.strides[-1], self.columns)
-        recorder.call(
+        call(
+            recorder,
             Kernel(PackTerms()),
             {
                 "source": b.address,

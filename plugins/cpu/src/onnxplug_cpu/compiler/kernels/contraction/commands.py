@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from onnxplug_cpu.compiler.ir.commands import BYTES_PER_SECOND, fewest_chunks
-from onnxplug_cpu.compiler.ir.recorder import Recorder
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
-from onnxplug_cpu.compiler.kernels.contraction.operands import (
-    fold,
-    once,
-    with_line,
-)
+from onnxplug_cpu.compiler.kernels.contraction.operands import fold, once
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
+    from onnxplug_cpu.compiler.ir.epilogue import Epilogue
 
 MOST_TAP_AXES: Final = 3
 
@@ -103,7 +99,7 @@ def record_contraction(
         copy = recorder.temporary(a.dtype, single.shape)
         record_copy(recorder, single, copy)
         contraction = fold(copy.broadcast_to(a.shape), b, out, epilogue)
-    if recorder.isa.tiles:  # otherwise the modules need not be imported
+    if recorder.target.isa.tiles:  # otherwise the modules need not be imported
         from onnxplug_cpu.compiler.kernels.contraction import bf16x3
 
         ways = [contraction]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import (
@@ -14,12 +13,13 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Module,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, Parameters
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
-from onnxplug_cpu.compiler.ir.commands import Code, Word, Words
+from onnxplug_cpu.compiler.commands.words import Code, Word, Words
 from onnxplug_cpu.compiler.ir.elementwise import Chain
+from onnxplug_cpu.compiler.ir.epilogue import Epilogue
+from onnxplug_cpu.compiler.ir.parameters import Parameters
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.operands import with_line
 from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile
 from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
@@ -40,100 +40,43 @@ class _Operand(Parameters):
     repeats: bool
 
 
-class Epilogue(NamedTuple):
-    """A chain for the tiles of a contraction, and what it reads and writes.
+def epilogue_call(epilogue: Epilogue) -> tuple[Code, Words]:
+    """The words of a kernel that applies *epilogue*: a function, and its first
+    argument.
 
-    Attributes:
-        chain: its value 0 is the tile, an f32.
-        operands: the other inputs, broadcast to the shape of the result.
-        outputs: one view per output of the chain, of the same shape.
+    The arguments of the function are :class:`~.tile.FinishedTile`.
+
+    Raises:
+        ValueError: views have other axes than [batch0, batch1, lines, rows,
+            columns].
     """
-
-    chain: Chain
-    operands: tuple[View, ...]
-    outputs: tuple[View, ...]
-
-    def reshape(self, shape: Sequence[int]) -> Epilogue | None:
-        """The same for a result of another shape; ``None`` if a view needs a copy."""
-        views = []
-        for view in (*self.operands, *self.outputs):
-            other = view.reshape(shape)
-            if other is None:
-                return None
-            views.append(other)
-        return self._with(views)
-
-    def with_line(self) -> Epilogue:
-        """The same for rows that are those of one line."""
-        return self._with([with_line(view) for view in (*self.operands, *self.outputs)])
-
-    def _with(self, views: Sequence[View]) -> Epilogue:
-        count = len(self.operands)
-        return Epilogue(self.chain, tuple(views[:count]), tuple(views[count:]))
-
-    def call(self) -> tuple[Code, Words]:
-        """The words of a kernel that applies it: a function, and its first argument.
-
-        The arguments of the function are :class:`~.tile.FinishedTile`.
-
-        Raises:
-            ValueError: views have other axes than [batch0, batch1, lines, rows,
-                columns].
-        """
-        views = [*self.operands, *self.outputs]
-        if len(views[-1].shape) != _AXES:
-            raise ValueError(
-                "views of shape [batch0, batch1, lines, rows, columns] are expected; "
-                f"got {views[-1].shape}"
-            )
-        inputs = tuple(
-            _operand(view, element)
-            for view, element in zip(self.operands, self.chain.inputs[1:], strict=True)
+    chain, operands, outputs = epilogue
+    if chain.inputs[0] != "f32":
+        raise ValueError(f"a tile is f32; the chain takes {chain.inputs[0]}")
+    views = [*operands, *outputs]
+    if len(views[-1].shape) != _AXES:
+        raise ValueError(
+            "views of shape [batch0, batch1, lines, rows, columns] are expected; "
+            f"got {views[-1].shape}"
         )
-        results = tuple(
-            _operand(view, self.chain.element(value))._replace(repeats=False)
-            for view, value in zip(self.outputs, self.chain.outputs, strict=True)
-        )
-        words: list[Word] = []
-        for view in views:
-            words.append(view.address)
-            words.extend(stride * view.dtype.itemsize for stride in view.strides)
-        half = views[-1].shape[-1] % LANES >= LANES // 2
-        kernel = Kernel(_TileEpilogue(self.chain, inputs, results, half))
-        return Code(kernel), Words(tuple(words))
+    inputs = tuple(
+        _operand(view, element)
+        for view, element in zip(operands, chain.inputs[1:], strict=True)
+    )
+    results = tuple(
+        _operand(view, chain.element(value))._replace(repeats=False)
+        for view, value in zip(outputs, chain.outputs, strict=True)
+    )
+    words: list[Word] = []
+    for view in views:
+        words.append(view.address)
+        words.extend(stride * view.dtype.itemsize for stride in view.strides)
+    half = views[-1].shape[-1] % LANES >= LANES // 2
+    kernel = Kernel(_TileEpilogue(chain, inputs, results, half))
+    return Code(kernel), Words(tuple(words))
 
 
 _AXES: Final = 5
-
-
-def epilogue(
-    chain: Chain, operands: Sequence[View], outputs: Sequence[View]
-) -> Epilogue:
-    """What applies *chain* to each tile of a contraction.
-
-    Args:
-        chain: its value 0 is the tile, an f32.
-        operands: the other inputs, of the shape of the result, broadcast already; any
-            strides.
-        outputs: one view per output of the chain, of the same shape; the tile may lie
-            in one of them, where this output's element is stored.
-
-    Raises:
-        ValueError: the chain does not begin with f32, or views do not fit.
-    """
-    if chain.inputs[0] != "f32":
-        raise ValueError(f"a tile is f32; the chain takes {chain.inputs[0]}")
-    if len(operands) + 1 != len(chain.inputs) or len(outputs) != len(chain.outputs):
-        raise ValueError(
-            f"the chain has {len(chain.inputs) - 1} inputs beside the tile and "
-            f"{len(chain.outputs)} outputs; got {len(operands)} and {len(outputs)}"
-        )
-    views = [*operands, *outputs]
-    if any(view.shape != views[-1].shape for view in views):
-        raise ValueError(
-            f"views of one shape are expected; got {[view.shape for view in views]}"
-        )
-    return Epilogue(chain, tuple(operands), tuple(outputs))
 
 
 def _operand(view: View, element: str) -> _Operand:

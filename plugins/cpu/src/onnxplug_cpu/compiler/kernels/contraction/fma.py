@@ -7,15 +7,10 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import (
-    Address,
-    Code,
-    Constant,
-    Word,
-    Words,
-    chunks_for,
-)
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import chunks_for
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Code, Word, Words
+from onnxplug_cpu.compiler.ir.buffers import Address, Constant
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.block import (
     STRIP_BYTES,
@@ -153,8 +148,8 @@ class FmaProduct(Product):
     ) -> None:
         super().__init__(recorder, contraction, label)
         self.element = _ELEMENTS[self.a.dtype_name]
-        self.usual = self.tile = tile_shape(recorder.isa)
-        narrow = narrow_tile(recorder.isa, self.columns * self.itemsize)
+        self.usual = self.tile = tile_shape(recorder.target.isa)
+        narrow = narrow_tile(recorder.target.isa, self.columns * self.itemsize)
         if narrow is not None and self.line_rows > narrow.rows:
             self.tile = narrow
 
@@ -178,8 +173,8 @@ class FmaProduct(Product):
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
-            partial, partial_distance = self.recorder.scratch(
-                tile_bytes * division.chunk_tiles * division.chunk_panels
+            partial, partial_distance = worker_memory(
+                self.recorder, tile_bytes * division.chunk_tiles * division.chunk_panels
             )
         words: dict[str, Word] = {
             "b": right.address,
@@ -211,7 +206,7 @@ class FmaProduct(Product):
     def _divide(self, tile: TileShape) -> Division:
         per_panel = tile.vectors * VECTOR_BYTES // self.itemsize
         seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
-        wanted = chunks_for(seconds, self.recorder.workers)
+        wanted = chunks_for(seconds, self.recorder.target.workers)
         row_parts, cached = self._row_parts(), 1
         if row_parts > 1:
             # all rows use some columns of B while those are in the cache
@@ -275,7 +270,7 @@ class FmaProduct(Product):
         if division.tall_tiles < division.tiles:
             low_rows -= 1
 
-        halves = self.recorder.isa.vector_bytes < VECTOR_BYTES
+        halves = self.recorder.target.isa.vector_bytes < VECTOR_BYTES
 
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
@@ -308,7 +303,9 @@ class FmaProduct(Product):
         the usual tiles, of so many vectors."""
         vectors = min(vectors, -(-self.columns * self.itemsize // VECTOR_BYTES))
         tiles = -(-self.line_rows // self.usual.rows)
-        return chains_of(self.recorder.isa, -(-self.line_rows // tiles) * vectors)
+        return chains_of(
+            self.recorder.target.isa, -(-self.line_rows // tiles) * vectors
+        )
 
     def _packing(self, division: Division, right: _Right) -> dict[str, Word]:
         """How chunks pack B, if they do."""
@@ -316,7 +313,9 @@ class FmaProduct(Product):
         if b is None:
             names = ("pack", "pack_row", "pack_column", "pack_rows", "packed")
             return dict.fromkeys((*names, "packed_distance"), 0)
-        packed, distance = self.recorder.scratch(division.chunk_panels * right.panel)
+        packed, distance = worker_memory(
+            self.recorder, division.chunk_panels * right.panel
+        )
         way = panel_way(self.element, b.strides[-2], b.strides[-1], self.columns)
         return {
             "pack": Code(Kernel(PackPanel(self.element, way))),
@@ -345,7 +344,8 @@ class FmaProduct(Product):
         matrices = a.shape[0] * a.shape[1]
         way = panel_way(self.element, a.strides[3], a.strides[4], self.depth)
         parts = self._pack_parts(matrices, a.nbytes, self.rows)
-        self.recorder.call(
+        call(
+            self.recorder,
             Kernel(CopyMatrices()),
             {
                 "source": a.address,
@@ -385,7 +385,7 @@ class FmaProduct(Product):
             self.usual.vectors * VECTOR_BYTES,
             "rows",
         )
-        isa = self.recorder.isa
+        isa = self.recorder.target.isa
         most = self.usual.rows
         if self.columns * size % VECTOR_BYTES:
             most = masked_rows(isa)
@@ -411,7 +411,7 @@ class FmaProduct(Product):
                 panel=column * per_panel,
                 way="dot",
             )
-        workers = self.recorder.workers
+        workers = self.recorder.target.workers
         few = workers > 1 and self.batches < 2 * workers
         repeated = b.shape[0] * b.shape[1] < self.batches
         if not (few or repeated) and self.rows >= 64 * (self._row_parts() - 1):
@@ -475,7 +475,8 @@ class FmaProduct(Product):
         panel = self.tile.vectors * VECTOR_BYTES
         parts = self._pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))
         way = panel_way(self.element, b.strides[-2], b.strides[-1], self.columns)
-        recorder.call(
+        call(
+            recorder,
             Kernel(PackMatrices()),
             {
                 "source": b.address,
@@ -503,7 +504,7 @@ class FmaProduct(Product):
 
     def _pack_parts(self, matrices: int, nbytes: int, most: int) -> int:
         """Into how many parts the packing of one matrix is divided."""
-        wanted = chunks_for(nbytes / _BYTES, self.recorder.workers)
+        wanted = chunks_for(nbytes / _BYTES, self.recorder.target.workers)
         return min(most, -(-wanted // matrices))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from onnxplug_cpu.compiler.ir.recorder import Recorder
+    from onnxplug_cpu.compiler.commands.machine import Recorder
     from onnxplug_cpu.compiler.ir.views import View
 
 _PAGE = 4096  # rows so far apart, or a multiple, share few lines of the first cache
@@ -41,7 +41,7 @@ def left_factor(recorder: Recorder, dtype: np.dtype[Any], shape: Sequence[int]) 
     """Memory for an A, ``[..., M, K]``, with rows that do not evict each other."""
     lanes = VECTOR_BYTES // dtype.itemsize
     width = -(-shape[-1] // lanes) * lanes
-    if rows_hinder(recorder.isa, width * dtype.itemsize):
+    if rows_hinder(recorder.target.isa, width * dtype.itemsize):
         width += lanes
     whole = recorder.temporary(dtype, (*shape[:-1], width))
     return whole.slice([0] * len(shape), shape)

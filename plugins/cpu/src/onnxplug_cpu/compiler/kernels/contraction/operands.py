@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.ir.commands import Word
-    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
+    from onnxplug_cpu.compiler.commands.words import Word
+    from onnxplug_cpu.compiler.ir.epilogue import Epilogue
 
 
 class Contraction(NamedTuple):
@@ -64,7 +65,7 @@ class Contraction(NamedTuple):
 
     def epilogue_words(self) -> dict[str, Word]:
         """Those of a kernel that calls the epilogue; 0 if there is none."""
-        code, words = self.epilogue.call() if self.epilogue else (0, 0)
+        code, words = epilogue_call(self.epilogue) if self.epilogue else (0, 0)
         return {"epilogue": code, "epilogue_words": words}
 
 
@@ -163,15 +164,6 @@ def tap_offsets(view: View, axes: Iterable[int]) -> tuple[int, ...]:
         for axis in axes
     ]
     return tuple(sum(steps) * view.dtype.itemsize for steps in itertools.product(*each))
-
-
-def with_line(view: View) -> View:
-    """Matrices with at most two batch axes as single lines of rows of two batches."""
-    lead = (1,) * (4 - len(view.shape))
-    shape = (*lead, *view.shape[:-2], 1, *view.shape[-2:])
-    zeros = (0,) * len(lead)
-    strides = (*zeros, *view.strides[:-2], 0, *view.strides[-2:])
-    return View(view.buffer, view.offset, view.dtype, shape, strides)
 
 
 def once(view: View) -> View:

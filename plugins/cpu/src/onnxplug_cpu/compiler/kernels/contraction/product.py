@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from onnxplug_cpu.compiler.ir.commands import Word, Words
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word, Words
 from onnxplug_cpu.compiler.kernels.contraction.division import Blocks, Division
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.kernel import Kernel
-    from onnxplug_cpu.compiler.ir.recorder import Recorder
     from onnxplug_cpu.compiler.ir.views import View
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
@@ -95,7 +95,8 @@ class Product(ABC):
         for more in (division, blocks):
             words.update(zip(more._fields, more, strict=True))
         words |= contraction.epilogue_words()
-        self.recorder.call(
+        call(
+            self.recorder,
             kernel,
             words,
             chunks=self.batches * division.row_parts * division.column_parts,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
-from onnxplug_cpu.compiler.ir.commands import Address
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.ir.buffers import Address
 from onnxplug_cpu.compiler.ir.elementwise import Chain
-from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
 from onnxplug_cpu.compiler.kernels.loop_nest import (
@@ -77,7 +77,8 @@ def record_chain(
     for name, kind, stride in zip(kernel.names, form.kinds, form.strides, strict=True):
         if kind == STRIDED:
             words[f"{name}_column"] = stride
-    recorder.call(
+    call(
+        recorder,
         Kernel(kernel),
         words,
         chunks=cut.chunks,

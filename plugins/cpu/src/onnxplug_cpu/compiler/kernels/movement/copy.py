@@ -14,9 +14,6 @@ the strides only.  Four ways, by what is left of the axes after collapsing:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
@@ -27,8 +24,9 @@ from onnxplug_cpu.compiler.codegen.row_copy import (
     repeated,
     row_class,
 )
-from onnxplug_cpu.compiler.ir.commands import Address, fewest_chunks
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.ir.buffers import Address
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.horizontal_fusion import record_together
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
@@ -64,59 +62,6 @@ def record_copy(
         raise ValueError(f"a copy's target repeats elements: strides {target.strides}")
     for part in _divided(layout, itemsize):
         _Copy(recorder, part, itemsize, f"{label} {_sizes(target.shape)}").record()
-
-
-def record_fill(
-    recorder: Recorder,
-    value: np.ndarray[Any, Any],
-    target: View,
-    *,
-    label: str = "Fill",
-) -> None:
-    """Write *value*, an array of one element of the target's dtype, everywhere.
-
-    Args:
-        target: any strides, but no element twice.
-    """
-    scalar = recorder.constant(value.reshape(()))
-    everywhere = scalar.broadcast_to(target.shape)
-    record_copy(recorder, everywhere, target, label=label)
-
-
-def record_concat(
-    recorder: Recorder,
-    sources: Sequence[View],
-    target: View,
-    axis: int,
-    *,
-    label: str = "Concat",
-) -> None:
-    """Write *sources* one after another along *axis* of *target*, in one command.
-
-    Args:
-        sources: any strides; of the target's dtype, and of its shape except along
-            *axis*, where their sizes add up to its size.
-        target: as for :func:`record_copy`.
-
-    Raises:
-        ValueError: Shapes or dtypes do not fit.
-    """
-    axis %= len(target.shape)
-    if sum(source.shape[axis] for source in sources) != target.shape[axis]:
-        raise ValueError(
-            f"sources of sizes {[source.shape[axis] for source in sources]} along "
-            f"axis {axis} do not fill a target of size {target.shape[axis]}"
-        )
-
-    pairs = []
-    start = 0
-    for source in sources:
-        starts = [0] * len(target.shape)
-        sizes = list(target.shape)
-        starts[axis], sizes[axis] = start, source.shape[axis]
-        pairs.append((source, target.slice(starts, sizes)))
-        start += source.shape[axis]
-    record_copies(recorder, pairs, label=f"{label} {_sizes(target.shape)}")
 
 
 def record_copies(
@@ -236,8 +181,8 @@ class _Copy:
         they take too long for one."""
         rows = self.layout.size // inner.size
         wanted = fewest_chunks(1e-9 * nanoseconds)
-        if self.recorder.workers > 1:
-            wanted = max(wanted, 4 * self.recorder.workers)
+        if self.recorder.target.workers > 1:
+            wanted = max(wanted, 4 * self.recorder.target.workers)
         wanted = min(wanted // rows, nbytes // _LONG_ROW)
         for pieces in range(wanted, 1, -1):
             if inner.size % pieces == 0:
@@ -248,7 +193,7 @@ class _Copy:
 
     def _transposed(self, outer: list[Axis], rows: Axis, columns: Axis) -> None:
         width = self.itemsize
-        block = _block(self.recorder.isa, width, min(rows.size, columns.size))
+        block = _block(self.recorder.target.isa, width, min(rows.size, columns.size))
         band = max(block, _LINE // width)
         bands = Axis(
             -(-rows.size // band), tuple(stride * band for stride in rows.strides)
@@ -287,7 +232,8 @@ class _Copy:
         items = Layout((), tuple(outer)).size
         count, each = chunks(self.recorder, items, nanoseconds)
         walk = kernel.walk.values(self.layout.addresses, outer, each)
-        self.recorder.call(
+        call(
+            self.recorder,
             Kernel(kernel),
             {**walk, **words},
             chunks=count,

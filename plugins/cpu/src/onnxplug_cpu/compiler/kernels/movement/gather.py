@@ -18,8 +18,9 @@ from onnxplug_cpu.compiler.codegen.row_copy import (
     move_type,
     row_class,
 )
-from onnxplug_cpu.compiler.ir.commands import Word, fewest_chunks
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
@@ -323,7 +324,8 @@ def _record(
     places = dense.size // row.size
     cost = places * 3 + bytes_ / rate if operation == "gather" else 0
     count, each = chunks(recorder, items, cost)
-    recorder.call(
+    call(
+        recorder,
         Kernel(kernel),
         {**kernel.walk.values(layout.addresses, axes, each), **words},
         chunks=count,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import move_type
-from onnxplug_cpu.compiler.ir.commands import Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -49,7 +49,8 @@ def record_trilu(
         "target_step": step[0],
         "source_step": step[1],
     }
-    recorder.call(
+    call(
+        recorder,
         Kernel(kernel),
         kernel.walk.values(batch.addresses, axes, each) | words,
         chunks=count,

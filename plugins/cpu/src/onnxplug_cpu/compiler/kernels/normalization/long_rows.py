@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.ir.formula import Formula
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.reduction.commands import (
     record_moments,
@@ -47,14 +47,14 @@ def record_long_softmax(
     shape = [1 if a == axis else size for a, size in enumerate(x.shape)]
     top, total = (recorder.temporary(x.dtype, shape) for _ in range(2))
     record_reduce(recorder, "ReduceMax", x, top, (axis,))
-    formula = Formula()
+    formula = Formula("f32")
     value = formula.step("Sub", formula.read(x), formula.read(top))
     if not log:
         value = formula.step("Exp", value)
     formula.record(recorder, value, out, label)
     kind = "ReduceLogSumExp" if log else "ReduceSum"
     record_reduce(recorder, kind, out, total, (axis,))
-    formula = Formula()
+    formula = Formula("f32")
     operator = "Sub" if log else "Div"
     value = formula.step(operator, formula.read(out), formula.read(total))
     formula.record(recorder, value, out, label)
@@ -77,7 +77,7 @@ def record_long_norm(
 ) -> None:
     """Normalise rows, as :func:`~.norm.record_norm`."""
     if addends:
-        formula = Formula()
+        formula = Formula("f32")
         value = formula.read(x)
         for addend in addends:
             value = formula.step("Add", value, formula.read(addend))
@@ -91,19 +91,19 @@ def record_long_norm(
         center, variance = None, recorder.temporary(x.dtype, shape)
         record_reduce(recorder, "ReduceSumSquare", x, variance, (axis,))
         count = recorder.constant(np.array(x.shape[axis], np.float32))
-        formula = Formula()
+        formula = Formula("f32")
         value = formula.step("Div", formula.read(variance), formula.read(count))
         formula.record(recorder, value, variance, label)
     if inverse is None:
         inverse = recorder.temporary(x.dtype, shape)
-    formula = Formula()
+    formula = Formula("f32")
     value = formula.read(variance)
     value = formula.step("Add", value, formula.number(epsilon))
     value = formula.step("Div", formula.number(1.0), formula.step("Sqrt", value))
     formula.record(recorder, value, inverse, label)
     if center is not None and mean is not None:
         record_copy(recorder, center, mean, label=label)
-    formula = Formula()
+    formula = Formula("f32")
     value = formula.read(x)
     if center is not None:
         value = formula.step("Sub", value, formula.read(center))

@@ -20,8 +20,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Kernel,
     KernelWords,
 )
-from onnxplug_cpu.compiler.ir.commands import Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.rows import (
     Axes,
@@ -130,7 +130,9 @@ def record_norm(
     )
     form = _Norm(centered, rows.rank, operands, tuple(name for name, _ in columns))
     each = _NANOSECONDS * x.shape[-1]
-    chunk_rows = chunk_size(rows.count, each, recorder.workers, form.side(recorder.isa))
+    chunk_rows = chunk_size(
+        rows.count, each, recorder.target.workers, form.side(recorder.target.isa)
+    )
     words: dict[str, Word] = {
         "epsilon": struct.unpack("<I", struct.pack("<f", epsilon))[0],
         "count": x.shape[-1],
@@ -140,7 +142,8 @@ def record_norm(
         **{name: view.address for name, view in columns},
         **rows.words("row"),
     }
-    recorder.call(
+    call(
+        recorder,
         Kernel(form),
         words,
         chunks=-(-rows.count // chunk_rows),

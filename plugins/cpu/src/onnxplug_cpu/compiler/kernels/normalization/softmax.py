@@ -23,8 +23,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 )
 from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed
 from onnxplug_cpu.compiler.codegen.math.logarithm import log
-from onnxplug_cpu.compiler.ir.commands import Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.rows import (
     Axes,
@@ -104,7 +104,7 @@ def record_softmax(
         across = lane_axis if columns >= LANES * parts else None
         record_long_softmax(recorder, x, out, axis, across, parts, log, label)
         return
-    held = 0 if down else _held(count, recorder.isa)
+    held = 0 if down else _held(count, recorder.target.isa)
     form = _Softmax(down, held, log, scale != 1.0, zero_masked, rows.rank, operands)
     words: dict[str, Word] = {
         "scale": struct.unpack("<I", struct.pack("<f", scale))[0],
@@ -117,9 +117,12 @@ def record_softmax(
     for operand, view in zip(operands, views, strict=True):
         words[f"{operand.name}_step"] = byte_strides(view)[axis]
     each = _NANOSECONDS * count * (x.shape[lane_axis] if down else 1)
-    chunk_rows = chunk_size(rows.count, each, recorder.workers, form.side(recorder.isa))
+    chunk_rows = chunk_size(
+        rows.count, each, recorder.target.workers, form.side(recorder.target.isa)
+    )
     words["chunk_rows"] = chunk_rows
-    recorder.call(
+    call(
+        recorder,
         Kernel(form),
         words,
         chunks=-(-rows.count // chunk_rows),

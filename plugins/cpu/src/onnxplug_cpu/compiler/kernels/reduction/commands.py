@@ -14,19 +14,17 @@ from typing import Final
 
 import numpy as np
 
-from onnxplug_cpu.compiler.ir.commands import fewest_chunks
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.ir.families import REDUCTIONS
+from onnxplug_cpu.compiler.ir.formula import Formula
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
+from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
 from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS
 from onnxplug_cpu.compiler.kernels.reduction.single import Plan, record_single
 from onnxplug_cpu.compiler.kernels.rows import element_of
 
-KINDS = (
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
-    "ReduceProd ReduceSum ReduceSumSquare"
-).split()
-"""The operators of :func:`record_reduce`."""
+__all__ = ["record_cumsum", "record_moments", "record_reduce"]
 
 _FLOATS_ONLY = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
@@ -48,7 +46,7 @@ def record_reduce(
     """Reduce *axes* of an array.
 
     Args:
-        kind: one of :data:`KINDS`.
+        kind: one of :data:`REDUCTIONS`.
         x: f32, f64, i32 or i64, any strides; L2, LogSum and LogSumExp only of floats,
             the logarithms only of f32.
         out: x's dtype, any strides; the reduced axes are of size 1 or left out.
@@ -56,7 +54,7 @@ def record_reduce(
     """
     element = element_of(x)
     if (
-        kind not in KINDS
+        kind not in REDUCTIONS
         or element == "i1"
         or (kind in _FLOATS_ONLY and element[0] == "i")
     ):

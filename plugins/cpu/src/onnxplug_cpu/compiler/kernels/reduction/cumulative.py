@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import I8, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.ir.commands import Word, fewest_chunks
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.ir.formula import Formula
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
 from onnxplug_cpu.compiler.kernels.loop_nest import Walk, chunks, collapse
 from onnxplug_cpu.compiler.target.isa import Isa
 
@@ -54,7 +55,8 @@ def record_cumsum(
         "target_step": target.strides[axis] * target.dtype.itemsize,
         "source_step": source.strides[axis] * target.dtype.itemsize,
     }
-    recorder.call(
+    call(
+        recorder,
         Kernel(kernel),
         kernel.walk.values(layout.addresses, layout.axes, each) | words,
         chunks=count,

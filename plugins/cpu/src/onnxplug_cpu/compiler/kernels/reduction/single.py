@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Type
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import BYTES_PER_SECOND, Word, fewest_chunks
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS, Reduction
 from onnxplug_cpu.compiler.kernels.rows import Axes, chunk_size, element_of, lanes_of
@@ -158,7 +159,7 @@ def record_single(
         rows = chunk_size(
             plan.kept.count,
             20 + count * nanoseconds,
-            recorder.workers,
+            recorder.target.workers,
             nbytes=count * type_.nbytes,
         )
         words["chunk_rows"] = rows
@@ -166,12 +167,12 @@ def record_single(
     else:
         columns = plan.inner
         long = fewest_chunks(plan.x.nbytes / BYTES_PER_SECOND)
-        if plan.kept.count < max(4 * recorder.workers, long):
+        if plan.kept.count < max(4 * recorder.target.workers, long):
             column = plan.kept.count * count * nanoseconds
             columns = chunk_size(
                 plan.inner,
                 column,
-                recorder.workers,
+                recorder.target.workers,
                 _SIDE * lanes,
                 nbytes=plan.kept.count * count * type_.nbytes,
             )
@@ -179,7 +180,7 @@ def record_single(
         rows = chunk_size(
             plan.kept.count,
             columns * count * nanoseconds,
-            recorder.workers,
+            recorder.target.workers,
             nbytes=columns * count * type_.nbytes,
         )
         words["chunk_rows"] = rows
@@ -187,7 +188,8 @@ def record_single(
         words["parts"] = parts
         words["out_stride"] = plan.inner_strides[1]
         chunks = parts * -(-plan.kept.count // rows)
-    recorder.call(
+    call(
+        recorder,
         Kernel(form),
         words,
         chunks=chunks,

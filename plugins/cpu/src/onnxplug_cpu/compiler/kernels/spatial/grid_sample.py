@@ -27,8 +27,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.ir.commands import Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
@@ -139,7 +139,8 @@ def record_grid_sample(
         **{f"size{axis}": x.shape[2 + axis] for axis in range(rank)},
         **{f"stride{axis}": x.strides[2 + axis] for axis in range(rank)},
     }
-    recorder.call(
+    call(
+        recorder,
         Kernel(form),
         words,
         chunks=number,

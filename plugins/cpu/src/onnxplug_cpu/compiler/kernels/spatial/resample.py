@@ -13,15 +13,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.codegen.emit import F32, I8, I32, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.ir.commands import Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.ir.families import ResampledAxis
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import (
     Axis,
@@ -29,7 +28,6 @@ from onnxplug_cpu.compiler.kernels.loop_nest import (
     chunks,
     chunks_wanted,
     merge,
-    ordered_like,
 )
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.rows import Elements
@@ -51,25 +49,6 @@ MOST_TAPS = 16
 
 _COPIED_SIZE = 4096
 _FEW = 4  # taps that code is written for one by one
-
-
-class ResampledAxis(Record):
-    """How an axis is resampled.
-
-    Attributes:
-        axis: which, from 0.
-        places: int64 [taps, size of the output], within the input's axis.
-        weights: float32 of the same shape; ``None`` for one tap that is only moved.
-    """
-
-    axis: int
-    places: np.ndarray[Any, Any]
-    weights: np.ndarray[Any, Any] | None
-
-    @property
-    def taps(self) -> int:
-        """How many elements of the input make one of the output."""
-        return len(self.places)
 
 
 def record_resample(
@@ -105,7 +84,7 @@ def record_resample(
         first = min(down, key=lambda axis: out.shape[axis.axis] / x.shape[axis.axis])
         shape = list(x.shape)
         shape[first.axis] = out.shape[first.axis]
-        between = ordered_like(recorder, x, shape)
+        between = recorder.ordered_like(x, shape)
         record_resample(recorder, x, between, [first], label=label)
         rest = [axis for axis in axes if axis is not first]
         record_resample(recorder, between, out, rest, label=label)
@@ -113,12 +92,12 @@ def record_resample(
     across = next((axis for axis in axes if axis.axis == lane), None)
     if abs(x.strides[lane]) > 1 and x.shape[lane] > 1 and x.size >= _COPIED_SIZE:
         # cache lines are transposed faster than elements are picked from them
-        between = ordered_like(recorder, x, out.shape)
+        between = recorder.ordered_like(x, out.shape)
         if x.size > out.size and _lane_axis(between) != lane:
             record_resample(recorder, x, between, axes, label=label)
             record_copy(recorder, between, out, label=label)
             return
-        copy = ordered_like(recorder, out, x.shape)
+        copy = recorder.ordered_like(out, x.shape)
         record_copy(recorder, x, copy, label=label)
         x = copy
     _record(recorder, x, out, down, across, lane, label)
@@ -218,11 +197,14 @@ def _record(
         row = 0 if across is None else 4 * x.shape[lane]
         weights = 8 * taps
         start = -(-(weights + 4 * taps) // 64) * 64
-        words["scratch"], words["scratch_distance"] = recorder.scratch(start + row)
+        words["scratch"], words["scratch_distance"] = worker_memory(
+            recorder, start + row
+        )
         words |= {"list_weights": weights, "row": start}
     items = math.prod(axis.size for axis in outer)
     count, each = chunks(recorder, items, nanoseconds)
-    recorder.call(
+    call(
+        recorder,
         Kernel(form),
         words | form.walk.values((out.address, x.address), outer, each),
         chunks=count,

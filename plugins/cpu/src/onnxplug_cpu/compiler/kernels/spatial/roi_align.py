@@ -26,8 +26,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.ir.commands import Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
@@ -127,7 +127,8 @@ def record_roi_align(
     for name, view in (("x", source), ("out", target)):
         for axis in (0, 2, 3):
             words[f"{name}{axis}"] = 4 * view.strides[axis]
-    recorder.call(
+    call(
+        recorder,
         Kernel(_RoiAlign(mode, half_pixel, samples == 0)),
         words,
         chunks=number,

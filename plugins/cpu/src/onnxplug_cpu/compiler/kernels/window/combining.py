@@ -1,68 +1,16 @@
-"""What the elements of a window become."""
+"""What the elements of a window become, as instructions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Parameters
 from onnxplug_cpu.compiler.codegen.math.power import power
+from onnxplug_cpu.compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import maximum
 from onnxplug_cpu.compiler.target.isa import Isa
-
-
-class Combining(Parameters):
-    """How the elements of a window become one.
-
-    Attributes:
-        change: what is done to an element first: ``""``, ``weigh`` (it is multiplied
-            with a weight), ``magnitude``, ``square`` or ``power`` (of the magnitude).
-        fold: ``add`` or ``max``, in which NaN is the largest.
-        finish: what is done to the result: ``""``, ``mean`` (it is divided by how many
-            elements count), ``square_root`` or ``root``.
-        p: the exponent of ``power``, and of what ``root`` takes.
-    """
-
-    change: str
-    fold: str
-    finish: str
-    p: float = 0.0
-
-    @property
-    def weighs(self) -> bool:
-        """Whether there are weights."""
-        return self.change == "weigh"
-
-    @property
-    def divides(self) -> bool:
-        """Whether it matters how many elements count."""
-        return self.finish == "mean"
-
-    def part(self, *, first: bool, last: bool) -> Combining:
-        """What is done along one axis, if axes are combined one after the other."""
-        # a mean is one of means, as windows of all lines count as many elements
-        finishes = last or self.divides
-        return self._replace(
-            change=self.change if first else "", finish=self.finish if finishes else ""
-        )
-
-
-WEIGHED: Final = Combining("weigh", "add", "")
-SUM: Final = Combining("", "add", "")
-MEAN: Final = Combining("", "add", "mean")
-LARGEST: Final = Combining("", "max", "")
-
-
-def norm(p: float) -> Combining:
-    """The p-norm, for a finite *p* above 0."""
-    if p == 1:
-        return Combining("magnitude", "add", "")
-    if p == 2:
-        return Combining("square", "add", "square_root")
-    return Combining("power", "add", "root", float(p))
 
 
 class Folding:

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Code, Word
+from onnxplug_cpu.compiler.ir.buffers import Address, Constant
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.ir.windows import STILL, WEIGHED, Combining, Slide, slides_of
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks_wanted
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.rows import byte_strides
 from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
-from onnxplug_cpu.compiler.kernels.window.combining import WEIGHED, Combining
 from onnxplug_cpu.compiler.kernels.window.lines import AXES, AXIS_WORDS, WindowLines
-from onnxplug_cpu.compiler.kernels.window.slide import (
-    STILL,
-    Slide,
-    require_reach,
-    slides_of,
-)
+from onnxplug_cpu.compiler.kernels.window.reach import require_reach
 from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,
     PixelTile,
@@ -32,7 +29,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
+    from onnxplug_cpu.compiler.ir.epilogue import Epilogue
 
 LONG: Final = 384
 """Terms of a sum from which on rounding errors are carried along."""
@@ -100,7 +97,7 @@ def record_depthwise(
         or weights.shape[0] != a.shape[1]
         or (
             depth > 1
-            and not takes_groups(recorder.isa, depth, slides, a.shape, out.shape[-1])
+            and not takes_groups(recorder, depth, slides, a.shape, out.shape[-1])
         )
     ):
         raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
@@ -125,7 +122,11 @@ def record_windows(
 
 
 def takes_groups(
-    isa: Isa, depth: int, slides: Sequence[Slide], shape: Sequence[int], pixels: int
+    recorder: Recorder,
+    depth: int,
+    slides: Sequence[Slide],
+    shape: Sequence[int],
+    pixels: int,
 ) -> bool:
     """Whether there are kernels for groups of *depth* channels.
 
@@ -134,6 +135,7 @@ def takes_groups(
         shape: of the input, [N, C, *spatial].
         pixels: windows along the last axis.
     """
+    isa = recorder.target.isa
     elements = depth * math.prod(slide.taps for slide in slides)
     return (
         depth in (2, 4, 8)
@@ -272,8 +274,10 @@ class _Windows:
             for name, value in zip(AXIS_WORDS, values, strict=True):
                 words[f"{axis}_{name}"] = value
         if self.epilogue is not None:
-            finished, distance = recorder.scratch(tile_pixels * block * F32.nbytes)
-            code, more = self._of_tiles(self.epilogue).call()
+            finished, distance = worker_memory(
+                recorder, tile_pixels * block * F32.nbytes
+            )
+            code, more = epilogue_call(self._of_tiles(self.epilogue))
             words |= {
                 "finished": finished,
                 "finished_distance": distance,
@@ -281,7 +285,8 @@ class _Windows:
                 "epilogue_words": more,
             }
         taps = math.prod(slide.taps for slide in self.slides)
-        recorder.call(
+        call(
+            recorder,
             Kernel(WindowLines()),
             words,
             chunks=images * blocks * parts,
@@ -294,7 +299,7 @@ class _Windows:
         """The most windows of a :class:`ChannelTile`; 0 if none can compute them."""
         if self._is_long() or self.combining.change == "power":  # whose code is long
             return 0
-        isa, slide = self.recorder.isa, self.slides[-1]
+        isa, slide = self.recorder.target.isa, self.slides[-1]
         size, pixels = self.x.shape[-1], self.out.shape[-1]
         return _fixed_pixels(isa, slide, size, pixels, self.depth)
 

@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.ir.windows import LARGEST, MEAN, STILL, Combining, Slide
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.kernels.window.combining import LARGEST, MEAN, Combining
 from onnxplug_cpu.compiler.kernels.window.commands import (
     channels_side_by_side,
     record_windows,
 )
 from onnxplug_cpu.compiler.kernels.window.scan import record_scan
-from onnxplug_cpu.compiler.kernels.window.slide import STILL, Slide
 
 _LARGE: Final = 64
 """Elements of a window from which on more than one pass may be worth it."""

@@ -18,9 +18,10 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.ir.commands import Word
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.ir.windows import Combining, Slide
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import Accumulator, Fold
 from onnxplug_cpu.compiler.kernels.rows import (
     Axes,
@@ -32,12 +33,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     move,
     walk_words,
 )
-from onnxplug_cpu.compiler.kernels.window.combining import (
-    Combining,
-    Folding,
-    vector_of,
-)
-from onnxplug_cpu.compiler.kernels.window.slide import Slide
+from onnxplug_cpu.compiler.kernels.window.combining import Folding, vector_of
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
 _NANOSECONDS = 1.0
@@ -109,12 +105,12 @@ def record_scan(
                 label=label,
             )
         return
-    scratch, distance = recorder.scratch(slide.taps * VECTOR_BYTES)
+    scratch, distance = worker_memory(recorder, slide.taps * VECTOR_BYTES)
     kernel = WindowScan(
         combining, spacing == F32.nbytes, out_spacing == F32.nbytes, rows.rank
     )
     chunk = chunk_size(
-        rows.count, columns * (size + count) * _NANOSECONDS, recorder.workers
+        rows.count, columns * (size + count) * _NANOSECONDS, recorder.target.workers
     )
     words: dict[str, Word] = {
         "x": x.address,
@@ -137,7 +133,8 @@ def record_scan(
         "ends_distance": distance,
         **rows.words("row"),
     }
-    recorder.call(
+    call(
+        recorder,
         Kernel(kernel),
         words,
         chunks=-(-rows.count // chunk),

@@ -27,13 +27,10 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Integer,
     Pointer,
 )
+from onnxplug_cpu.compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import Accumulator, Fold
 from onnxplug_cpu.compiler.kernels.rows import Elements, move, opaque
-from onnxplug_cpu.compiler.kernels.window.combining import (
-    Combining,
-    Folding,
-    vector_of,
-)
+from onnxplug_cpu.compiler.kernels.window.combining import Folding, vector_of
 from onnxplug_cpu.compiler.target.isa import Isa
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import (
-    Address,
-    Code,
-    Constant,
-    Word,
-    chunks_for,
-)
-from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.commands.chunks import chunks_for
+from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Code, Word
+from onnxplug_cpu.compiler.ir.buffers import Address, Constant
+from onnxplug_cpu.compiler.ir.epilogue import Epilogue
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
@@ -27,6 +25,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
 from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
 from onnxplug_cpu.compiler.kernels.winograd.division import (
     GROUP_COLUMNS,
+    best_tile,
     divide,
 )
 from onnxplug_cpu.compiler.kernels.winograd.exact import ExactTile
@@ -51,7 +50,7 @@ _TOGETHER: Final = 16
 _PACKED_BYTES: Final = 1e9  # of one thread, a second: to guess how long it takes
 
 
-def record_winograd(
+def record_transformed(
     recorder: Recorder,
     x: View,
     weights: View,
@@ -97,13 +96,13 @@ def record_winograd(
     all_tiles = images * tile_lines * tile_pixels
     division = divide(recorder, tiling, depth, (images, lines, pixels, columns))
     rows, block_tiles, blocks, parts, _ = division
-    vectors = tile_shape(recorder.isa).vectors
+    vectors = tile_shape(recorder.target.isa).vectors
     panel = _panel(recorder)
     panels = -(-columns * F32.nbytes // panel)
     group_bytes = GROUP_COLUMNS * F32.nbytes
     flops = 2 * tiling.points * all_tiles * depth * columns
     row_bytes = padded(depth) * F32.nbytes
-    if rows_hinder(recorder.isa, row_bytes):
+    if rows_hinder(recorder.target.isa, row_bytes):
         row_bytes += VECTOR_BYTES
     # distances of points by which they do not evict each other
     point_bytes = block_tiles * row_bytes + VECTOR_BYTES
@@ -113,9 +112,11 @@ def record_winograd(
     finished = zeros + padded(depth) * F32.nbytes
     transformed = finished + tile * tile * together * group_bytes
     products = transformed + tiling.points * point_bytes
-    scratch, distance = recorder.scratch(products + tiling.points * products_point)
+    scratch, distance = worker_memory(
+        recorder, products + tiling.points * products_point
+    )
     left = columns - (panels - 1) * vectors * LANES
-    alone, chains = block_tiles == rows, chains_of(recorder.isa, rows * vectors)
+    alone, chains = block_tiles == rows, chains_of(recorder.target.isa, rows * vectors)
     block_depth = -(-depth // -(-depth // MOST_DEPTH))
 
     def product(of_last: bool) -> Code:
@@ -124,7 +125,7 @@ def record_winograd(
             Kernel(TileProduct("f32", rows, wide, chains, alone, depth=block_depth))
         )
 
-    code, more = epilogue.call()
+    code, more = epilogue_call(epilogue)
     words: dict[str, Word] = {
         "x": x.address,
         "x_image": x.strides[0] * F32.nbytes,
@@ -146,7 +147,7 @@ def record_winograd(
         "weights": _packed(recorder, tiling, weights),
         "panel": panel,
         "group": GROUP_COLUMNS,
-        "call_panels": max(1, recorder.isa.l1 // 2 // (depth * panel)),
+        "call_panels": max(1, recorder.target.isa.l1 // 2 // (depth * panel)),
         "parts": parts,
         "scratch": scratch,
         "scratch_distance": distance,
@@ -168,7 +169,8 @@ def record_winograd(
         "epilogue_words": more,
     }
     sizes_ = "×".join(str(n) for n in (*shape[2:], TAPS, TAPS, depth))
-    recorder.call(
+    call(
+        recorder,
         Kernel(WinogradBlocks(tile)),
         words,
         chunks=blocks * parts,
@@ -179,9 +181,19 @@ def record_winograd(
     )
 
 
-def is_refused(recorder: Recorder, tile: int, weights: View) -> bool:
-    """Whether weights were transformed to something that is not finite."""
-    return recorder.is_refused(weights, _layout(recorder, TILINGS[tile], weights))
+def transform_tile(recorder: Recorder, weights: View, shape: Sequence[int]) -> int:
+    """Of which tiles a convolution clearly takes the least time; 0 if it takes less, or
+    hardly more, without transforms, or the weights became something that is not finite.
+
+    Args:
+        weights: as :func:`record_transformed` takes them.
+        shape: of the result, [images, lines, pixels, columns].
+    """
+    tile = best_tile(recorder, recorder.target.largest_tile, weights.shape[1], shape)
+    if not tile:
+        return 0
+    layout = _layout(recorder, TILINGS[tile], weights)
+    return 0 if recorder.is_refused(weights, layout) else tile
 
 
 def _packed(recorder: Recorder, tiling: Tiling, weights: View) -> Address:
@@ -190,14 +202,15 @@ def _packed(recorder: Recorder, tiling: Tiling, weights: View) -> Address:
     panel = _panel(recorder)
     panels = -(-columns * F32.nbytes // panel)
     nbytes = tiling.points * depth * padded(columns) * F32.nbytes
-    parts = min(panels, chunks_for(nbytes / _PACKED_BYTES, recorder.workers))
+    parts = min(panels, chunks_for(nbytes / _PACKED_BYTES, recorder.target.workers))
     # with room for as many as there may be: threads do not change the layout
     head = -(-8 * panels // VECTOR_BYTES) * VECTOR_BYTES
     names = ("column", "channel", "line", "pixel")
     distances = [stride * F32.nbytes for stride in weights.strides]
 
     def record(recorder: Recorder, source: View, target: Address) -> None:
-        recorder.call(
+        call(
+            recorder,
             Kernel(TransformWeights(tiling.size)),
             {
                 "source": source.address,
@@ -225,7 +238,7 @@ def _packed(recorder: Recorder, tiling: Tiling, weights: View) -> Address:
 
 def _panel(recorder: Recorder) -> int:
     """Bytes of a row of a panel."""
-    return tile_shape(recorder.isa).vectors * VECTOR_BYTES
+    return tile_shape(recorder.target.isa).vectors * VECTOR_BYTES
 
 
 def _layout(recorder: Recorder, tiling: Tiling, weights: View) -> str:

@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
 )
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.ir.recorder import Recorder
+    from onnxplug_cpu.compiler.commands.machine import Recorder
 
 LEAST_CHANNELS: Final = 16
 """Below these, transforms cost more than products save."""
@@ -87,7 +87,7 @@ def best_tile(
     images, lines, pixels, columns = shape
     if min(depth, columns) < LEAST_CHANNELS or depth > MOST_CHANNELS or 0 in shape:
         return 0
-    if recorder.isa.tiles and recorder.allow_bf16x3():
+    if recorder.target.isa.tiles and recorder.target.allow_bf16x3():
         return 0
     products = TAPS * TAPS * images * lines * pixels * depth * columns
     ways = [
@@ -96,7 +96,7 @@ def best_tile(
         if tiling.size <= largest
     ]
     least, size = min(ways, default=(math.inf, 0))
-    return size if least * recorder.workers <= WORTHWHILE * products else 0
+    return size if least * recorder.target.workers <= WORTHWHILE * products else 0
 
 
 def divide(
@@ -111,14 +111,14 @@ def divide(
     """
     images, lines, pixels, columns = shape
     tiles = images * -(-lines // tiling.size) * -(-pixels // tiling.size)
-    l2 = recorder.isa.l2
+    l2 = recorder.target.isa.l2
     each = tiling.points * F32.nbytes * (padded(depth) + GROUP_COLUMNS)
     if tiling.points * depth * columns * F32.nbytes <= l2 // 2:
-        most = max(2 * tile_shape(recorder.isa).rows, l2 // 2 // each)
+        most = max(2 * tile_shape(recorder.target.isa).rows, l2 // 2 // each)
     else:  # weights are read for each block
         most = max(_FEW_TILES, l2 // each)
     fewest = -(-tiles // most)
-    workers = recorder.workers
+    workers = recorder.target.workers
     if workers == 1:
         return _divided(recorder, tiling, depth, columns, tiles, fewest, 1)
     even = -(-fewest // workers) * workers
@@ -144,7 +144,7 @@ def _divided(
     parts: int,
 ) -> Division:
     """At most so many *blocks*, all but the last one of as many tiles."""
-    most_rows = tile_shape(recorder.isa).rows
+    most_rows = tile_shape(recorder.target.isa).rows
     some = -(-tiles // blocks)
     times = -(-some // most_rows)
     rows = -(-some // times)
@@ -152,12 +152,12 @@ def _divided(
     blocks = -(-tiles // block_tiles)
     groups = -(-columns // GROUP_COLUMNS)
     width = min(columns, -(-groups // parts) * GROUP_COLUMNS)
-    read = _WEIGHT_PRODUCTS * recorder.isa.vector_bytes
+    read = _WEIGHT_PRODUCTS * recorder.target.isa.vector_bytes
     # each row of the weights is loaded into registers for so many rows of tiles
     loads = (1 + 1 / rows) / (1 + 1 / most_rows)
     transforms = _TRANSFORM_PRODUCTS * tiling.reach * (depth + width)
     chunk = max(block_tiles * loads, read) * depth * width + block_tiles * transforms
-    chunks, workers = blocks * parts, recorder.workers
+    chunks, workers = blocks * parts, recorder.target.workers
     if workers > 1:
         turns = max(-(-chunks // workers), chunks / workers + _LATE)
     else:

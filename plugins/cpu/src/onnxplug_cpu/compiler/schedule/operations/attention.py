@@ -7,17 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
+from onnxplug_cpu.compiler.ir.target import Support
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.attention.commands import record_attention
-from onnxplug_cpu.compiler.kernels.movement.copy import record_concat, record_copy
+from onnxplug_cpu.compiler.schedule.copies import record_concat, record_copy
 from onnxplug_cpu.compiler.schedule.operations.registry import (
-    F32,
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
-    only_f32,
+    computed,
     register,
 )
 
@@ -28,7 +27,7 @@ def _record(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
     q, k, v = (plan.view(name) for name in names if name is not None)
-    out = plan.target(output, padded_rows=True)
+    out = plan.destination(output, padded_rows=True)
     rank = len(q.shape)
     k = k.transpose((*range(rank - 2), rank - 1, rank - 2))
     mask = None
@@ -39,7 +38,7 @@ def _record(plan: Plan, call: Call) -> None:
         _of_rank_4(view)
         for view in (_rows(plan, q), _rows(plan, k), _rows(plan, v), out)
     ]
-    record_attention(
+    plan.recorder.target.attention.record_attention(
         plan.recorder,
         *views,
         scale=float(call.attributes["scale"]),
@@ -64,7 +63,7 @@ def _of_rank_4(view: View) -> View:
     return whole
 
 
-register("ScaledDotProduct", Operation(_record, only_f32))
+register("ScaledDotProduct", Operation(_record, computed))
 
 
 # the operator of opset 23
@@ -141,7 +140,7 @@ def _record_operator(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
     batch, count, queries, _ = heads.q
-    out = plan.target(output, padded_rows=True)
+    out = plan.destination(output, padded_rows=True)
     if len(out.shape) == 3:
         apart = out.reshape((batch, queries, count, heads.v[3]))
         assert apart is not None
@@ -156,7 +155,7 @@ def _record_operator(plan: Plan, call: Call) -> None:
         mask = mask.broadcast_to((batch, count, queries, keys))
     scale = call.attributes.get("scale")
     softcap = float(call.attributes.get("softcap", 0.0))
-    record_attention(
+    plan.recorder.target.attention.record_attention(
         plan.recorder,
         q,
         k,
@@ -174,19 +173,19 @@ def _present(plan: Plan, new: View, past: str | None, present: str | None) -> Vi
     """Keys or values with the earlier ones before them."""
     if past is None:
         if present is not None:
-            record_copy(plan.recorder, new, plan.target(present))
+            record_copy(plan.recorder, new, plan.destination(present))
         return new
     earlier = plan.view(past)
     shape = (*new.shape[:2], earlier.shape[2] + new.shape[2], new.shape[3])
     if present is None:
-        whole = plan.recorder.temporary(F32, shape)
+        whole = plan.recorder.temporary(new.dtype, shape)
     else:
-        whole = plan.target(present)
+        whole = plan.destination(present)
     record_concat(plan.recorder, [earlier, new], whole, 2)
     return whole
 
 
-def _accepts_operator(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_operator(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     attributes = call.attributes
     if call.input(6) is not None or call.output(3) is not None:
         return "Attention is not compiled with lengths, nor with its scores as output"
@@ -196,9 +195,11 @@ def _accepts_operator(call: Call, dtypes: Dtypes) -> str | None:
     if attributes.get("softmax_precision") not in (None, 0, 1):
         return "Attention is compiled with a softmax in float32"
     mask = dtypes[3] if len(dtypes) > 3 else None
-    if mask is not None and mask not in (F32, np.dtype(np.bool_)):
+    if mask is not None and mask not in (dtypes[0], np.dtype(np.bool_)):
         return f"Attention is not compiled for a mask of {mask}"
-    return only_f32(call, [d for i, d in enumerate(dtypes) if i != 3 and d is not None])
+    return computed(
+        call, [d for i, d in enumerate(dtypes) if i != 3 and d is not None], target
+    )
 
 
 register("Attention", Operation(_record_operator, _accepts_operator, _check_operator))

@@ -12,13 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from onnxplug.authoring.bounds import per_axis, sizes
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.schedule.copies import record_padded
 from onnxplug_cpu.compiler.schedule.elementwise import Finish
 from onnxplug_cpu.compiler.schedule.operations.depthwise import (
     MOST_FILTERS,
@@ -27,13 +28,12 @@ from onnxplug_cpu.compiler.schedule.operations.depthwise import (
     grouped_part,
 )
 from onnxplug_cpu.compiler.schedule.operations.registry import (
-    F32,
     Inputs,
     Operation,
     Plan,
     Results,
+    computed,
     given,
-    only_f32,
     register,
 )
 
@@ -285,7 +285,7 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     x, w = plan.view(names[0]), plan.view(names[1])
     shape = _result_shape(plan, call)
     geometry = geometry_of(call, x.shape, w.shape, shape)
-    finish = _finish(plan, call, len(geometry.axes))
+    finish = _finish(plan, call, len(geometry.axes), x.dtype)
     groups = int(call.attributes["group"])
     parts: Sequence[Part | Depthwise | Transformed] | None
     parts = _depthwise(plan, call, x, w, shape, geometry)
@@ -307,12 +307,12 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
 def _depthwise(
     plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
 ) -> list[Depthwise] | None:
-    groups = int(call.attributes["group"])
-    if groups < 2 or 0 in shape:
+    windows, groups = plan.recorder.target.windows, int(call.attributes["group"])
+    if groups < 2 or 0 in shape or windows is None:
         return None
     filters, depth = shape[1] // groups, x.shape[1] // groups
     if call.op_type == "Conv" and filters == depth > 1:
-        part = grouped_part(plan.recorder.isa, x, w, geometry)
+        part = grouped_part(plan.recorder, windows, x, w, geometry)
         return [part] if part else None
     if depth > 1 or not 0 < filters <= min(MOST_FILTERS, MOST_PARTS // geometry.parts):
         return None
@@ -329,15 +329,14 @@ def _depthwise(
 def _transformed(
     plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
 ) -> list[Transformed] | None:
-    if (
-        not plan.recorder.largest_tile
-        or call.op_type != "Conv"
-        or w.shape[2:] != (3, 3)
-    ):
+    if call.op_type != "Conv" or w.shape[2:] != (3, 3):
         return None  # mostly, and without the modules
+    transforms = plan.recorder.target.transforms
+    if transforms is None:
+        return None
     from onnxplug_cpu.compiler.schedule.winograd import transformed
 
-    whole = transformed(plan, x, w, shape, geometry)
+    whole = transformed(plan, transforms, x, w, shape, geometry)
     return [whole] if whole else None
 
 
@@ -347,7 +346,7 @@ def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:
     return plan.known(output).shape
 
 
-def _finish(plan: Plan, call: Call, rank: int) -> Finish:
+def _finish(plan: Plan, call: Call, rank: int, dtype: np.dtype[Any]) -> Finish:
     """What becomes of the sums: the bias is added; they are normalised if the call is
     one that does that, too."""
     bias = call.input(2)
@@ -365,7 +364,7 @@ def _finish(plan: Plan, call: Call, rank: int) -> Finish:
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + call.attributes["epsilon"])
         moved = shift + (before - mean) * factor
-        both = [array.astype(np.float32) for array in (factor, moved)]
+        both = [array.astype(dtype) for array in (factor, moved)]
     by, plus = (_per_channel(plan.recorder.constant(array), rank) for array in both)
     return Finish(by, addend=plus)
 
@@ -407,8 +406,6 @@ def _padded(plan: Plan, x: View, geometry: Geometry, *, in_rows: bool) -> View:
     is_fine = in_rows or x.shape[1] == 1 or x.strides[1] == 1
     if is_fine and not any(before) and not any(after):
         return x
-    from onnxplug_cpu.compiler.kernels.movement.halo import record_padded
-
     outer = [
         first + size + last
         for first, size, last in zip(before, x.shape[2:], after, strict=True)
@@ -416,15 +413,15 @@ def _padded(plan: Plan, x: View, geometry: Geometry, *, in_rows: bool) -> View:
     if in_rows:
         padded = plan.recorder.temporary(x.dtype, (*x.shape[:2], *outer))
     else:
-        padded = channels_last(plan, (*x.shape[:2], *outer))
+        padded = channels_last(plan, x.dtype, (*x.shape[:2], *outer))
     record_padded(plan.recorder, x, padded, (0, 0, *before))
     return padded
 
 
-def channels_last(plan: Plan, shape: Sequence[int]) -> View:
+def channels_last(plan: Plan, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
     """Memory for a value of that shape, its second axis the last one there."""
     batch, channels, *spatial = shape
-    whole = plan.recorder.temporary(F32, (batch, *spatial, channels))
+    whole = plan.recorder.temporary(dtype, (batch, *spatial, channels))
     rank = len(spatial)
     return whole.transpose((0, rank + 1, *range(1, rank + 1)))
 
@@ -570,7 +567,7 @@ def _check(call: Call, inputs: Inputs, results: Results) -> None:
                 )
             ),
         ),
-        itemsize=F32.itemsize,
+        itemsize=given(inputs).dtype.itemsize,
         what="the padded shape",
     )
     most = max(_ALWAYS_PADDED, _MOST_PADDED * (math.prod(x) + math.prod(y)))
@@ -582,4 +579,4 @@ def _record(plan: Plan, call: Call) -> None:
     raise AssertionError("convolutions are recorded with their chains")
 
 
-register("Conv ConvTranspose", Operation(_record, only_f32, _check))
+register("Conv ConvTranspose", Operation(_record, computed, _check))

@@ -6,11 +6,14 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onnxplug_cpu.compiler.ir.families import Windows
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.ir.windows import slides_of
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.operations.convolution import Geometry, Taps
-    from onnxplug_cpu.compiler.target.isa import Isa
 
 MOST_FILTERS: Final = 4
 """Of a channel, that are computed one after another."""
@@ -81,7 +84,11 @@ def depthwise_parts(
 
 
 def grouped_part(
-    isa: Isa, x: View, weights: View, geometry: Geometry
+    recorder: Recorder[Target],
+    windows: Windows,
+    x: View,
+    weights: View,
+    geometry: Geometry,
 ) -> Depthwise | None:
     """What gives the result of a convolution of small groups of channels.
 
@@ -91,19 +98,15 @@ def grouped_part(
         geometry: where its windows lie; not of a transposed convolution.
 
     Returns:
-        ``None`` if no kernel takes such groups.
+        ``None`` if the target takes no such groups.
     """
-    # many models have none
-    from onnxplug_cpu.compiler.kernels.window.commands import takes_groups
-    from onnxplug_cpu.compiler.kernels.window.slide import slides_of
-
     (axes,) = itertools.product(*geometry.axes)
     part = _part(x, weights, axes, geometry.before, 0, 1)._replace(weights=weights)
     slides = slides_of(weights.shape[2:], part.strides, part.dilations, part.pads)
     _, pixels, _ = part.places[-1]
-    if not takes_groups(isa, weights.shape[1], slides, part.x.shape, pixels):
-        return None
-    return part
+    depth = weights.shape[1]
+    takes = windows.takes_groups(recorder, depth, slides, part.x.shape, pixels)
+    return part if takes else None
 
 
 def _has_elements(taps: Taps, before: int, size: int) -> bool:

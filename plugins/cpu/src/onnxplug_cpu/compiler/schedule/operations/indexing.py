@@ -6,36 +6,30 @@ import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call, NotCompiled
+from onnxplug_cpu.compiler.ir.target import Support
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.movement.gather import (
-    record_gather,
-    record_gather_elements,
-    record_gather_nd,
-    record_scatter_elements,
-    record_scatter_nd,
-)
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
-    any_fixed_size,
     given,
+    moved,
     register,
 )
 
 _INDICES = (np.dtype(np.int32), np.dtype(np.int64))
 
 
-def _accepts(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if dtypes[1] not in _INDICES:
         return f"{call.op_type} is not compiled for indices of {dtypes[1]}"
     if call.attributes.get("reduction", "none") not in ("none", None):
         return f"{call.op_type} is not compiled with a reduction"
     if len(dtypes) > 2 and dtypes[2] != dtypes[0]:
         return f"{call.op_type} is not compiled for updates of another type"
-    return any_fixed_size(call, dtypes[:1])
+    return moved(call, dtypes[:1], target)
 
 
 def _axis(call: Call, rank: int) -> int:
@@ -47,7 +41,7 @@ def _views(plan: Plan, call: Call) -> tuple[list[View], View]:
     output = call.outputs[0]
     assert output is not None
     views = [plan.view(name) for name in call.inputs if name is not None]
-    return views, plan.target(output)
+    return views, plan.destination(output)
 
 
 # taking
@@ -63,7 +57,9 @@ def _record_gather(plan: Plan, call: Call) -> None:
     if _record_row(plan, call):
         return
     (data, indices), target = _views(plan, call)
-    record_gather(plan.recorder, data, indices, target, _axis(call, len(data.shape)))
+    plan.recorder.target.indexing.record_gather(
+        plan.recorder, data, indices, target, _axis(call, len(data.shape))
+    )
 
 
 def _record_row(plan: Plan, call: Call) -> bool:
@@ -111,7 +107,9 @@ def _check_gather_elements(call: Call, inputs: Inputs, results: Results) -> None
 def _record_gather_elements(plan: Plan, call: Call) -> None:
     (data, indices), target = _views(plan, call)
     axis = _axis(call, len(data.shape))
-    record_gather_elements(plan.recorder, data, indices, target, axis)
+    plan.recorder.target.indexing.record_gather_elements(
+        plan.recorder, data, indices, target, axis
+    )
 
 
 register(
@@ -134,7 +132,9 @@ def _check_gather_nd(call: Call, inputs: Inputs, results: Results) -> None:
 def _record_gather_nd(plan: Plan, call: Call) -> None:
     (data, indices), target = _views(plan, call)
     batch = int(call.attributes.get("batch_dims", 0))
-    record_gather_nd(plan.recorder, data, indices, target, batch)
+    plan.recorder.target.indexing.record_gather_nd(
+        plan.recorder, data, indices, target, batch
+    )
 
 
 register("GatherND", Operation(_record_gather_nd, _accepts, _check_gather_nd))
@@ -161,10 +161,14 @@ def _check_scatter(call: Call, inputs: Inputs, results: Results) -> None:
 def _record_scatter(plan: Plan, call: Call) -> None:
     (data, indices, updates), target = _views(plan, call)
     if call.op_type == "ScatterND":
-        record_scatter_nd(plan.recorder, data, indices, updates, target)
+        plan.recorder.target.indexing.record_scatter_nd(
+            plan.recorder, data, indices, updates, target
+        )
         return
     axis = _axis(call, len(data.shape))
-    record_scatter_elements(plan.recorder, data, indices, updates, target, axis)
+    plan.recorder.target.indexing.record_scatter_elements(
+        plan.recorder, data, indices, updates, target, axis
+    )
 
 
 register(

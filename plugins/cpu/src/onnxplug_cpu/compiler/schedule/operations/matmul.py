@@ -18,8 +18,8 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
     Operation,
     Plan,
     Results,
+    computed,
     given,
-    only_f32,
     register,
 )
 
@@ -138,5 +138,5 @@ def _record(plan: Plan, call: Call) -> None:
     raise AssertionError("products are recorded with their chains")
 
 
-register("MatMul", Operation(_record, only_f32, _check_matmul))
-register("Gemm", Operation(_record, only_f32, _check_gemm))
+register("MatMul", Operation(_record, computed, _check_matmul))
+register("Gemm", Operation(_record, computed, _check_gemm))

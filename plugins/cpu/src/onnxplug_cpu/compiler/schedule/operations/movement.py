@@ -8,24 +8,23 @@ import numpy as np
 
 from onnxplug.authoring.bounds import normal_axes, normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, integer, integers
+from onnxplug_cpu.compiler.ir.target import Support
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.movement.copy import (
+from onnxplug_cpu.compiler.layout.orders import CHANNELS
+from onnxplug_cpu.compiler.schedule.copies import (
     record_concat,
     record_copies,
     record_copy,
 )
-from onnxplug_cpu.compiler.kernels.movement.trilu import record_trilu
-from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
-from onnxplug_cpu.compiler.layout.orders import CHANNELS
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
-    all_alike,
-    any_fixed_size,
+    alike,
     given,
+    moved,
     register,
 )
 
@@ -33,7 +32,7 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
 def _border(plan: Plan, call: Call) -> tuple[View, View]:
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
-    return plan.view(source), plan.target(output)
+    return plan.view(source), plan.destination(output)
 
 
 # Concat
@@ -55,7 +54,7 @@ def _record_concat(plan: Plan, call: Call) -> None:
     shape = plan.known(output).shape
     axis = normal_axis(int(call.attributes.get("axis", 1)), len(shape))
     names = [name for name in call.inputs if name is not None]
-    target = plan.target(output)
+    target = plan.destination(output)
     if axis != CHANNELS:
         sources = [plan.view(name) for name in names]
         record_concat(plan.recorder, sources, target, axis)
@@ -69,10 +68,10 @@ def _record_concat(plan: Plan, call: Call) -> None:
         if not plan.lies_within(name, output, start):
             missing.append((source, target.slice(starts, source.shape)))
         start += source.shape[axis]
-    record_copies(plan.recorder, missing, label=f"Concat {'×'.join(map(str, shape))}")
+    record_copies(plan.recorder, missing, f"Concat {'×'.join(map(str, shape))}")
 
 
-register("Concat", Operation(_record_concat, all_alike, _check_concat))
+register("Concat", Operation(_record_concat, alike, _check_concat))
 
 
 # Tile
@@ -94,10 +93,10 @@ def _record_tile(plan: Plan, call: Call) -> None:
     record_copy(plan.recorder, apart.broadcast_to(pairs), target, label="Tile")
 
 
-def _accepts_tile(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_tile(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if call.version < 6:
         return "Tile is compiled since opset 6"
-    return any_fixed_size(call, dtypes)
+    return moved(call, dtypes, target)
 
 
 register(
@@ -135,7 +134,7 @@ def _check_pad(call: Call, inputs: Inputs, results: Results) -> None:
 
 
 def _record_pad(plan: Plan, call: Call) -> None:
-    from onnxplug_cpu.compiler.kernels.movement.pad import record_pad
+    from onnxplug_cpu.compiler.schedule.pad import record_pad
 
     x, out = _border(plan, call)
     inputs = [None if name is None else plan.known(name) for name in call.inputs]
@@ -148,10 +147,14 @@ def _record_pad(plan: Plan, call: Call) -> None:
     record_pad(plan.recorder, x, out, before, after, mode=mode, value=value)
 
 
-def _accepts_pad(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_first(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    return moved(call, dtypes[:1], target)
+
+
+def _accepts_pad(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if call.version < 2:
         return "Pad is compiled since opset 2"
-    return any_fixed_size(call, dtypes[:1])
+    return _accepts_first(call, dtypes, target)
 
 
 register(
@@ -174,12 +177,13 @@ def _record_trilu(plan: Plan, call: Call) -> None:
     if name is not None:
         diagonal = integer(call, plan.known(name), "the diagonal")
     upper = bool(call.attributes.get("upper", 1))
-    record_trilu(plan.recorder, x, out, diagonal, upper=upper)
+    movement = plan.recorder.target.movement
+    movement.record_trilu(plan.recorder, x, out, diagonal, upper=upper)
 
 
 register(
     "Trilu",
-    Operation(_record_trilu, any_fixed_size, _check_trilu, known=frozenset({1})),
+    Operation(_record_trilu, moved, _check_trilu, known=frozenset({1})),
 )
 
 
@@ -191,7 +195,7 @@ def _record_cumsum(plan: Plan, call: Call) -> None:
     name = call.inputs[1]
     assert name is not None
     axis = integer(call, plan.known(name), "the axis")
-    record_cumsum(
+    plan.recorder.target.reductions.record_cumsum(
         plan.recorder,
         x,
         out,
@@ -201,18 +205,7 @@ def _record_cumsum(plan: Plan, call: Call) -> None:
     )
 
 
-def _accepts_cumsum(call: Call, dtypes: Dtypes) -> str | None:
-    if dtypes[0] is not None and dtypes[0].name in (
-        "int32",
-        "int64",
-        "float32",
-        "float64",
-    ):
-        return None
-    return f"CumSum is not compiled for {dtypes[0]}"
-
-
 register(
     "CumSum",
-    Operation(_record_cumsum, _accepts_cumsum, known=frozenset({1})),
+    Operation(_record_cumsum, _accepts_first, known=frozenset({1})),
 )

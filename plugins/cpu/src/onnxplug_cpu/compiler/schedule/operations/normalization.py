@@ -15,17 +15,18 @@ import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
+from onnxplug_cpu.compiler.ir.formula import Formula
+from onnxplug_cpu.compiler.ir.target import Support
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
+from onnxplug_cpu.compiler.schedule.copies import record_fill
 from onnxplug_cpu.compiler.schedule.operations.registry import (
-    F32,
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
+    computed,
     given,
-    only_f32,
     register,
 )
 
@@ -39,7 +40,7 @@ _GROUPS_UNTIL: Final = 20
 def _border(plan: Plan, call: Call) -> tuple[View, View]:
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
-    return plan.view(source), plan.target(output)
+    return plan.view(source), plan.destination(output)
 
 
 def _parameters(plan: Plan, call: Call) -> list[View]:
@@ -68,7 +69,7 @@ def _record_standardised(
     label: str,
 ) -> None:
     """``(x - mean) * factor + shift``; these are broadcast."""
-    chain = Formula()
+    chain = Formula.of(x)
     centered = chain.step("Sub", chain.read(x), chain.read(mean))
     scaled = chain.step("Mul", centered, chain.read(factor))
     chain.record(
@@ -78,13 +79,13 @@ def _record_standardised(
 
 def _factor(plan: Plan, variances: Sequence[View], epsilon: float, scale: View) -> View:
     """``scale / sqrt(sum of variances + epsilon)``, broadcast, in new memory."""
-    chain = Formula()
+    chain = Formula.of(scale)
     total, *more = (chain.read(variance) for variance in variances)
     for variance in more:
         total = chain.step("Add", total, variance)
     root = chain.step("Sqrt", chain.step("Add", total, chain.number(epsilon)))
     shape = np.broadcast_shapes(variances[0].shape, scale.shape)
-    out = plan.recorder.temporary(F32, shape)
+    out = plan.recorder.temporary(scale.dtype, shape)
     result = chain.step("Div", chain.read(scale), root)
     chain.record(plan.recorder, result, out, "Normalization")
     return out
@@ -93,7 +94,7 @@ def _factor(plan: Plan, variances: Sequence[View], epsilon: float, scale: View) 
 # BatchNormalization
 
 
-def _accepts_batch(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_batch(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     attributes = call.attributes
     if call.version < _INFERENCE_SINCE or attributes.get("training_mode", 0):
         return "BatchNormalization is not compiled to train"
@@ -101,7 +102,7 @@ def _accepts_batch(call: Call, dtypes: Dtypes) -> str | None:
         return "BatchNormalization is compiled with its first output only"
     if not attributes.get("spatial", 1):
         return "BatchNormalization is compiled with statistics of channels"
-    return only_f32(call, dtypes)
+    return computed(call, dtypes, target)
 
 
 def _check_batch(call: Call, inputs: Inputs, results: Results) -> None:
@@ -121,18 +122,18 @@ def _record_batch(plan: Plan, call: Call) -> None:
         with np.errstate(all="ignore"):
             slope = wide[0] / np.sqrt(wide[3] + epsilon)
             offset = wide[1] - wide[2] * slope
-            both = [array.astype(np.float32) for array in (slope, offset)]
+            both = [array.astype(x.dtype) for array in (slope, offset)]
         by, plus = (plan.recorder.constant(array) for array in both)
     else:
         scale, shift, mean, variance = _parameters(plan, call)
         by = _factor(plan, [variance], epsilon, scale)
-        plus = plan.recorder.temporary(F32, shift.shape)
-        chain = Formula()
+        plus = plan.recorder.temporary(x.dtype, shift.shape)
+        chain = Formula.of(x)
         moved = chain.step("Mul", chain.read(mean), chain.read(by))
         result = chain.step("Sub", chain.read(shift), moved)
         chain.record(plan.recorder, result, plus, call.op_type)
     by, plus = (_per_channel(view, len(x.shape)) for view in (by, plus))
-    chain = Formula()
+    chain = Formula.of(x)
     scaled = chain.step("Mul", chain.read(x), chain.read(by))
     result = chain.step("Add", scaled, chain.read(plus))
     chain.record(plan.recorder, result, out, call.op_type)
@@ -158,9 +159,7 @@ def _record_instance(plan: Plan, call: Call) -> None:
     rows = (*x.shape[:2], math.prod(x.shape[2:]))
     x, out = _reshaped(_evenly_spaced(plan, x, rows), rows), _reshaped(out, rows)
     if x.strides[2] == out.strides[2] == 1:
-        from onnxplug_cpu.compiler.kernels.normalization.norm import record_norm
-
-        record_norm(
+        plan.recorder.target.rows.record_norm(
             plan.recorder,
             x,
             out,
@@ -170,9 +169,8 @@ def _record_instance(plan: Plan, call: Call) -> None:
             label=call.op_type,
         )
         return
-    from onnxplug_cpu.compiler.kernels.reduction.commands import record_moments
-
-    mean, variance = record_moments(plan.recorder, x, (2,))
+    reductions = plan.recorder.target.reductions
+    mean, variance = reductions.record_moments(plan.recorder, x, (2,))
     factor = _factor(plan, [variance], epsilon, scale)
     _record_standardised(plan, x, out, mean, factor, shift, call.op_type)
 
@@ -183,7 +181,7 @@ def _evenly_spaced(plan: Plan, view: View, shape: Sequence[int]) -> View:
 
 
 register(
-    "InstanceNormalization", Operation(_record_instance, only_f32, _check_instance)
+    "InstanceNormalization", Operation(_record_instance, computed, _check_instance)
 )
 
 # GroupNormalization
@@ -193,10 +191,10 @@ def _groups(call: Call) -> int:
     return int(call.attributes["num_groups"])
 
 
-def _accepts_group(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_group(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if int(call.attributes.get("stash_type", 1)) != 1:
         return "GroupNormalization is compiled to compute in float32"
-    return only_f32(call, dtypes)
+    return computed(call, dtypes, target)
 
 
 def _check_group(call: Call, inputs: Inputs, results: Results) -> None:
@@ -210,11 +208,6 @@ def _check_group(call: Call, inputs: Inputs, results: Results) -> None:
 
 
 def _record_group(plan: Plan, call: Call) -> None:
-    from onnxplug_cpu.compiler.kernels.reduction.commands import (
-        record_moments,
-        record_reduce,
-    )
-
     x, out = _border(plan, call)
     if not out.size:
         return
@@ -225,16 +218,16 @@ def _record_group(plan: Plan, call: Call) -> None:
     scale, shift = (
         _reshaped(view, (groups, view.shape[0] // groups, 1)) for view in parameters
     )
-    recorder = plan.recorder
+    recorder, reductions = plan.recorder, plan.recorder.target.reductions
     if x.strides[2] == 1 and shape[2] > 1 and shape[3] > 1:
         # channels are adjacent: each has its moments, of which a group's are made
-        means, variances = record_moments(recorder, x, (3,))
-        mean, between = record_moments(recorder, means, (2,))
-        within = recorder.temporary(F32, mean.shape)
-        record_reduce(recorder, "ReduceMean", variances, within, (2,))
+        means, variances = reductions.record_moments(recorder, x, (3,))
+        mean, between = reductions.record_moments(recorder, means, (2,))
+        within = recorder.temporary(x.dtype, mean.shape)
+        reductions.record_reduce(recorder, "ReduceMean", variances, within, (2,))
         both = [within, between]
     else:
-        mean, variance = record_moments(recorder, x, (2, 3))
+        mean, variance = reductions.record_moments(recorder, x, (2, 3))
         both = [variance]
     factor = _factor(plan, both, float(call.attributes["epsilon"]), scale)
     _record_standardised(plan, x, out, mean, factor, shift, call.op_type)
@@ -245,32 +238,31 @@ register("GroupNormalization", Operation(_record_group, _accepts_group, _check_g
 # LpNormalization
 
 
-def _accepts_lp(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_lp(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     p = call.attributes.get("p", 2)
     if p not in (1, 2):
         return f"LpNormalization is compiled for p of 1 and 2; found {p}"
-    return only_f32(call, dtypes)
+    return computed(call, dtypes, target)
 
 
 def _record_lp(plan: Plan, call: Call) -> None:
-    from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
-
     x, out = _border(plan, call)
     if not out.size:
         return
     axis = normal_axis(int(call.attributes["axis"]), len(x.shape))
     shape = list(x.shape)
     shape[axis] = 1
-    norm = plan.recorder.temporary(F32, shape)
+    norm = plan.recorder.temporary(x.dtype, shape)
     kind = f"ReduceL{call.attributes['p']}"
-    record_reduce(plan.recorder, kind, x, norm, (axis,))
-    divisor = plan.recorder.temporary(F32, shape)
-    chain = Formula()
+    reductions = plan.recorder.target.reductions
+    reductions.record_reduce(plan.recorder, kind, x, norm, (axis,))
+    divisor = plan.recorder.temporary(x.dtype, shape)
+    chain = Formula.of(x)
     size = chain.read(norm)
     is_zero = chain.step("Equal", size, chain.number(0.0), element="i1")
     result = chain.step("Where", is_zero, chain.number(1.0), size)
     chain.record(plan.recorder, result, divisor, call.op_type)
-    chain = Formula()
+    chain = Formula.of(x)
     result = chain.step("Div", chain.read(x), chain.read(divisor))
     chain.record(plan.recorder, result, out, call.op_type)
 
@@ -295,7 +287,7 @@ def _record_lrn(plan: Plan, call: Call) -> None:
     # beyond the channels there is nothing to add, however far the window reaches
     before = min((size - 1) // 2, x.shape[1] - 1)
     window = before + 1 + min(size // 2, x.shape[1] - 1)
-    chain = Formula()
+    chain = Formula.of(x)
     value = chain.read(x)
     parts = _window_sums(plan, x, before, window)
     total, *more = (chain.read(part) for part in parts)
@@ -318,9 +310,6 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
 
     Windows of 1, 2, 4 … channels are added up, each of two of the one before.
     """
-    from onnxplug_cpu.compiler.kernels.loop_nest import ordered_like
-    from onnxplug_cpu.compiler.kernels.movement.copy import record_fill
-
     channels = x.shape[1]
 
     def channels_of(view: View, start: int, count: int) -> View:
@@ -330,15 +319,15 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
 
     def empty(count: int) -> View:
         shape = (x.shape[0], count, *x.shape[2:])
-        return ordered_like(plan.recorder, x, shape)
+        return plan.recorder.ordered_like(x, shape)
 
     sums, width = empty(channels + window - 1), 1
     after = window - 1 - before
     for start, count in ((0, before), (before + channels, after)):
         if count:
             border = channels_of(sums, start, count)
-            record_fill(plan.recorder, np.zeros((), np.float32), border, label="LRN")
-    chain = Formula()
+            record_fill(plan.recorder, np.zeros((), x.dtype), border, label="LRN")
+    chain = Formula.of(x)
     value = chain.read(x)
     inside = channels_of(sums, before, channels)
     chain.record(plan.recorder, chain.step("Mul", value, value), inside, "LRN")
@@ -351,11 +340,11 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
             return parts
         count = sums.shape[1] - width
         wider = empty(count)
-        chain = Formula()
+        chain = Formula.of(x)
         one, other = (channels_of(sums, start, count) for start in (0, width))
         both = chain.step("Add", chain.read(one), chain.read(other))
         chain.record(plan.recorder, both, wider, "LRN")
         sums, width = wider, 2 * width
 
 
-register("LRN", Operation(_record_lrn, only_f32, _check_lrn))
+register("LRN", Operation(_record_lrn, computed, _check_lrn))

@@ -6,22 +6,28 @@ import math
 from typing import TYPE_CHECKING
 
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
+from onnxplug_cpu.compiler.ir.target import Support
+from onnxplug_cpu.compiler.ir.windows import (
+    LARGEST,
+    MEAN,
+    STILL,
+    Slide,
+    norm,
+    slides_of,
+)
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
+    computed,
     given,
-    only_f32,
     register,
 )
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.window.slide import Slide
     from onnxplug_kernels.windows import Windows
-
-# most models have no pools, so modules that only these need are imported late
 
 _SPATIAL_AXES = (1, 2, 3)
 
@@ -52,60 +58,49 @@ def _placed(call: Call, shape: tuple[int, ...]) -> Windows:
 
 
 def _slides(windows: Windows) -> list[Slide]:
-    from onnxplug_cpu.compiler.kernels.window.slide import slides_of
-
     pads = (*windows.begin, *windows.end)
     return slides_of(windows.kernel, windows.strides, windows.dilations, pads)
 
 
 def _check(call: Call, inputs: Inputs, results: Results) -> None:
-    from onnxplug_cpu.compiler.kernels.window.slide import require_reach
-
     shape = given(inputs).shape
     windows = _placed(call, shape)
     if (*shape[:2], *windows.count) != given(results).shape:
         raise NotCompiled(
             f"{call.op_type} of {list(shape)} gives {list(given(results).shape)}", call
         )
-    try:
-        require_reach(_slides(windows), shape[2:], windows.count)
-    except ValueError as error:
-        raise NotCompiled(str(error), call) from error
 
 
 def _record(plan: Plan, call: Call) -> None:
-    from onnxplug_cpu.compiler.kernels.window import combining
-    from onnxplug_cpu.compiler.kernels.window.pool import record_pool
-
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
     x = plan.view(source)
     if call.op_type == "LpPool":
-        how = combining.norm(float(call.attributes["p"]))
+        how = norm(float(call.attributes["p"]))
     else:
-        how = combining.LARGEST if call.op_type == "MaxPool" else combining.MEAN
-    record_pool(
+        how = LARGEST if call.op_type == "MaxPool" else MEAN
+    plan.recorder.target.pools.record_pool(
         plan.recorder,
         how,
         x,
-        plan.target(output),
+        plan.destination(output),
         _slides(_placed(call, x.shape)),
         counts_padding=bool(call.attributes.get("count_include_pad", 0)),
         label=call.op_type,
     )
 
 
-def _accepts(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if call.output(1) is not None:
         return f"{call.op_type} is compiled without its indices"
-    return _accepts_norm(call, dtypes)
+    return _accepts_norm(call, dtypes, target)
 
 
-def _accepts_norm(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_norm(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     p = call.attributes.get("p", 2)
     if not 0 < p < math.inf:
         return f"p of {call.op_type} is {p}; a norm takes a finite number above 0"
-    return only_f32(call, dtypes)
+    return computed(call, dtypes, target)
 
 
 register("MaxPool AveragePool LpPool", Operation(_record, _accepts, _check))
@@ -124,20 +119,18 @@ def _check_global(call: Call, inputs: Inputs, results: Results) -> None:
 def _record_global(plan: Plan, call: Call) -> None:
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
-    x, out = plan.view(source), plan.target(output)
+    x, out = plan.view(source), plan.destination(output)
     p = float(call.attributes.get("p", 2))
     kinds = {"GlobalMaxPool": "ReduceMax", "GlobalAveragePool": "ReduceMean"}
     if call.op_type in kinds or p in (1, 2):
-        from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
-
         kind = kinds.get(call.op_type, f"ReduceL{p:.0f}")
-        record_reduce(plan.recorder, kind, x, out, tuple(range(2, len(x.shape))))
+        axes = tuple(range(2, len(x.shape)))
+        reductions = plan.recorder.target.reductions
+        reductions.record_reduce(plan.recorder, kind, x, out, axes)
         return
-    from onnxplug_cpu.compiler.kernels.window.combining import norm
-    from onnxplug_cpu.compiler.kernels.window.pool import record_pool
-    from onnxplug_cpu.compiler.kernels.window.slide import STILL
+    from onnxplug_cpu.compiler.ir.windows import norm
 
-    record_pool(
+    plan.recorder.target.pools.record_pool(
         plan.recorder,
         norm(p),
         x,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from onnxplug.authoring.bounds import normal_axes
 from onnxplug_cpu.compiler.frontend.call import Call, integers
-from onnxplug_cpu.compiler.kernels.reduction.commands import KINDS, record_reduce
+from onnxplug_cpu.compiler.ir.families import REDUCTIONS
+from onnxplug_cpu.compiler.ir.target import Support
 from onnxplug_cpu.compiler.schedule.operations.registry import (
-    F32,
     Dtypes,
     Inputs,
     Operation,
     Plan,
+    moved,
     register,
 )
-
-_INTEGERS = frozenset("ReduceMax ReduceMin ReduceProd ReduceSum".split())
 
 
 def _axes(call: Call, inputs: Inputs) -> tuple[int, ...]:
@@ -40,20 +37,13 @@ def _record(plan: Plan, call: Call) -> None:
     assert source is not None and output is not None
     inputs = [None if name is None else plan.known(name) for name in call.inputs]
     axes = _axes(call, inputs)
-    record_reduce(
-        plan.recorder, call.op_type, plan.view(source), plan.target(output), axes
+    plan.recorder.target.reductions.record_reduce(
+        plan.recorder, call.op_type, plan.view(source), plan.destination(output), axes
     )
 
 
-def _accepts(call: Call, dtypes: Dtypes) -> str | None:
-    if dtypes[0] == F32:
-        return None
-    if call.op_type in _INTEGERS and dtypes[0] in (
-        np.dtype(np.int32),
-        np.dtype(np.int64),
-    ):
-        return None
-    return f"{call.op_type} is not compiled for {dtypes[0]}"
+def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    return moved(call, dtypes[:1], target)
 
 
-register(" ".join(KINDS), Operation(_record, _accepts, known=frozenset({1})))
+register(" ".join(REDUCTIONS), Operation(_record, _accepts, known=frozenset({1})))

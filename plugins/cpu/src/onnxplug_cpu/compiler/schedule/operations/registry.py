@@ -10,9 +10,11 @@ import numpy as np
 
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
+from onnxplug_cpu.compiler.ir.elements import described, element_of
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.ir.recorder import Recorder
+    from onnxplug_cpu.compiler.ir.target import Support, Target
     from onnxplug_cpu.compiler.ir.views import View
 
 Inputs: TypeAlias = Sequence[Abstract | None]
@@ -29,7 +31,7 @@ F32: Final = np.dtype(np.float32)
 class Plan(Protocol):
     """A plan while it is made, as an operation sees it."""
 
-    recorder: Recorder
+    recorder: Recorder[Target]
 
     def known(self, name: str) -> Abstract:
         """What is known of a value of the plan."""
@@ -40,7 +42,7 @@ class Plan(Protocol):
     def view(self, name: str) -> View:
         """Where a value is."""
 
-    def target(self, name: str, *, padded_rows: bool = False) -> View:
+    def destination(self, name: str, *, padded_rows: bool = False) -> View:
         """Where to write a value: a new array, its elements in the order of its axes,
         or, around convolutions, in another one if the operator's traits say that it
         takes any.
@@ -68,15 +70,15 @@ class Operation(Record):
 
     Attributes:
         record: records the commands, or the alias, of a call.
-        accepts: why a call with these dtypes of inputs is not compiled, ``None`` if it
-            is; looks at what is known before shapes are.
+        accepts: why a call with these dtypes of inputs is not compiled for a target,
+            ``None`` if it is; looks at what is known before shapes are.
         check: raises ``NotCompiled`` for inputs whose sizes do not go together, or are
             none that the kernel takes, whatever the host's rules say of the outputs.
         known: positions of inputs whose content must be known when planning.
     """
 
     record: Callable[[Plan, Call], None]
-    accepts: Callable[[Call, Dtypes], str | None]
+    accepts: Callable[[Call, Dtypes, Support], str | None]
     check: Callable[[Call, Inputs, Results], None] | None = None
     known: frozenset[int] = frozenset()
 
@@ -129,27 +131,33 @@ def given(values: Sequence[Abstract | None], position: int = 0) -> Abstract:
     return value
 
 
-def only_f32(call: Call, dtypes: Dtypes) -> str | None:
-    """Accepts float32."""
-    if all(dtype is None or dtype == F32 for dtype in dtypes) and dtypes[0] == F32:
+def computed(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts inputs of one type with which the target computes the operator."""
+    elements, first = target.elements(call.op_type), dtypes[0]
+    if (
+        first is not None
+        and element_of(first) in elements
+        and all(dtype is None or dtype == first for dtype in dtypes)
+    ):
         return None
+    if not elements:
+        return f"{call.op_type} is not compiled"
     found = ", ".join(str(dtype) for dtype in dtypes)
-    return f"{call.op_type} is compiled for float32; found {found}"
+    return f"{call.op_type} is compiled for {described(elements)}; found {found}"
 
 
-def all_alike(call: Call, dtypes: Dtypes) -> str | None:
-    """Accepts inputs of one dtype of a fixed size in memory."""
+def alike(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts inputs of one type that the target moves."""
     if any(dtype != dtypes[0] for dtype in dtypes[1:]):
         found = ", ".join(str(dtype) for dtype in dtypes)
         return f"{call.op_type} is compiled for inputs of one type; found {found}"
-    return any_fixed_size(call, dtypes)
+    return moved(call, dtypes, target)
 
 
-def any_fixed_size(call: Call, dtypes: Dtypes) -> str | None:
-    """Accepts what has a fixed size in memory: not strings, not 4-bit integers."""
+def moved(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts inputs of types that the target takes, each by itself."""
+    elements = target.elements(call.op_type)
     for dtype in dtypes:
-        if dtype is not None and (
-            dtype.hasobject or dtype.name in ("int4", "uint4", "int2", "uint2")
-        ):
+        if dtype is not None and element_of(dtype) not in elements:
             return f"{call.op_type} is not compiled for {dtype}"
     return None

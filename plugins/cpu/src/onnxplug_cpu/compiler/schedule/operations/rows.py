@@ -6,17 +6,16 @@ import math
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
+from onnxplug_cpu.compiler.ir.target import Support
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.normalization.norm import record_norm
-from onnxplug_cpu.compiler.kernels.normalization.softmax import record_softmax
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
+    computed,
     given,
-    only_f32,
     register,
 )
 
@@ -27,12 +26,12 @@ _ONE_AXIS_SINCE = 13
 def _record_softmax(plan: Plan, call: Call) -> None:
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
-    x, out = plan.view(source), plan.target(output)
+    x, out = plan.view(source), plan.destination(output)
     axis = normal_axis(int(call.attributes["axis"]), len(x.shape))
     if call.version < _ONE_AXIS_SINCE and axis != len(x.shape) - 1:
         matrix = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
         x, out, axis = _reshaped(plan.contiguous(x), matrix), _reshaped(out, matrix), 1
-    record_softmax(
+    plan.recorder.target.rows.record_softmax(
         plan.recorder,
         x,
         out,
@@ -49,7 +48,7 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View:
     return reshaped
 
 
-register("Softmax LogSoftmax", Operation(_record_softmax, only_f32))
+register("Softmax LogSoftmax", Operation(_record_softmax, computed))
 
 
 # norms
@@ -69,13 +68,13 @@ def _record_norm(plan: Plan, call: Call) -> None:
     if axis != len(x.shape) - 1:
         x = plan.contiguous(x)
     statistics = [
-        None if name is None else _reshaped(plan.target(name), (*rows[:-1], 1))
+        None if name is None else _reshaped(plan.destination(name), (*rows[:-1], 1))
         for name in (call.output(1), call.output(2))
     ]
-    record_norm(
+    plan.recorder.target.rows.record_norm(
         plan.recorder,
         _reshaped(x, rows),
-        _reshaped(plan.target(output, padded_rows=axis == len(x.shape) - 1), rows),
+        _reshaped(plan.destination(output, padded_rows=axis == len(x.shape) - 1), rows),
         epsilon=float(call.attributes["epsilon"]),
         centered=call.op_type == "LayerNormalization",
         scale=_parameter(plan, call.input(1), rows, x.shape[axis:]),
@@ -103,10 +102,10 @@ def _parameter(
     return row.broadcast_to(rows)
 
 
-def _accepts_norm(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_norm(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if int(call.attributes.get("stash_type", 1)) != 1:
         return f"{call.op_type} is compiled to compute in float32"
-    return only_f32(call, [dtype for dtype in dtypes if dtype is not None])
+    return computed(call, [dtype for dtype in dtypes if dtype is not None], target)
 
 
 register(

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
+from onnxplug_cpu.compiler.ir.families import ResampledAxis
+from onnxplug_cpu.compiler.ir.target import Support
+from onnxplug_cpu.compiler.schedule.copies import record_fill
 from onnxplug_cpu.compiler.schedule.operations.registry import (
-    F32,
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
+    computed,
     given,
-    only_f32,
+    moved,
     register,
 )
 
@@ -47,12 +50,10 @@ _RESIZE: Final = (
 )
 
 
-def _accepts_resize(call: Call, dtypes: Dtypes) -> str | None:
-    if dtypes[0] != F32:
-        return f"{call.op_type} is compiled for float32; found {dtypes[0]}"
+def _accepts_resize(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if call.op_type == "Upsample" and call.version < 7:
         return "Upsample is compiled since opset 7"
-    return None
+    return moved(call, dtypes[:1], target)
 
 
 def _check_resize(call: Call, inputs: Inputs, results: Results) -> None:
@@ -86,12 +87,6 @@ def _resized(
 
 
 def _record_resize(plan: Plan, call: Call) -> None:
-    from onnxplug_cpu.compiler.kernels.movement.copy import record_fill
-    from onnxplug_cpu.compiler.kernels.spatial.resample import (
-        ResampledAxis,
-        record_resample,
-    )
-
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
     x = plan.view(source)
@@ -102,7 +97,7 @@ def _record_resize(plan: Plan, call: Call) -> None:
     if not axes:
         plan.alias(output, x)
         return
-    out = plan.target(output)
+    out = plan.destination(output)
     tables = []
     for axis in axes:
         weights = [weight for _, weight in axis.taps if weight is not None]
@@ -113,8 +108,9 @@ def _record_resize(plan: Plan, call: Call) -> None:
                 np.stack(weights).astype(np.float32) if weights else None,
             )
         )
-    record_resample(plan.recorder, x, out, tables, label=call.op_type)
-    beyond = np.array(call.attributes.get("extrapolation_value", 0), np.float32)
+    resampling = plan.recorder.target.resampling
+    resampling.record_resample(plan.recorder, x, out, tables, label=call.op_type)
+    beyond = np.array(call.attributes.get("extrapolation_value", 0), x.dtype)
     for axis in axes:
         if axis.beyond is None or not out.size:
             continue
@@ -153,12 +149,10 @@ def _check_grid_sample(call: Call, inputs: Inputs, results: Results) -> None:
 
 
 def _record_grid_sample(plan: Plan, call: Call) -> None:
-    from onnxplug_cpu.compiler.kernels.spatial.grid_sample import record_grid_sample
-
     x, grid = (plan.view(name) for name in call.inputs if name is not None)
     output = call.outputs[0]
     assert output is not None
-    out = plan.target(output)
+    out = plan.destination(output)
     count = math.prod(grid.shape[1:-1])
     points = grid.reshape((grid.shape[0], count, grid.shape[-1]))
     if points is None:
@@ -168,7 +162,7 @@ def _record_grid_sample(plan: Plan, call: Call) -> None:
     if points is None or target is None:
         raise NotCompiled(f"the points of {grid.shape} are not in a row", call)
     mode = call.attributes["mode"]
-    record_grid_sample(
+    plan.recorder.target.grid_sampling.record_grid_sample(
         plan.recorder,
         x,
         points,
@@ -181,16 +175,16 @@ def _record_grid_sample(plan: Plan, call: Call) -> None:
 
 register(
     "GridSample",
-    Operation(_record_grid_sample, only_f32, _check_grid_sample),
+    Operation(_record_grid_sample, computed, _check_grid_sample),
 )
 
 # RoiAlign
 
 
-def _accepts_roi_align(call: Call, dtypes: Dtypes) -> str | None:
+def _accepts_roi_align(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if dtypes[2] != np.dtype(np.int64):
         return f"RoiAlign is compiled for indices of int64; found {dtypes[2]}"
-    return only_f32(call, dtypes[:2])
+    return computed(call, dtypes[:2], target)
 
 
 def _check_roi_align(call: Call, inputs: Inputs, results: Results) -> None:
@@ -201,8 +195,6 @@ def _check_roi_align(call: Call, inputs: Inputs, results: Results) -> None:
 
 
 def _record_roi_align(plan: Plan, call: Call) -> None:
-    from onnxplug_cpu.compiler.kernels.spatial.roi_align import record_roi_align
-
     x, regions, images = (plan.view(name) for name in call.inputs if name is not None)
     output = call.outputs[0]
     assert output is not None
@@ -210,12 +202,12 @@ def _record_roi_align(plan: Plan, call: Call) -> None:
     shift = attributes.get("coordinate_transformation_mode", "output_half_pixel")
     if shift not in ("half_pixel", "output_half_pixel"):
         raise NotCompiled(f"RoiAlign in mode {shift}", call)
-    record_roi_align(
+    plan.recorder.target.region_pools.record_roi_align(
         plan.recorder,
         x,
         regions,
         images,
-        plan.target(output),
+        plan.destination(output),
         mode=attributes["mode"],
         samples=int(attributes["sampling_ratio"]),
         scale=float(attributes["spatial_scale"]),

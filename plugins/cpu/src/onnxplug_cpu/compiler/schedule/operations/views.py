@@ -15,8 +15,8 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
     Operation,
     Plan,
     Results,
-    any_fixed_size,
     given,
+    moved,
     register,
 )
 
@@ -64,7 +64,7 @@ for _op_types, _check in (
         _op_types,
         Operation(
             _record_reshaped,
-            any_fixed_size,
+            moved,
             check=_check,
             known=frozenset({1}),
         ),
@@ -89,7 +89,7 @@ def _record_transpose(plan: Plan, call: Call) -> None:
     plan.alias(output, view.transpose(permutation(call, len(view.shape))))
 
 
-register("Transpose", Operation(_record_transpose, any_fixed_size))
+register("Transpose", Operation(_record_transpose, moved))
 
 
 # extents
@@ -112,7 +112,7 @@ register(
     "Expand",
     Operation(
         _record_expand,
-        any_fixed_size,
+        moved,
         check=_check_expand,
         known=frozenset({1}),
     ),
@@ -165,7 +165,7 @@ register(
     "Slice",
     Operation(
         _record_slice,
-        any_fixed_size,
+        moved,
         known=frozenset({1, 2, 3, 4}),
     ),
 )
@@ -209,7 +209,7 @@ register(
     "Split",
     Operation(
         _record_split,
-        any_fixed_size,
+        moved,
         check=_check_split,
         known=frozenset({1}),
     ),
@@ -225,4 +225,4 @@ def _record_identity(plan: Plan, call: Call) -> None:
     plan.alias(output, plan.view(source))
 
 
-register("Identity", Operation(_record_identity, any_fixed_size))
+register("Identity", Operation(_record_identity, moved))

@@ -6,7 +6,6 @@ however much is added.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,16 +13,16 @@ import numpy as np
 
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.target import Target
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.horizontal_fusion import record_together
-from onnxplug_cpu.compiler.kernels.movement.copy import record_copy, record_fill
+from onnxplug_cpu.compiler.schedule.copies import record_copies, record_copy
 
 MODES = ("constant", "edge", "reflect", "wrap")
 """The modes of :func:`record_pad`."""
 
 
 def record_pad(
-    recorder: Recorder,
+    recorder: Recorder[Target],
     x: View,
     out: View,
     before: Sequence[int],
@@ -69,11 +68,11 @@ def record_pad(
         if value is None or value.size != 1 or value.dtype != out.dtype:
             raise ValueError(f"what is padded with is not one {x.dtype}")
         one = value.reshape(())
-        record_together(
-            recorder,
-            lambda inner: _fill_around(inner, source, out, added, one),
-            label=f"{label} {'×'.join(map(str, out.shape))}",
-        )
+        pairs = [(source, out.slice(added, source.shape))]
+        filled = recorder.constant(one)
+        for border in _borders(source, out, added):
+            pairs.append((filled.broadcast_to(border.shape), border))
+        record_copies(recorder, pairs, f"{label} {'×'.join(map(str, out.shape))}")
         return
     begin, extent = list(added), list(kept)
     record_copy(recorder, source, out.slice(begin, extent), label=label)
@@ -81,28 +80,19 @@ def record_pad(
         pieces = list(_pieces(mode, kept[axis], added[axis], size))
         if pieces:
             known = out.slice(begin, extent)
-            record_together(
-                recorder,
-                functools.partial(_copy_pieces, known=known, axis=axis, pieces=pieces),
-                label=label,
-            )
+            pairs = [_copied(known, axis, piece) for piece in pieces]
+            record_copies(recorder, pairs, label)
         begin[axis], extent[axis] = 0, size
 
 
-def _fill_around(
-    recorder: Recorder,
-    source: View,
-    out: View,
-    begin: Sequence[int],
-    value: np.ndarray[Any, Any],
-) -> None:
-    record_copy(recorder, source, out.slice(begin, source.shape))
-    # each later axis has its border filled only where no earlier one's reaches
+def _borders(source: View, out: View, begin: Sequence[int]) -> Iterator[View]:
+    """What lies around *source* in *out*: of each later axis only where no earlier
+    one's border reaches."""
     starts, extent = [0] * len(out.shape), list(out.shape)
     for axis, (start, size) in enumerate(zip(begin, source.shape, strict=True)):
         for first, stop in ((0, start), (start + size, out.shape[axis])):
             starts[axis], extent[axis] = first, stop - first
-            record_fill(recorder, value, out.slice(starts, extent))
+            yield out.slice(starts, extent)
         starts[axis], extent[axis] = start, size
 
 
@@ -159,14 +149,8 @@ def _piece(mode: str, start: int, count: int, length: int) -> _Piece:
     return _Piece(start, 1, 0, count, place, 1)
 
 
-def _copy_pieces(
-    recorder: Recorder, known: View, axis: int, pieces: Sequence[_Piece]
-) -> None:
-    for piece in pieces:
-        _copy_piece(recorder, known, axis, piece)
-
-
-def _copy_piece(recorder: Recorder, known: View, axis: int, piece: _Piece) -> None:
+def _copied(known: View, axis: int, piece: _Piece) -> tuple[View, View]:
+    """What a piece is copied from, and to."""
     stride, itemsize = known.strides[axis], known.dtype.itemsize
 
     def along(start: int, distance: int, step: int) -> View:
@@ -189,4 +173,4 @@ def _copy_piece(recorder: Recorder, known: View, axis: int, piece: _Piece) -> No
         )
 
     source = along(piece.source, 0, piece.step)
-    record_copy(recorder, source, along(piece.start, piece.distance, 1))
+    return source, along(piece.start, piece.distance, 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from onnxplug_cpu.compiler.ir.elements import element_of
 from onnxplug_cpu.compiler.ir.elementwise import ChainBuilder, Number
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 
 
 class Formula:
@@ -15,10 +17,17 @@ class Formula:
         element: of all inputs and, unless a step says otherwise, results.
     """
 
-    def __init__(self, element: str = "f32") -> None:
+    def __init__(self, element: str) -> None:
         self._element = element
         self._builder = ChainBuilder()
         self._views: list[View] = []
+
+    @classmethod
+    def of(cls, view: View) -> Formula:
+        """One of the elements of *view*."""
+        element = element_of(view.dtype)
+        assert element is not None
+        return cls(element)
 
     def read(self, view: View) -> Number:
         """One more input."""
@@ -33,7 +42,10 @@ class Formula:
         """An operator."""
         return self._builder.step(operator, operands, element or self._element)
 
-    def record(self, recorder: Recorder, result: Number, out: View, label: str) -> None:
+    def record(
+        self, recorder: Recorder[Any], result: Number, out: View, label: str
+    ) -> None:
         """Write the result to *out*; what was read is broadcast."""
         chain = self._builder.build([result])
-        record_chain(recorder, chain, self._views, [out], label=label)
+        elementwise = recorder.target.elementwise
+        elementwise.record_chain(recorder, chain, self._views, [out], label=label)

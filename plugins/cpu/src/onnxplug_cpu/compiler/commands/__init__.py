@@ -1,0 +1,1 @@
+"""Calls of kernels with words: what kernels record, and the runtime runs."""

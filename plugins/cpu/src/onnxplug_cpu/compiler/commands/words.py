@@ -1,0 +1,47 @@
+"""The CPU's commands: kernels, and the words that they are given."""
+
+from __future__ import annotations
+
+from typing import Self, TypeAlias
+
+from onnxplug.authoring.record import Record
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.ir.buffers import Address
+
+
+class Code(Record):
+    """A word: the address of a kernel's function."""
+
+    kernel: Kernel
+
+
+class Words(Record):
+    """A word: the address of more words, such as another kernel's."""
+
+    words: tuple[Word, ...]
+
+
+Word: TypeAlias = int | Address | Code | Words
+
+
+class Command(Record):
+    """A call of a kernel for every chunk from 0 to *chunks*, on any threads.
+
+    Commands run in order; all chunks of one end before the next begins.
+
+    Attributes:
+        label, flops, nbytes, nodes, note: as of :class:`~..ir.pieces.Command`.
+    """
+
+    kernel: Kernel
+    words: tuple[Word, ...]
+    chunks: int
+    label: str
+    flops: int
+    nbytes: int
+    nodes: tuple[int, ...]
+    note: str = ""
+
+    def of_nodes(self, nodes: tuple[int, ...]) -> Self:
+        """The same command as one that computes other nodes."""
+        return self._replace(nodes=nodes)

@@ -1,0 +1,148 @@
+"""The CPU as a target: which kernels record what, and what they take.
+
+Families are modules, imported when a model first needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from onnxplug_cpu.compiler.commands.laid import Laid
+from onnxplug_cpu.compiler.commands.machine import Machine
+from onnxplug_cpu.compiler.ir import families
+from onnxplug_cpu.compiler.ir.elements import ELEMENTS, SUB_BYTE
+from onnxplug_cpu.compiler.ir.target import ChainLimits
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
+from onnxplug_cpu.compiler.kernels.elementwise import commands as elementwise
+from onnxplug_cpu.compiler.kernels.elementwise.operators import supports
+from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
+
+_LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
+"""Of more steps values no longer fit the registers; and the time that LLVM takes for a
+kernel grows with more than the number of inputs, to minutes for a thousand."""
+
+_MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
+_ELEMENTS: Final[Mapping[str, Collection[str]]] = {
+    **dict.fromkeys(
+        (
+            "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
+            "Concat Tile Pad Trilu "
+            "Gather GatherElements GatherND ScatterElements ScatterND"
+        ).split(),
+        _MOVED,
+    ),
+    **dict.fromkeys(
+        "ReduceMax ReduceMin ReduceProd ReduceSum".split(),
+        frozenset({"f32", "i32", "i64"}),
+    ),
+    "CumSum": frozenset({"f32", "f64", "i32", "i64"}),
+}
+_FLOAT32: Final = frozenset({"f32"})
+
+
+class CpuTarget(Machine):
+    """A :class:`~.ir.target.Target`."""
+
+    chain_limits = _LIMITS
+    prefers_channels_last = True
+
+    def supports_step(
+        self,
+        operator: str,
+        operands: Sequence[str],
+        result: str,
+        attributes: Mapping[str, Any],
+    ) -> bool:
+        """Whether a kernel has the operator as a step."""
+        return supports(operator, operands, result, attributes)
+
+    def elements(self, operator: str) -> Collection[str]:
+        """Those of which there are kernels."""
+        return _ELEMENTS.get(operator, _FLOAT32)
+
+    def row_padding(self, nbytes: int) -> int:
+        """A vector, where rows would evict each other from the first cache."""
+        return VECTOR_BYTES if rows_hinder(self.isa, nbytes) else 0
+
+    def assemble(self, commands: Sequence[Any]) -> Laid:
+        """The words of the commands."""
+        return Laid(commands)
+
+    @property
+    def elementwise(self) -> families.Elementwise:
+        return elementwise
+
+    @property
+    def contractions(self) -> families.Contractions:
+        from onnxplug_cpu.compiler.kernels.contraction import commands
+
+        return commands
+
+    @property
+    def transforms(self) -> families.Transforms | None:
+        if not self.largest_tile:
+            return None
+        from onnxplug_cpu.compiler.kernels.winograd import commands
+
+        return commands
+
+    @property
+    def windows(self) -> families.Windows:
+        from onnxplug_cpu.compiler.kernels.window import commands
+
+        return commands
+
+    @property
+    def pools(self) -> families.Pools:
+        from onnxplug_cpu.compiler.kernels.window import pool
+
+        return pool
+
+    @property
+    def movement(self) -> families.Movement:
+        from onnxplug_cpu.compiler.kernels.movement import commands
+
+        return commands
+
+    @property
+    def indexing(self) -> families.Indexing:
+        from onnxplug_cpu.compiler.kernels.movement import gather
+
+        return gather
+
+    @property
+    def reductions(self) -> families.Reductions:
+        from onnxplug_cpu.compiler.kernels.reduction import commands
+
+        return commands
+
+    @property
+    def rows(self) -> families.Rows:
+        from onnxplug_cpu.compiler.kernels.normalization import commands
+
+        return commands
+
+    @property
+    def attention(self) -> families.Attention:
+        from onnxplug_cpu.compiler.kernels.attention import commands
+
+        return commands
+
+    @property
+    def resampling(self) -> families.Resampling:
+        from onnxplug_cpu.compiler.kernels.spatial import resample
+
+        return resample
+
+    @property
+    def grid_sampling(self) -> families.GridSampling:
+        from onnxplug_cpu.compiler.kernels.spatial import grid_sample
+
+        return grid_sample
+
+    @property
+    def region_pools(self) -> families.RegionPools:
+        from onnxplug_cpu.compiler.kernels.spatial import roi_align
+
+        return roi_align
