@@ -40,7 +40,7 @@ FLOORS: Final = (
         "weights",
     },
     {"graph"},
-    {"shapes", "functions", "domains", "layout", "operators", "selection"},
+    {"shapes", "channels_last", "domains", "layout", "operators", "selection"},
     {
         "compatibility",
         "context_data",

@@ -87,7 +87,8 @@ PAGES = {
                 "MemorySpaces", "Verification", "CompatibilityCheck",
             ),
             "Operators of a domain": (
-                "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
+                "Domain", "Operator", "GraphEditor", "FunctionBody", "Function", "Call",
+                "ComputedConstant", "InferTypes", "Trait",
             ),
             "Facts that it returns": (
                 "EpDevice", "Costs", "Probe", "Option", "OpenOptions", "OptionValue",

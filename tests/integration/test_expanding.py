@@ -13,7 +13,6 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.errors import EpError
-from onnxplug.functions import _OPERATORS
 from onnxplug.plugins import registry
 from onnxplug_testing import SimulatedFactory, ToyFactory
 
@@ -175,17 +174,17 @@ def test_an_operator_without_a_body_is_asked_for_once(
 
 
 def test_functions_that_are_made_of_each_other_end(
-    expanding: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    expanding: Callable[..., None],
 ) -> None:
     """Each body is the operator itself once more, and a Neg."""
     expanding(lambda node: True, Again=lambda x: -x, Neg=np.negative)
     forever = """<domain: "com.example", opset_import: ["" : 17, "com.example" : 1]>
         Again (x) => (y) { a = Neg (x) b = Neg (a) y = com.example.Again (b) }"""
-    operator = ep.Operator(op_type="Again", function=forever)
-    monkeypatch.setitem(_OPERATORS, ("com.example", "Again"), operator)
+    options = alone()
+    options.register_custom_ops_library(onnx.parser.parse_function(forever))
     session = onnxplug.InferenceSession(
         parse("y = com.example.Again (x)", ', "com.example" : 1'),
-        alone(),
+        options,
         providers=[NAME],
     )
     assert 0 < len(session.explain().expanded) < 100

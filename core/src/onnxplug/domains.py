@@ -1,6 +1,6 @@
 """What is known of operators that ONNX does not define, by domain.
 
-The host's own are the bodies of :mod:`onnxplug.functions`; what it has not, installed
+The host itself knows those with channels last; all others a program or installed
 distributions supply.
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from onnxplug import functions
+from onnxplug import channels_last
+from onnxplug.ep import Operator
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import outermost
+from onnxplug.layout import NHWC_DOMAIN, NHWC_OPERATORS
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.plugins.domains import PUBLISHED, DomainRegistry, SuppliedOperator
 
@@ -21,36 +23,39 @@ HOST: Final = "onnxplug"
 GIVEN: Final = "SessionOptions.register_custom_ops_library"
 """Who supplies the operators that a program gives to its sessions."""
 
-_ONNX: Final = frozenset({"", "ai.onnx.ml"})
-"""Domains to which nobody but ONNX adds operators; no distribution is looked for."""
+_ONNX: Final = {"": "ai.onnx", "ai.onnx.ml": "ai.onnx.ml"}
+"""Domains whose operators are ONNX's as far as ONNX defines them in a version, and the
+names by which distributions supply others."""
 
 
 def find(graph: Graph, node: Node) -> SuppliedOperator | None:
     """What is known of the operator of *node*; ``None``: nothing."""
+    if node.domain in _ONNX and node.since_version:
+        return None
     given = _given(graph, node)
     if given is not None:
         return given
-    own = functions.find(node.domain, node.op_type)
-    if own is not None:
-        # what ONNX defines in this opset is not ONNX Runtime's
-        is_onnx = not node.domain and node.since_version
-        return None if is_onnx else SuppliedOperator(own, HOST)
-    if node.domain in _ONNX:
-        return None
-    version = graph.opset(node.domain)
-    return _registry(graph).find(node.domain, node.op_type, version)
+    if node.domain == NHWC_DOMAIN:
+        return _of_host(node.op_type) if node.op_type in NHWC_OPERATORS else None
+    domain, version = _ONNX.get(node.domain, node.domain), graph.opset(node.domain)
+    return _registry(graph).find(domain, node.op_type, version)
+
+
+def _of_host(op_type: str) -> SuppliedOperator:
+    operator = Operator(op_type=op_type, function=channels_last.function_of)
+    return SuppliedOperator(operator, HOST)
 
 
 def _given(graph: Graph, node: Node) -> SuppliedOperator | None:
     """The newest that the session's options give for the version of the domain."""
     domains = outermost(graph).domains
-    if not domains or node.domain in _ONNX:
+    if not domains:
         return None
-    version = graph.opset(node.domain)
+    name, version = _ONNX.get(node.domain, node.domain), graph.opset(node.domain)
     known = [
         operator
         for domain in domains
-        if domain.name == node.domain
+        if domain.name == name
         for operator in domain.operators
         if operator.op_type == node.op_type and not 0 < version < operator.since
     ]
@@ -62,20 +67,25 @@ def _given(graph: Graph, node: Node) -> SuppliedOperator | None:
 def why_not(graph: Graph, node: Node) -> str | None:
     """Why nothing is known of the operator of *node*; ``None`` if it is ONNX's own."""
     domain, op_type = node.domain, node.op_type
-    if domain in _ONNX or (node.since_version and domain not in PUBLISHED):
+    if node.since_version and domain not in PUBLISHED:
         return None
     registry = _registry(graph)
-    if domain in functions.DOMAINS and not registry.suppliers(domain):
+    if domain == NHWC_DOMAIN:
         return f"{HOST} supplies {domain!r} without an operator {op_type!r}"
-    return registry.why_not(domain, op_type, graph.opset(domain))
+    if domain not in _ONNX:
+        return registry.why_not(domain, op_type, graph.opset(domain))
+    added = _ONNX[domain]
+    if added in PUBLISHED and not registry.suppliers(added):
+        return registry.why_not(added, op_type, 0)
+    return None
 
 
 def listed() -> Iterator[tuple[str, SuppliedOperator]]:
     """Every operator, with its domain; the host's own first."""
-    for name, domain in functions.DOMAINS.items():
-        for operator in domain.operators:
-            yield name, SuppliedOperator(operator, HOST)
-    yield from registry_of_process.domains.listed()
+    for op_type in sorted(NHWC_OPERATORS):
+        yield NHWC_DOMAIN, _of_host(op_type)
+    for domain, found in registry_of_process.domains.listed():
+        yield "" if domain == _ONNX[""] else domain, found
 
 
 def _registry(graph: Graph) -> DomainRegistry:

@@ -11,7 +11,6 @@ from typing import Final
 
 from onnxplug.authoring.record import Record
 from onnxplug.errors import OptionError
-from onnxplug.layout import BLOCK_ENTRY
 from onnxplug.paths import why_no_path
 from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
@@ -75,7 +74,7 @@ SESSION: Final[Mapping[str, Entry]] = {
     PAD: Entry("", lambda value: buckets(value) is not None, BUCKETS_ARE),
     "session.record_ep_graph_assignment_info": _FLAG,
     "session.intra_op_num_threads": Entry("0", str.isdecimal, "a number of threads"),
-    BLOCK_ENTRY: Entry("", ("", "8", "16").__contains__, "'8' or '16'"),
+    "session.nchwc_block_size": Entry("", ("", "8", "16").__contains__, "'8' or '16'"),
     "session.use_memory_mapped_model": _FLAG._replace(default="1"),
     "optimization.disable_specified_optimizers": Entry(""),
     "ep.context_enable": _FLAG,

@@ -12,23 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-NCHWC_DOMAIN: Final = "com.microsoft.nchwc"
-"""ONNX Runtime's operators on images with their channels in blocks."""
-
-NCHWC_OPERATORS: Final = frozenset(
-    """
-    AveragePool Conv GlobalAveragePool GlobalMaxPool MaxPool ReorderInput ReorderOutput
-    Upsample
-    """.split()
-)
-"""The domain's operators."""
-
-BLOCK_SIZES: Final = (8, 16)
-"""How many channels a block may have."""
-
-BLOCK_ENTRY: Final = "session.nchwc_block_size"
-"""The session config entry that tells how many it has."""
-
 NHWC_DOMAIN: Final = "com.ms.internal.nhwc"
 
 NHWC_OPERATORS: Final = frozenset(

@@ -27,27 +27,8 @@ COMPUTE_INTENSIVE: Final = CONTROL_FLOW | {
 }
 """Operators that take many times as long as those that read each element once."""
 
-UNARY: Final = frozenset(
-    """
-    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor
-    Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not
-    Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt
-    Swish Tan Tanh ThresholdedRelu
-    """.split()
-)
-"""Operators of each element of the first input; others are the same for all."""
-
-BROADCAST: Final = frozenset(
-    """
-    Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or PRelu
-    Pow Sub Sum Where Xor
-    """.split()
-)
-"""Operators of the elements of all inputs, which are broadcast."""
-
 DEQUANTIZE: Final = "DequantizeLinear"
-"""ONNX's operator, and ONNX Runtime's.  Of constants it is not folded: what becomes of
-it is decided when it is known which EP reads it."""
+"""ONNX's operator that makes floats of integers."""
 
 EP_CONTEXT: Final = "com.microsoft", "EPContext"
 """Domain and name of the operator that stands for a partition an EP has compiled."""
@@ -56,6 +37,20 @@ EP_CONTEXT: Final = "com.microsoft", "EPContext"
 def is_ep_context(node: ep.Node) -> bool:
     """Whether *node* stands for a partition that an EP has compiled."""
     return (node.domain, node.op_type) == EP_CONTEXT
+
+
+def dequantizes(node: Node) -> bool:
+    """Whether *node* makes floats of integers, a scale and a zero point.
+
+    Of constants it is not folded: what becomes of it is decided when it is known which
+    EP reads it.
+    """
+    if not node.domain:
+        return node.op_type == DEQUANTIZE
+    from onnxplug import domains  # which few models need
+
+    found = domains.find(node.graph, node) if node.graph else None
+    return found is not None and "dequantize" in found.operator.traits
 
 
 def is_control_flow(node: Node) -> bool:

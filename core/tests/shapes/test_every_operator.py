@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import onnx.defs
 
-from onnxplug.layout import (
-    NCHWC_DOMAIN,
-    NCHWC_OPERATORS,
-    NHWC_DOMAIN,
-    NHWC_OPERATORS,
-)
+from onnxplug.layout import NHWC_DOMAIN, NHWC_OPERATORS
 from onnxplug.shapes.control import RULES as BODY_RULES
 from onnxplug.shapes.rules import operators_with_rules
 
 OURS = {
-    # of ONNX Runtime, which adds them to ONNX's domain
-    ("", "SimplifiedLayerNormalization"),
     # experiments of ONNX 1.0 to 1.4, of which models are left
     ("", "ImageScaler"),
     ("", "ParametricSoftplus"),
@@ -34,9 +27,7 @@ def test_every_operator_has_a_rule():
     rules = operators_with_rules()
     known = {*rules, *BODY_RULES}
     assert defined <= known
-    others = {"com.microsoft", NCHWC_DOMAIN, NHWC_DOMAIN}
-    assert {key for key in known if key[0] not in others} - defined == OURS
+    assert {key for key in known if key[0] != NHWC_DOMAIN} - defined == OURS
     assert {name for domain, name in known if domain == NHWC_DOMAIN} == NHWC_OPERATORS
-    assert {name for domain, name in known if domain == NCHWC_DOMAIN} == NCHWC_OPERATORS
     assert not {*rules} & BODY_RULES.keys()
     assert len({*rules}) == len(rules), "an operator has two rules"

@@ -45,11 +45,6 @@ def test_operators_that_are_functions_or_control_flow_are_not_the_eps(said) -> N
         assert of(said, op_type) == []
 
 
-def test_operators_that_onnx_does_not_define_have_the_versions_of_kernels(said) -> None:
-    (support,) = of(said, "QLinearAdd", "com.microsoft")
-    assert (support.since, support.tier, support.types) == (1, "array", {})
-
-
 def test_types_of_arrays_are_all_that_onnx_allows(said) -> None:
     (support,) = [e for e in of(said, "Col2Im") if e.tier == "array"]
     assert DataType.COMPLEX64 in support.types["T"]

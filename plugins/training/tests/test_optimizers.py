@@ -13,7 +13,7 @@ from onnxplug.ep import DataType, Reason, TensorType
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.typed import typed
 from onnxplug_training.names import DOMAIN
-from onnxplug_training.optimizers import kernel, types
+from onnxplug_training.optimizers import KERNELS, types
 
 RANDOM = np.random.default_rng(7)
 RATE = np.array(0.1)
@@ -50,7 +50,7 @@ def found_for(op_type: str, inputs: int, **attributes: Any) -> Any:
     typed_attributes = {name: typed(value) for name, value in attributes.items()}
     node = Node(op_type, names, ("y",), typed_attributes, domain=DOMAIN)
     graph = Graph("g", inputs=names, outputs=["y"], nodes=[node])
-    return kernel(graph, node, np)
+    return KERNELS.function_of(graph, node, np)
 
 
 @pytest.mark.parametrize("count", [0, 3])

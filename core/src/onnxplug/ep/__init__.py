@@ -82,8 +82,9 @@ if TYPE_CHECKING:
     from onnxplug.ep.compatibility import Compatibility, CompatibilityCheck
     from onnxplug.ep.costs import Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind, MemorySpaces
-    from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
+    from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator, Trait
     from onnxplug.ep.editor import GraphEditor
+    from onnxplug.ep.function import Call, ComputedConstant, Function
     from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
@@ -99,6 +100,7 @@ __all__ = [
     "SPI_VERSION",
     "Allocator",
     "AttributeValue",
+    "Call",
     "CapabilityReport",
     "CapturePhase",
     "CapturedGraph",
@@ -106,6 +108,7 @@ __all__ = [
     "CompatibilityCheck",
     "CompiledPartition",
     "ComputeCapability",
+    "ComputedConstant",
     "Costs",
     "DataTransfer",
     "DataType",
@@ -121,6 +124,7 @@ __all__ = [
     "ExecutionProvider",
     "ExportedModel",
     "Finding",
+    "Function",
     "FunctionBody",
     "Graph",
     "GraphEditor",
@@ -170,6 +174,7 @@ __all__ = [
     "Stream",
     "TensorFacts",
     "TensorType",
+    "Trait",
     "UnsupportedModel",
     "ValueInfo",
     "ValueLocations",
@@ -187,14 +192,17 @@ __all__ = [
 
 # what most EPs have no use for, and what takes long to import
 _LATER = {
+    "Call": "function",
     "CapturePhase": "streams",
     "CapturedGraph": "streams",
     "Compatibility": "compatibility",
     "CompatibilityCheck": "compatibility",
+    "ComputedConstant": "function",
     "Costs": "costs",
     "DeviceContext": "device_context",
     "Domain": "domain",
     "Event": "streams",
+    "Function": "function",
     "FunctionBody": "domain",
     "GraphEditor": "editor",
     "InferTypes": "domain",
@@ -208,6 +216,7 @@ _LATER = {
     "SelectionPolicy": "policy",
     "Size": "size",
     "Stream": "streams",
+    "Trait": "domain",
     "Verification": "verification",
     "WeightSource": "weights",
     "WeightStore": "weights",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from onnxplug.ep.capability import Reason
 from onnxplug.ep.editor import GraphEditor
@@ -12,7 +12,9 @@ from onnxplug.ep.graph import Graph, Node
 from onnxplug.ep.types import ValueType
 
 FunctionBody: TypeAlias = Any
-"""An ``onnx.FunctionProto``, or a text that ``onnx.parser.parse_function`` reads."""
+"""An ``onnx.FunctionProto``, or a text that ``onnx.parser.parse_function`` reads; or of
+what is made for a node an
+:class:`onnxplug.ep.Function`."""
 
 InferTypes: TypeAlias = Callable[
     [Graph, Node, Sequence[ValueType | None]], Sequence[ValueType | None]
@@ -21,8 +23,23 @@ InferTypes: TypeAlias = Callable[
 
 A dimension may be text, the name of a size or an expression of names: a result that has
 the same text is known to be of the same size.  An exception is a failure of who
-supplies the operator, but ``InvalidModel``, which says that the node is wrong.
+supplies the operator, but ``InvalidModel`` and the ``OutOfBounds`` of
+``onnxplug.authoring.bounds``, which say that the node is wrong.
 """
+
+Trait: TypeAlias = Literal["unary", "broadcast", "last_axis", "dequantize"]
+"""What the host may rely on, whoever computes the operator:
+
+- ``unary``: each element of the result follows from that of the first input; the other
+  inputs are the same for all.
+- ``broadcast``: each element of a result follows from those at its place in the inputs,
+  which are broadcast.
+- ``last_axis``: likewise of all along the last axis, the inputs broadcast.
+- ``dequantize``: floats of integers, a scale and a zero point: of constants it is left
+  to EPs that compute with integers, or computed when it is asked for.
+"""
+
+TRAITS: Final = frozenset(get_args(Trait))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +58,14 @@ class Operator:
         rewrite: replaces its nodes in a graph by others before EPs see them, and tells
             which, in words.  It may look at the graph, and expand other nodes.  Called
             for each graph that has such nodes, while values have their names still.
-        infer_types: the rule for the types of its outputs; see :data:`InferTypes`.
+        infer_types: the rule for the types of its outputs; see :data:`InferTypes`.  A
+            name: that of the operator of ONNX whose rule it is.
         kernel: what makes a function of the inputs for a node, over arrays of the array
             namespace that it is given (numpy, or one that follows the Array API), or
             says why there is none.  The function is as that of
             ``KernelExecutionProvider.find_kernel``.  It serves EPs that ask for it, by
             ``SessionContext.find_kernel``.
+        traits: see :data:`Trait`.
         refused: why it cannot be replaced in any form, where users may expect it.
     """
 
@@ -56,8 +75,9 @@ class Operator:
         None
     )
     rewrite: Callable[[GraphEditor], Sequence[str]] | None = None
-    infer_types: InferTypes | None = None
+    infer_types: InferTypes | str | None = None
     kernel: Callable[[Graph, Node, Any], Callable[..., Any] | Reason] | None = None
+    traits: Sequence[Trait] = ()
     refused: str = ""
 
 
@@ -70,7 +90,8 @@ class Domain:
     imported when a model uses an operator of the domain.
 
     Attributes:
-        name: the domain, such as ``com.example``.
+        name: the domain, such as ``com.example``.  That of ONNX's own operators,
+            ``ai.onnx``, for those that ONNX does not define, in some version or at all.
         spi_version: the SPI that this was written for: a literal such as ``(0, 4)``,
             never ``SPI_VERSION``, which would always agree with the host.
         operators: the operators, in any order.

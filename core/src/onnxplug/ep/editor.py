@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 
+from onnxplug.ep.function import Function
 from onnxplug.ep.graph import AttributeValue, Graph, Node
 
 
@@ -18,6 +19,14 @@ class GraphEditor(Protocol):
     @property
     def graph(self) -> Graph:
         """The graph as it is now."""
+
+    @property
+    def shared(self) -> MutableMapping[str, Any]:
+        """What rewrites keep from one graph of a model to the next: its bodies come
+        after the graphs around them."""
+
+    def entry(self, key: str) -> str:
+        """What the session's config entry *key* says; empty if it is not set."""
 
     def names(self, graph: Graph) -> Collection[str]:
         """Names of all values that *graph*, this one or one around it, itself has:
@@ -56,6 +65,12 @@ class GraphEditor(Protocol):
         They read, where the originals read a value of *reads*, the one that it is
         mapped to, and make the values of *makes* under the names these are mapped to.
         Whatever else they make gets a fresh name that begins with *prefix*.
+        """
+
+    def nodes_of(self, function: Function, node: Node) -> Sequence[Node]:
+        """The nodes that *function* stands for *node* with, for :meth:`replace_nodes`.
+
+        What they make has fresh names, but the outputs of *node*.
         """
 
     def replace_nodes(self, nodes: Iterable[Node]) -> None:

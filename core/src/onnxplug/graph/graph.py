@@ -158,6 +158,7 @@ class Graph:
         plugins: of a main graph, where operators of other domains are looked up;
             ``None``: in the process's registry.
         domains: of a main graph, those that are looked up first.
+        entries: of a main graph, the session's config entries.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class Graph:
         self.doc_string = doc_string
         self.plugins: PluginRegistry | None = None
         self.domains: Sequence[Domain] = ()
+        self.entries: Mapping[str, str] = {}
         self.assignments: dict[int, str] = {}
         self.nodes: list[Node] = []
         self.replace_nodes(nodes)

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.authoring.record import Record
-from onnxplug.operators import DEQUANTIZE
+from onnxplug.operators import dequantizes
 from onnxplug.partition.assign import Assignment, Claim
 from onnxplug.partition.contract import Contraction
 
@@ -101,7 +101,7 @@ def _with_weights(
     An EP that has both is to see them together.  By themselves those could run at any
     time before, and would be in the EP's first partition.
     """
-    if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
+    if not any(map(dequantizes, graph.nodes)):
         return ()
     readers, outputs = graph.uses(), set(graph.outputs)
     # by the value that they make, nodes that only read constants and each other

@@ -17,7 +17,7 @@ from onnxplug.ep import ExecutionProvider, Preferences
 from onnxplug.errors import ModelError, UnassignedNode
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import blaming
-from onnxplug.operators import DEQUANTIZE, is_control_flow
+from onnxplug.operators import dequantizes, is_control_flow
 from onnxplug.partition.assign import Assignment, Candidate, claimed
 from onnxplug.partition.changes import Changes
 from onnxplug.partition.report import (
@@ -58,7 +58,7 @@ def _dequantize(
     graph: Graph, explanation: Explanation, changes: Changes, where: str, *keeps: Keeps
 ) -> bool:
     """Whether there was something to do."""
-    if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
+    if not any(map(dequantizes, graph.nodes)):
         return False
     from onnxplug.prepare.dequantize import dequantize
 

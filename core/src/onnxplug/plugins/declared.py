@@ -122,9 +122,10 @@ def check_domain(domain: Domain) -> None:
 
     Raises:
         TypeError: something is of another type than it should be.
-        ValueError: one version of an operator is there twice.
+        ValueError: one version of an operator is there twice, or has a trait that no
+            operator has.
     """
-    from onnxplug.ep import Operator
+    from onnxplug.ep.domain import TRAITS, Operator
 
     seen: set[tuple[str, int]] = set()
     for operator in domain.operators:
@@ -138,6 +139,11 @@ def check_domain(domain: Domain) -> None:
             raise TypeError(
                 f"the domain {domain.name} has {operator!r}; expected a text for "
                 "op_type, and a whole number for since"
+            )
+        if not TRAITS.issuperset(operator.traits):
+            raise ValueError(
+                f"the domain {domain.name} has {key[0]} with the traits "
+                f"{operator.traits!r}; expected some of {', '.join(sorted(TRAITS))}"
             )
         if key in seen:
             raise ValueError(

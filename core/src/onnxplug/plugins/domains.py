@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 GROUP: Final = "onnxplug.domains"
 """The entry-point group: the name is the domain's, the value a module with hooks."""
 
-PUBLISHED: Final[Mapping[str, str]] = {"ai.onnx.preview.training": "onnxplug-training"}
+PUBLISHED: Final[Mapping[str, str]] = {
+    "ai.onnx": "onnxplug-microsoft",
+    "ai.onnx.preview.training": "onnxplug-training",
+    "com.microsoft": "onnxplug-microsoft",
+    "com.microsoft.nchwc": "onnxplug-microsoft",
+}
 """The domains that a distribution of onnxplug's own supplies."""
 
 
@@ -156,6 +161,7 @@ class DomainRegistry:
         self._find = find
         self._lock = new_lock()
         self._suppliers: dict[str, list[Supplier]] | None = None
+        self._found: dict[tuple[str, str, int], SuppliedOperator | None] = {}
 
     def all_suppliers(self) -> list[Supplier]:
         """Those of all domains, sorted by domain."""
@@ -175,8 +181,11 @@ class DomainRegistry:
         Returns:
             ``None`` if nobody supplies it, or two do; :meth:`why_not` says which.
         """
-        found = self._offers(domain, op_type, version)
-        return found[0] if len(found) == 1 else None
+        key = domain, op_type, version
+        if key not in self._found:
+            offers = self._offers(*key)
+            self._found[key] = offers[0] if len(offers) == 1 else None
+        return self._found[key]
 
     def why_not(self, domain: str, op_type: str, version: int) -> str:
         """Why :meth:`find` finds nothing, and what to do about it."""

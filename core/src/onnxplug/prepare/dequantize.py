@@ -19,12 +19,10 @@ from onnxplug.graph.scopes import Names
 from onnxplug.graph.single_node import single_node_graph
 from onnxplug.graph.weight import Maker
 from onnxplug.interruption import raise_interruption
-from onnxplug.operators import DEQUANTIZE
+from onnxplug.operators import dequantizes
 
 if TYPE_CHECKING:
     import numpy as np
-
-_DOMAINS: Final = frozenset({"", "com.microsoft"})
 
 _PASSED: Final = frozenset(
     "Cast Concat Flatten Identity Reshape Squeeze Transpose Unsqueeze".split()
@@ -127,7 +125,7 @@ def _found(graph: Graph, computes: Computes | None) -> dict[Node, None]:
             continue
         size = math.prod(_sizes(graph, node) or ())
         count = 0
-        if node.op_type == DEQUANTIZE:
+        if dequantizes(node):
             weights += size
         else:
             count = 1 + max(passed.get(name or "", 0) for name in node.inputs)
@@ -139,10 +137,8 @@ def _found(graph: Graph, computes: Computes | None) -> dict[Node, None]:
 
 def _is_settled(graph: Graph, node: Node, passed: Mapping[str, int]) -> bool:
     read = [name for name in node.inputs if name is not None]
-    if node.op_type == DEQUANTIZE:
-        settled = node.domain in _DOMAINS and all(
-            graph.weight(name) is not None for name in read
-        )
+    if dequantizes(node):
+        settled = all(graph.weight(name) is not None for name in read)
     elif not node.domain and node.op_type in _PASSED:
         settled = not passed.keys().isdisjoint(read) and all(
             name in passed or graph.weight(name) is not None for name in read

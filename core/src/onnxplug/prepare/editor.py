@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, cast
 
 from onnxplug import ep
@@ -12,6 +12,7 @@ from onnxplug.graph.attribute import Attribute
 from onnxplug.graph.scopes import Names, made_in, outermost
 from onnxplug.graph.typed import typed
 from onnxplug.prepare.budget import Budget
+from onnxplug.prepare.built import built
 from onnxplug.prepare.expand import expand_node
 from onnxplug.prepare.infer import infer_types
 from onnxplug.prepare.instantiate import instantiate
@@ -20,10 +21,20 @@ from onnxplug.prepare.instantiate import instantiate
 class GraphEditor:
     """See :class:`onnxplug.ep.GraphEditor`."""
 
-    def __init__(self, graph: Graph, budget: Budget) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        budget: Budget,
+        shared: MutableMapping[str, Any] | None = None,
+    ) -> None:
         self.graph = graph
+        self.shared = {} if shared is None else shared
         self._budget = budget
         self._names = Names(graph)
+
+    def entry(self, key: str) -> str:
+        """What the session's config entry says."""
+        return outermost(self.graph).entries.get(key, "")
 
     def names(self, graph: ep.Graph) -> Collection[str]:
         """What *graph* itself has."""
@@ -96,6 +107,12 @@ class GraphEditor:
             for within in node.subgraphs.values():
                 within.parent = self.graph
         return made
+
+    def nodes_of(self, function: ep.Function, node: ep.Node) -> list[Node]:
+        """The nodes that *function* stands for *node* with."""
+        call = cast(Node, node)
+        made = built(function, self.graph, call)
+        return instantiate(made, call, self.graph, self._names, self._budget)
 
     def replace_nodes(self, nodes: Iterable[ep.Node]) -> None:
         """Let *nodes* be the graph's.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from onnxplug import domains
+from onnxplug import domains, ep
 from onnxplug.ep import Reason, RefusalCode
 from onnxplug.errors import ModelError, PluginError
 from onnxplug.graph import Function, Graph, Node
@@ -20,6 +20,7 @@ from onnxplug.graph.value_type import type_to_proto
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.domains import SuppliedOperator
 from onnxplug.prepare.budget import Budget
+from onnxplug.prepare.built import built
 from onnxplug.prepare.constants import lift_constants
 from onnxplug.prepare.inline import adopt_imports, find_conflict
 from onnxplug.prepare.instantiate import instantiate
@@ -106,6 +107,7 @@ def _functions(graph: Graph, node: Node) -> Iterator[Function]:
         supplied = _supplied(graph, node, found)
         if isinstance(supplied, Function):
             yield supplied
+        if supplied is not None:
             return
     import onnx.defs
 
@@ -146,6 +148,9 @@ def _supplied(
         made = found.ask("function", made, graph, node)
     if made is None or isinstance(made, Function | Reason):
         return made
+    if isinstance(made, ep.Function):
+        ready: Function = found.ask("function", built, made, graph, node)
+        return ready
     function: Function = found.ask("function", _read, made, found)
     unknown = sorted(
         node.typed_attributes.keys()
@@ -172,7 +177,10 @@ def _read(made: Any, found: SuppliedOperator) -> Function:
 
     proto = onnx.parser.parse_function(made) if isinstance(made, str) else made
     if not isinstance(proto, onnx.FunctionProto):
-        raise TypeError(f"it is {made!r:.200}; expected an onnx.FunctionProto or text")
+        raise TypeError(
+            f"it is {made!r:.200}; expected an onnx.FunctionProto, text, or what "
+            "onnxplug.ep.Function is"
+        )
     try:
         return parse_function(proto.SerializeToString())
     except ModelError as error:

@@ -7,6 +7,7 @@ attributes, as ``Gradient`` does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onnxplug import domains
 from onnxplug.graph import Graph
@@ -33,13 +34,14 @@ def rewrite(graph: Graph, budget: Budget | None = None) -> list[str]:
     """
     budget = budget or Budget()
     replaced: list[str] = []
+    shared: dict[str, dict[str, Any]] = {}
     for each in list(all_graphs(graph)):
         for found in _operators(each):
             if found.operator.rewrite is None:
                 continue
             from onnxplug.prepare.editor import GraphEditor
 
-            editor = GraphEditor(each, budget)
+            editor = GraphEditor(each, budget, shared.setdefault(found.supplier, {}))
             said: Sequence[str]
             said = found.ask("rewrite", found.operator.rewrite, editor)
             replaced.extend(said)

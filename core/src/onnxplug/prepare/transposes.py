@@ -12,13 +12,13 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, TensorType
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import Names, made_in_bodies
 from onnxplug.graph.snapshot import Snapshot
 from onnxplug.layout import composed, inverse, permuted
-from onnxplug.operators import BROADCAST, UNARY
 from onnxplug.prepare.channels_last import transpose
 
 Perm: TypeAlias = tuple[int, ...]
@@ -32,7 +32,7 @@ _REDUCTIONS: Final = frozenset(
 
 _OLDEST: Final = {
     **dict.fromkeys(("LogSoftmax", "Softmax"), 13),  # before: of all axes from one on
-    **dict.fromkeys(BROADCAST, 8),  # before: broadcast by attributes
+    **dict.fromkeys(having("broadcast"), 8),  # before: broadcast by attributes
 }
 
 
@@ -403,9 +403,9 @@ def _role(graph: Graph, node: Node) -> _Role | None:
     shape = graph.value(node.inputs[0] or "").shape
     if shape is None:
         return None
-    if op_type in UNARY:
+    if op_type in having("unary"):
         return _Role((0,))
-    if op_type in BROADCAST:
+    if op_type in having("broadcast"):
         return _Role(tuple(range(len(node.inputs))), broadcasts=True)
     if op_type == "Concat":
         return _along(node, tuple(range(len(node.inputs))), None, len(shape))

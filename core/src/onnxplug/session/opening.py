@@ -14,7 +14,6 @@ from onnxplug.errors import OnnxplugError
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
 from onnxplug.interruption import raise_interruption
-from onnxplug.layout import BLOCK_ENTRY
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.profiling import Profile, stage
@@ -122,10 +121,7 @@ def _opened(
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
         model.graph.domains = options.domains
-        if blocks := options.config[BLOCK_ENTRY]:
-            from onnxplug.functions import with_blocks  # which few models need
-
-            model.graph.domains += (with_blocks(int(blocks)),)
+        model.graph.entries = options.config
         metadata = ModelMetadata(model)
         eps = _resolve(request, registry, model) if resolved is None else resolved
         built = _build(request, registry, model, contexts, eps, profile)

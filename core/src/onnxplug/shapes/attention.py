@@ -98,23 +98,7 @@ def _linear_attention(call: NodeCall) -> list[Value]:
     ]
 
 
-def _microsoft_attention(call: NodeCall) -> Value:
-    """The output alone, of MultiHeadAttention and GroupQueryAttention."""
-    dtype, query = call.value()
-    value = call.value(2).shape if call.has(2) else None
-    if query is None or len(query) != 3 or value is None or len(value) != 3:
-        return Value(dtype)
-    if call.node.op_type == "GroupQueryAttention":
-        return Value(dtype, query)
-    return Value(dtype, (*query[:2], value[2]))
-
-
 RULES: Final[dict[str, Rule]] = {
     "Attention": _attention,
     "LinearAttention": _linear_attention,
 }
-
-MICROSOFT: Final[dict[str, Rule]] = dict.fromkeys(
-    ["GroupQueryAttention", "MultiHeadAttention"], _microsoft_attention
-)
-"""Operators of ``com.microsoft``."""

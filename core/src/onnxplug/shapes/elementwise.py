@@ -141,11 +141,6 @@ def _dynamic_quantize(call: NodeCall) -> list[Value]:
     ]
 
 
-def _quantized_elementwise(call: NodeCall) -> Value:
-    shape = broadcast_shapes([call.value(0).shape, call.value(3).shape])
-    return Value(call.value().dtype, shape)
-
-
 def _dropout(call: NodeCall) -> list[Value]:
     value = call.value()
     mask = DataType.BOOL if call.opset >= 10 else value.dtype
@@ -159,7 +154,7 @@ def _batch_norm(call: NodeCall) -> list[Value]:
 
 def _layer_norm(call: NodeCall) -> list[Value]:
     value = call.value()
-    if value.shape is None or call.node.domain:
+    if value.shape is None:
         return [value]
     axis = call.axis(len(value.shape), -1)
     shape = value.shape[:axis] + (1,) * (len(value.shape) - axis)
@@ -174,7 +169,7 @@ RULES: Final[dict[str, Rule]] = {
         "GroupNormalization LRN LeakyRelu Log Mish Neg Not Reciprocal Relu Round "
         "ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan "
         "Tanh ThresholdedRelu Trilu RotaryEmbedding ReverseSequence ImageScaler Scale "
-        "ScaledTanh SwiGLU ParametricSoftplus SimplifiedLayerNormalization".split(),
+        "ScaledTanh SwiGLU ParametricSoftplus".split(),
         same_as_first,
     ),
     **dict.fromkeys(
@@ -210,18 +205,3 @@ RULES: Final[dict[str, Rule]] = {
     "TensorScatter": partial(_along, default=-2),
     "Where": _where,
 }
-
-MICROSOFT: Final[dict[str, Rule]] = {
-    **dict.fromkeys(
-        "BiasGelu BiasSoftmax FastGelu Gelu GroupNorm QuickGelu RotaryEmbedding "
-        "SimplifiedLayerNormalization SkipLayerNormalization "
-        "SkipSimplifiedLayerNormalization LayerNormalization SkipGroupNorm "
-        "QLinearLeakyRelu QLinearSigmoid QLinearSoftmax Trilu".split(),
-        same_as_first,
-    ),
-    "DequantizeLinear": _dequantize,
-    "QLinearAdd": _quantized_elementwise,
-    "QLinearMul": _quantized_elementwise,
-    "QuantizeLinear": _quantize,
-}
-"""Operators of ``com.microsoft``."""

@@ -12,7 +12,7 @@ from onnxplug.ep import (
     InferTypes,
     ValueType,
 )
-from onnxplug.errors import InvalidModel, ModelError
+from onnxplug.errors import InvalidModel, ModelError, PluginError
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes.control import control_flow, has_bodies
@@ -100,14 +100,23 @@ def _read(graph: Graph, facts: Facts) -> Facts:
 def rule_of(graph: Graph, node: Node) -> Rule | None:
     """The rule of a node's operator: the host's, or that of who supplies it."""
     rule = find_rule(node.domain, node.op_type)
-    if rule is not None or not node.domain:
+    if rule is not None or (not node.domain and (node.subgraphs or has_bodies(node))):
         return rule
     from onnxplug import domains  # which few models need
 
     found = domains.find(graph, node)
-    if found is None or found.operator.infer_types is None:
+    supplied = None if found is None else found.operator.infer_types
+    if found is None or supplied is None:
         return None
-    return partial(_supplied, graph, found, found.operator.infer_types)
+    if not isinstance(supplied, str):
+        return partial(_supplied, graph, found, supplied)
+    rule = find_rule("", supplied)
+    if rule is None:
+        raise PluginError(
+            f"{found.supplier} gives {node.op_type} the types of {supplied}; expected "
+            "the name of an operator of ONNX"
+        )
+    return rule
 
 
 def _supplied(
@@ -116,20 +125,25 @@ def _supplied(
     """What the rule of who supplies an operator says.
 
     Raises:
-        InvalidModel: the rule says that the node is wrong.
+        InvalidModel, OutOfBounds: the rule says that the node is wrong.
         PluginError: it failed.
     """
     node, scope = call.node, call.scope
     given = tuple(call.type(position) for position in range(len(node.inputs)))
 
-    def ask() -> list[Fact]:
-        types = infer_types(graph, node, given)
+    def ask() -> list[Fact] | OutOfBounds:
+        try:
+            types = infer_types(graph, node, given)
+        except OutOfBounds as error:
+            return error
         for type in types:
             if type is not None and not isinstance(type, ValueType):
                 raise TypeError(f"it gave {type!r}; expected types of onnxplug.ep")
         return [scope.fact(type) for type in types]
 
-    facts: list[Fact] = found.ask("infer_types", ask)
+    facts: list[Fact] | OutOfBounds = found.ask("infer_types", ask)
+    if isinstance(facts, OutOfBounds):
+        raise facts
     return facts
 
 

@@ -40,18 +40,6 @@ def _qlinear_matmul(call: NodeCall) -> Value:
     return Value(call.value(7).dtype, shape)
 
 
-def _fused_matmul(call: NodeCall) -> Value:
-    shapes = []
-    for position, name in enumerate(("transA", "transB")):
-        if call.attribute(f"transBatch{name[-1]}"):
-            return Value(call.value().dtype)
-        shape = call.value(position).shape
-        if shape and len(shape) > 1 and call.attribute(name, 0):
-            shape = (*shape[:-2], shape[-1], shape[-2])
-        shapes.append(shape)
-    return Value(call.value().dtype, _product_shape(*shapes))
-
-
 def _gemm(call: NodeCall) -> Value:
     (dtype, one), (_, other) = call.value(0), call.value(1)
     dtype = dtype or call.value(1).dtype
@@ -190,10 +178,3 @@ RULES: Final[dict[str, Rule]] = {
         _reduce,
     ),
 }
-
-MICROSOFT: Final[dict[str, Rule]] = {
-    "FusedGemm": _gemm,
-    "FusedMatMul": _fused_matmul,
-    "QLinearMatMul": _qlinear_matmul,
-}
-"""Operators of ``com.microsoft``."""

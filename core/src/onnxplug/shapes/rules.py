@@ -16,7 +16,7 @@ from onnxplug.authoring.nodes import describe
 from onnxplug.ep import MapType, OptionalType, SequenceType
 from onnxplug.errors import ModelError
 from onnxplug.interruption import raise_interruption
-from onnxplug.layout import NCHWC_DOMAIN, NHWC_DOMAIN
+from onnxplug.layout import NHWC_DOMAIN
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import WRONG, Fact, NodeCall, Value
 
@@ -35,14 +35,7 @@ _TABLES: Final = {
         "text.RULES",
     ),
     "ai.onnx.ml": ("learned.RULES",),
-    "com.microsoft": (
-        "elementwise.MICROSOFT",
-        "neural.MICROSOFT",
-        "attention.MICROSOFT",
-        "windows.MICROSOFT",
-    ),
     NHWC_DOMAIN: ("channels_last.RULES",),
-    NCHWC_DOMAIN: ("blocks.RULES",),
 }
 """Where the rules of a domain are; no operator is in two tables."""
 

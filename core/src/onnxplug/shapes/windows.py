@@ -249,6 +249,3 @@ RULES: Final[dict[str, Rule]] = {
     "MaxUnpool": _max_unpool,
     "QLinearConv": partial(_conv, data=0, weight=3),
 }
-
-MICROSOFT: Final[dict[str, Rule]] = {"FusedConv": _conv}
-"""Operators of ``com.microsoft``."""

@@ -173,7 +173,7 @@ Rule: TypeAlias = Callable[[_Call], int]
 
 def _states(call: _Call) -> list[int]:
     node = call.node
-    rule = _RULES.get((node.domain, node.op_type))
+    rule = _rule_of(call)
     try:
         # operators of before opset 7 broadcast, and train, by attributes
         if rule is None or node.subgraphs or call.graph.opset() < 7:
@@ -185,6 +185,17 @@ def _states(call: _Call) -> list[int]:
         raise Mixed(f"{describe(node)}: {error}") from None
 
 
+def _rule_of(call: _Call) -> Rule | None:
+    node = call.node
+    if not node.domain:
+        return _RULES.get(node.op_type)
+    from onnxplug import domains  # which few models need
+
+    found = domains.find(call.graph, node)
+    traits = () if found is None else found.operator.traits
+    return next((rule for trait, rule in _OF_TRAITS.items() if trait in traits), None)
+
+
 def _unless(condition: bool, why: str) -> None:
     if not condition:
         raise Mixed(why)
@@ -194,12 +205,11 @@ def _aligned(call: _Call) -> int:
     """Operators that broadcast: positions are compared with positions."""
     if all(state in (COUNT, None) for state in call.states):
         return _counting(call)
-    inputs = range(len(call.node.inputs))
-    shapes = {at: call.shape(at) for at in inputs if call.has(at)}
+    shapes = _shapes(call)
     _unless(COUNT not in call.states, "it computes with sizes")
     found = {
         state - len(shapes[position])
-        for position in inputs
+        for position in shapes
         if (state := call.state(position)) is not None
     }
     _unless(len(found) == 1, "it has positions along several axes")
@@ -208,6 +218,12 @@ def _aligned(call: _Call) -> int:
         if call.state(position) is None and len(shape) >= -from_end:
             _unless(shape[from_end] == 1, f"its input {position} has no positions")
     return max(map(len, shapes.values())) + from_end
+
+
+def _shapes(call: _Call) -> dict[int, tuple[Dimension, ...]]:
+    """The shapes of the inputs that are there, by position."""
+    inputs = range(len(call.node.inputs))
+    return {at: call.shape(at) for at in inputs if call.has(at)}
 
 
 def _same(call: _Call) -> int:
@@ -262,14 +278,9 @@ def _normalised(call: _Call) -> int:
     return _without(axis, range(call.axis(-1, rank), rank))
 
 
-def _skip_normalised(call: _Call) -> int:
-    call.only(0, 1)
-    axis, rank = call.positions(), len(call.shape())
-    _unless(call.state(1) in (None, axis), "it has positions along several axes")
-    if call.state(1) is None:
-        _unless(len(call.shape(1)) < rank - axis, "its input 1 has no positions")
-    _unless(not any(call.node.outputs[1:3]), "it gives out what it computes along axes")
-    return _without(axis, [rank - 1])
+def _along_last(call: _Call) -> int:
+    """Operators along the last axis of what is broadcast."""
+    return _without(_aligned(call), [max(map(len, _shapes(call).values())) - 1])
 
 
 def _along(default: int) -> Rule:
@@ -537,38 +548,38 @@ _BATCHES: Final = (
     "MaxPool SpaceToDepth"
 ).split()
 
-_RULES: Final[dict[tuple[str, str], Rule]] = {
-    **dict.fromkeys((("", name) for name in _ELEMENTWISE), _same),
-    **dict.fromkeys((("", name) for name in _BROADCASTING), _aligned),
-    **dict.fromkeys((("", name) for name in _REDUCTIONS), _reduce),
-    **dict.fromkeys((("", name) for name in _BATCHES), _first_axis(0)),
-    **dict.fromkeys((("", "Softmax"), ("", "LogSoftmax"), ("", "Hardmax")), _softmax),
+_RULES: Final[dict[str, Rule]] = {
+    **dict.fromkeys(_ELEMENTWISE, _same),
+    **dict.fromkeys(_BROADCASTING, _aligned),
+    **dict.fromkeys(_REDUCTIONS, _reduce),
+    **dict.fromkeys(_BATCHES, _first_axis(0)),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _normalised),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _arg),
     **dict.fromkeys(
-        (("", "LayerNormalization"), ("", "RMSNormalization")), _normalised
-    ),
-    **dict.fromkeys((("", "ArgMax"), ("", "ArgMin")), _arg),
-    **dict.fromkeys(
-        (("", "Reshape"), ("", "Flatten"), ("", "Squeeze"), ("", "Unsqueeze")),
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze"),
         _reshaped,
     ),
-    **dict.fromkeys((("", "Shape"), ("", "Size")), _sizes),
-    **dict.fromkeys((("", "QuantizeLinear"), ("", "DequantizeLinear")), _quantized),
-    ("", "Concat"): _concat,
-    ("", "ConstantOfShape"): _constant_of_shape,
-    ("", "Dropout"): _dropout,
-    ("", "Expand"): _expand,
-    ("", "Gather"): _gather,
-    ("", "Gemm"): _gemm,
-    ("", "LpNormalization"): _along(-1),
-    ("", "MatMul"): _matmul,
-    ("", "Pad"): _pad,
-    ("", "Slice"): _slice,
-    ("", "Split"): _split,
-    ("", "Transpose"): _transpose,
-    ("com.microsoft", "FastGelu"): _aligned,
-    ("com.microsoft", "BiasGelu"): _aligned,
-    ("com.microsoft", "Gelu"): _same,
-    ("com.microsoft", "QuickGelu"): _same,
-    ("com.microsoft", "SkipLayerNormalization"): _skip_normalised,
+    **dict.fromkeys(("Shape", "Size"), _sizes),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantized),
+    "Concat": _concat,
+    "ConstantOfShape": _constant_of_shape,
+    "Dropout": _dropout,
+    "Expand": _expand,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "LpNormalization": _along(-1),
+    "MatMul": _matmul,
+    "Pad": _pad,
+    "Slice": _slice,
+    "Split": _split,
+    "Transpose": _transpose,
 }
-"""Operators of which it is known what they do to positions."""
+"""Operators of ONNX of which it is known what they do to positions."""
+
+_OF_TRAITS: Final[dict[str, Rule]] = {
+    "unary": _same,
+    "broadcast": _aligned,
+    "last_axis": _along_last,
+}
+"""The same of operators that others supply, by their traits."""

@@ -16,7 +16,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.arrays import reference
-from onnxplug_kernels import UnsupportedAttribute, WrongInputs, find_kernel
+from onnxplug_kernels import find_kernel, function_of
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
@@ -60,21 +60,13 @@ def find(
     version = graph.opset(node.domain)
     kernel = find_kernel(node.domain, node.op_type, version)
     if kernel is not None:
-        try:
-            function = kernel.bind(
-                np,
-                node.attributes,
-                output_count=_output_count(node),
-                inputs=node.inputs,
-            )
-        except UnsupportedAttribute as error:
-            return ep.Reason(ep.RefusalCode.ATTRIBUTE, str(error))
-        except WrongInputs as error:
-            return ep.Reason(ep.RefusalCode.OTHER, str(error))
-        return Found(Tier.ARRAY, function)
+        bound = function_of(kernel, node, np)
+        return bound if isinstance(bound, ep.Reason) else Found(Tier.ARRAY, bound)
     other = supplied(graph, node, np) if node.domain and supplied else None
     if other is not None:
         return other if isinstance(other, ep.Reason) else Found(Tier.ARRAY, other)
+    if node.domain not in _REFERRED:
+        return ep.Reason(ep.RefusalCode.OP, f"no kernel of {node.domain}")
     schema = reference.find_schema(node.domain, node.op_type, version)
     if schema is None:
         domain = node.domain or "ai.onnx"
@@ -85,15 +77,7 @@ def find(
         return ep.Reason(
             ep.RefusalCode.OP, "no kernel; the operator is defined by a function body"
         )
-    if node.domain not in _REFERRED:
-        return ep.Reason(ep.RefusalCode.OP, "no kernel")
     referred = reference.find(schema, node, version)
     return (
         referred if isinstance(referred, ep.Reason) else Found(Tier.REFERENCE, referred)
     )
-
-
-def _output_count(node: ep.Node) -> int:
-    """How many outputs are wanted, counted to the last one that is."""
-    wanted = [position for position, name in enumerate(node.outputs, 1) if name]
-    return wanted[-1] if wanted else 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
@@ -18,7 +17,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_cpu.capability import Found, find
-from onnxplug_kernels import Kernel, all_operators, find_kernel, kernels_of
+from onnxplug_kernels import Kernel, find_kernel
 
 _NOT_ON_ARRAYS: Final = {
     # ONNX's types allow it, but there is no arithmetic of text
@@ -36,30 +35,13 @@ Types = Mapping[str, tuple[ep.DataType, ...]]
 
 
 def operators() -> Iterator[ep.OperatorSupport]:
-    """Every operator's versions, the compiled tier before the others.
-
-    An operator that ONNX does not know has the versions of its kernels, and nothing is
-    said of its types.
-    """
+    """Every version of ONNX's operators, the compiled tier before the others."""
     import onnx.defs
 
-    versions: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
-    for schema in onnx.defs.get_all_schemas_with_history():
-        versions[schema.domain, schema.name].append(schema)
-    for domain, op_type in sorted({*versions, *all_operators()}):
-        schemas = versions[domain, op_type]
-        if not schemas:
-            for kernel in kernels_of(domain, op_type):
-                yield ep.OperatorSupport(
-                    op_type=op_type,
-                    domain=domain,
-                    since=kernel.since,
-                    until=kernel.until,
-                    tier="array",
-                )
-        for schema in schemas:
-            if not schema.deprecated:
-                yield from _support(schema)
+    schemas = onnx.defs.get_all_schemas_with_history()
+    for schema in sorted(schemas, key=lambda each: (each.domain, each.name)):
+        if not schema.deprecated:
+            yield from _support(schema)
 
 
 def _support(schema: Any) -> Iterator[ep.OperatorSupport]:

@@ -85,32 +85,9 @@ _ONNX_ML: Final[dict[str, str]] = {
     "ml.tree": "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor",
 }
 
-_MICROSOFT: Final[dict[str, str]] = {
-    "microsoft.linear": (
-        "QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QLinearSigmoid "
-        "QLinearSoftmax QLinearWhere"
-    ),
-    "microsoft.pool": "QLinearAveragePool QLinearGlobalAveragePool QLinearReduceMean",
-    "microsoft.product": (
-        "DynamicQuantizeMatMul MatMulInteger16 MatMulIntegerToFloat QGemm"
-    ),
-    "microsoft.attention": "QAttention",
-    "microsoft.embedding": "QEmbedLayerNormalization",
-    "microsoft.lstm": "DynamicQuantizeLSTM",
-    "microsoft.quantize": "DequantizeLinear GatherBlockQuantized QuantizeLinear",
-    "microsoft.image": "CropAndResize GridSample",
-    "microsoft.signal": "Irfft Rfft",
-    "microsoft.arrays": "CDist Inverse Unique",
-    "microsoft.text": "MurmurHash3 Tokenizer",
-}
-
 FAMILIES: Final[dict[tuple[str, str], str]] = {
     (domain, op_type): family
-    for domain, table in (
-        ("", _ONNX),
-        ("ai.onnx.ml", _ONNX_ML),
-        ("com.microsoft", _MICROSOFT),
-    )
+    for domain, table in (("", _ONNX), ("ai.onnx.ml", _ONNX_ML))
     for family, operators in table.items()
     for op_type in operators.split()
 }

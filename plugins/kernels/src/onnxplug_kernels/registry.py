@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from onnxplug.authoring.record import Record
-from onnxplug.ep import DataType
+from onnxplug.ep import DataType, Graph, Node, Reason, RefusalCode
 from onnxplug_kernels.families import FAMILIES
 from onnxplug_kernels.namespaces import namespace_of
 
@@ -219,48 +219,108 @@ class Kernel(Record):
             self.check(attributes)
 
 
-def operator(
-    op_type: str,
-    *,
-    since: int,
-    until: int | None = None,
-    domain: str = "",
-    host_only: bool = False,
-    allowed: Mapping[str, Collection[object]] = MappingProxyType({}),
-    check: Callable[[Mapping[str, Any]], None] | None = None,
-    data_dependent: bool = False,
-    portable: frozenset[DataType] = frozenset(),
-) -> Callable[[Function], Function]:
-    """Declare the decorated function a kernel of *op_type*.
+class Registry:
+    """Kernels by operator, as the modules of a package declare them.
 
-    A function may carry several declarations.
+    Args:
+        domain: of operators for which a declaration states none.
     """
 
-    def declare(function: Function) -> Function:
-        kernels = _KERNELS.setdefault((domain, op_type), [])
-        kernels.append(
-            Kernel(
-                domain,
-                op_type,
-                since,
-                until,
-                host_only,
-                function,
-                allowed,
-                check,
-                data_dependent,
-                portable,
-            )
-        )
-        kernels.sort(key=lambda kernel: kernel.since, reverse=True)
-        return function
+    def __init__(self, domain: str = "") -> None:
+        self._domain = domain
+        self._kernels: dict[tuple[str, str], list[Kernel]] = {}
 
-    return declare
+    def operator(
+        self,
+        op_type: str,
+        *,
+        since: int,
+        until: int | None = None,
+        domain: str | None = None,
+        host_only: bool = False,
+        allowed: Mapping[str, Collection[object]] = MappingProxyType({}),
+        check: Callable[[Mapping[str, Any]], None] | None = None,
+        data_dependent: bool = False,
+        portable: frozenset[DataType] = frozenset(),
+    ) -> Callable[[Function], Function]:
+        """Declare the decorated function a kernel of *op_type*.
+
+        A function may carry several declarations.
+        """
+        domain = self._domain if domain is None else domain
+
+        def declare(function: Function) -> Function:
+            kernels = self._kernels.setdefault((domain, op_type), [])
+            kernels.append(
+                Kernel(
+                    domain,
+                    op_type,
+                    since,
+                    until,
+                    host_only,
+                    function,
+                    allowed,
+                    check,
+                    data_dependent,
+                    portable,
+                )
+            )
+            kernels.sort(key=lambda kernel: kernel.since, reverse=True)
+            return function
+
+        return declare
+
+    def declared(self) -> Collection[tuple[str, str]]:
+        """The domain and the name of every operator with a kernel."""
+        return self._kernels.keys()
+
+    def versions(self, domain: str, op_type: str) -> Sequence[Kernel]:
+        """The kernels of all versions of an operator, the newest first."""
+        return self._kernels.get((domain, op_type), ())
+
+    def function_of(
+        self, graph: Graph, node: Node, xp: Any
+    ) -> Callable[..., Any] | Reason:
+        """The function of *node* on arrays of *xp*, or why there is none.
+
+        For ``onnxplug.ep.Operator.kernel``.
+        """
+        version = graph.opset(node.domain) or math.inf  # of no version: the newest
+        kernel = _at(self.versions(node.domain, node.op_type), version)
+        if kernel is None:
+            return Reason(RefusalCode.OPSET, "no kernel of this version")
+        return function_of(kernel, node, xp)
+
+
+def function_of(kernel: Kernel, node: Node, xp: Any) -> Callable[..., Any] | Reason:
+    """As :meth:`Kernel.bind` to what *node* sets, or why that cannot be."""
+    wanted = [position for position, name in enumerate(node.outputs, 1) if name]
+    try:
+        return kernel.bind(
+            xp,
+            node.attributes,
+            output_count=wanted[-1] if wanted else 0,
+            inputs=node.inputs,
+        )
+    except UnsupportedAttribute as error:
+        return Reason(RefusalCode.ATTRIBUTE, str(error))
+    except WrongInputs as error:
+        return Reason(RefusalCode.OTHER, str(error))
+
+
+_OWN: Final = Registry()
+
+operator: Final = _OWN.operator
+"""Declares a kernel of this package; see :meth:`Registry.operator`."""
 
 
 def find_kernel(domain: str, op_type: str, version: int) -> Kernel | None:
     """The kernel of an operator at opset *version* of *domain*, if there is one."""
-    for kernel in kernels_of(domain, op_type):
+    return _at(kernels_of(domain, op_type), version)
+
+
+def _at(kernels: Sequence[Kernel], version: float) -> Kernel | None:
+    for kernel in kernels:
         if kernel.since <= version:
             return kernel if kernel.until is None or version <= kernel.until else None
     return None
@@ -274,7 +334,7 @@ def kernels_of(domain: str, op_type: str) -> Sequence[Kernel]:
     if family not in _imported:
         importlib.import_module(f"onnxplug_kernels.{family}")
         _imported.add(family)
-    return _KERNELS.get((domain, op_type), ())
+    return _OWN.versions(domain, op_type)
 
 
 def all_operators() -> Iterable[tuple[str, str]]:
@@ -293,7 +353,6 @@ def _refuse(op_type: str, name: str, value: object, *inputs: Any) -> None:
     raise ValueError(f"{op_type} has {name} {value!r}; expected 0 or 1")
 
 
-_KERNELS: Final[dict[tuple[str, str], list[Kernel]]] = {}
 _imported: Final[set[str]] = set()
 
 

@@ -6,14 +6,17 @@ itself, its gradient and its states; it gives out all but the gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from onnxplug.ep import Graph, Node, Reason, RefusalCode, ValueType
-from onnxplug_kernels import Kernel, UnsupportedAttribute, WrongInputs
+from onnxplug.ep import Graph, Node, ValueType
+from onnxplug_kernels import Registry
 from onnxplug_training.names import DOMAIN
 
+KERNELS: Final = Registry(DOMAIN)
 
+
+@KERNELS.operator("Adagrad", since=1)
 def adagrad(
     xp: Any,
     learning_rate: Any,
@@ -34,6 +37,7 @@ def adagrad(
     return _arrays(xp, *values, *squares)
 
 
+@KERNELS.operator("Adam", since=1)
 def adam(
     xp: Any,
     learning_rate: Any,
@@ -61,6 +65,7 @@ def adam(
     return _arrays(xp, *values, *averages, *squares)
 
 
+@KERNELS.operator("Momentum", since=1)
 def momentum(
     xp: Any,
     learning_rate: Any,
@@ -110,28 +115,8 @@ def _arrays(xp: Any, *values: Any) -> tuple[Any, ...]:
     return tuple(xp.asarray(value) for value in values)
 
 
-_KERNELS: Final = {
-    name: Kernel(DOMAIN, name, 1, None, False, function)
-    for name, function in (
-        ("Adagrad", adagrad),
-        ("Adam", adam),
-        ("Momentum", momentum),
-    )
-}
 _STATES: Final[Mapping[str, int]] = {"Adagrad": 1, "Adam": 2, "Momentum": 1}
 """How many states an optimizer has of each tensor."""
-
-
-def kernel(graph: Graph, node: Node, xp: Any) -> Callable[..., Any] | Reason:
-    """The function of an optimizer's *node* over the arrays of *xp*."""
-    try:
-        return _KERNELS[node.op_type].bind(
-            xp, node.attributes, output_count=len(node.outputs), inputs=node.inputs
-        )
-    except UnsupportedAttribute as error:
-        return Reason(RefusalCode.ATTRIBUTE, str(error))
-    except WrongInputs as error:
-        return Reason(RefusalCode.OTHER, str(error))
 
 
 def types(

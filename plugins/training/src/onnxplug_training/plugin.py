@@ -24,7 +24,7 @@ def onnxplug_domains(host: ep.Host) -> Sequence[ep.Domain]:
                 *(
                     ep.Operator(
                         op_type=name,
-                        kernel=optimizers.kernel,
+                        kernel=optimizers.KERNELS.function_of,
                         infer_types=optimizers.types,
                     )
                     for name in ("Adagrad", "Adam", "Momentum")

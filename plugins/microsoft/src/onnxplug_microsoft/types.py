@@ -1,0 +1,147 @@
+"""Types of what operators compute that are like none of ONNX's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from onnxplug.authoring.bounds import at_least
+from onnxplug.ep import Dimension, Graph, Node, TensorType, ValueType
+from onnxplug.ep.size import Extent, Size, broadcast
+
+Types: TypeAlias = Sequence[ValueType | None]
+Shape: TypeAlias = tuple[Dimension, ...]
+
+_UNKNOWN: Final = TensorType()
+
+
+def _tensor(inputs: Types, position: int = 0) -> TensorType:
+    """What is known of an input that is a tensor."""
+    found = inputs[position] if position < len(inputs) else None
+    return found if isinstance(found, TensorType) else _UNKNOWN
+
+
+def quantized_elementwise(graph: Graph, node: Node, inputs: Types) -> Types:
+    """QLinearAdd and QLinearMul, whose second operand is input 3."""
+    one, other = _tensor(inputs), _tensor(inputs, 3)
+    return [TensorType(one.dtype, _broadcast(one.shape, other.shape))]
+
+
+def fused_matmul(graph: Graph, node: Node, inputs: Types) -> Types:
+    """MatMul of what may be transposed before."""
+    dtype = _tensor(inputs).dtype
+    shapes: list[Shape | None] = []
+    for position, name in enumerate(("A", "B")):
+        if node.attributes.get(f"transBatch{name}"):
+            return [TensorType(dtype)]
+        shape = _tensor(inputs, position).shape
+        if shape and len(shape) > 1 and node.attributes.get(f"trans{name}", 0):
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        shapes.append(shape)
+    one, other = shapes
+    if not one or not other:
+        return [TensorType(dtype)]
+    lead = _broadcast(one[:-2], other[:-2])
+    assert lead is not None  # as both ranks are known
+    last = other[-1:] if len(other) > 1 else ()
+    return [TensorType(dtype, (*lead, *one[-2:-1], *last))]
+
+
+def attention(graph: Graph, node: Node, inputs: Types) -> Types:
+    """The output alone, of MultiHeadAttention."""
+    dtype, query = (of := _tensor(inputs)).dtype, of.shape
+    value = _tensor(inputs, 2).shape
+    if query is None or len(query) != 3 or value is None or len(value) != 3:
+        return [TensorType(dtype)]
+    return [TensorType(dtype, (*query[:2], value[2]))]
+
+
+def grouped_attention(graph: Graph, node: Node, inputs: Types) -> Types:
+    """The output alone, of GroupQueryAttention."""
+    query, value = _tensor(inputs), _tensor(inputs, 2).shape
+    if query.shape is None or len(query.shape) != 3 or value is None or len(value) != 3:
+        return [TensorType(query.dtype)]
+    return [query]
+
+
+# Images with channels in blocks have the shape of what they would be with channels
+# first, and these rounded up to a multiple of the block.
+
+_LARGEST: Final = 16
+"""Channels of the largest block, of which all others are divisors."""
+
+
+def reorder_input(graph: Graph, node: Node, inputs: Types) -> Types:
+    """[batch, channels, height, width], or channels last, into blocks."""
+    dtype, shape = (of := _tensor(inputs)).dtype, of.shape
+    if shape is None or len(shape) != 4:
+        return [TensorType(dtype)]
+    if node.attributes.get("channels_last", 0):
+        shape = (shape[0], shape[3], *shape[1:3])
+    channels = shape[1]
+    whole = isinstance(channels, int) and channels % _LARGEST == 0
+    return [TensorType(dtype, (shape[0], channels if whole else None, *shape[2:]))]
+
+
+def reorder_output(graph: Graph, node: Node, inputs: Types) -> Types:
+    """The first channels of what is in blocks.
+
+    Raises:
+        OutOfBounds: there are less than one.
+    """
+    dtype, shape = (of := _tensor(inputs)).dtype, of.shape
+    stated = node.attributes.get("channels")
+    if shape is None or len(shape) != 4 or not isinstance(stated, int):
+        return [TensorType(dtype)]
+    channels = at_least(1, (stated,), "channels")
+    if node.attributes.get("channels_last", 0):
+        return [TensorType(dtype, (shape[0], *shape[2:], *channels))]
+    return [TensorType(dtype, (shape[0], *channels, *shape[2:]))]
+
+
+def upsample(graph: Graph, node: Node, inputs: Types) -> Types:
+    """Each size times its scale.
+
+    Raises:
+        OutOfBounds: scales are not 4 natural numbers.
+    """
+    dtype, shape = (of := _tensor(inputs)).dtype, of.shape
+    stated = node.attributes.get("scales")
+    if shape is None or len(shape) != 4 or not isinstance(stated, tuple):
+        return [TensorType(dtype)]
+    scales = at_least(1, stated, "scales", count=4)
+    made: list[Dimension] = []
+    for size, scale in zip(shape, scales, strict=True):
+        extent = _extent(size)
+        made.append(None if extent is None else _written(extent * scale))
+    return [TensorType(dtype, tuple(made))]
+
+
+# sizes
+
+
+def _broadcast(one: Shape | None, other: Shape | None) -> Shape | None:
+    """The shape that two have in common; ``None`` if one has no known rank."""
+    if one is None or other is None:
+        return None
+    if one == other:
+        return one
+    if len(one) < len(other):
+        one, other = other, one
+    lead = len(one) - len(other)
+    return one[:lead] + tuple(map(_common, one[lead:], other))
+
+
+def _common(one: Dimension, other: Dimension) -> Dimension:
+    extents = _extent(one), _extent(other)
+    if extents[0] is None or extents[1] is None:
+        return None
+    return _written(broadcast(extents[0], extents[1]))
+
+
+def _extent(size: Dimension) -> Extent | None:
+    return Size.parse(size) if isinstance(size, str) else size
+
+
+def _written(extent: Extent) -> Dimension:
+    return extent if isinstance(extent, int) else str(extent)
