@@ -1,12 +1,16 @@
-"""Keeps compiled kernels of tests out of the user's cache, and tests quick."""
+"""Simulated accelerators; compiled kernels of tests kept out of the user's cache."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from onnxplug_testing import SimulatedFactory
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,6 +22,31 @@ def cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ONNXPLUG_CACHE_DIR", str(root / "cache"))
         yield
+
+
+@pytest.fixture
+def simulated() -> Iterator[Callable[..., SimulatedFactory]]:
+    """Makes simulated EPs known for one test: ``simulated(**knobs)``.
+
+    Afterwards no stream may be open.
+    """
+    # not all environments of tests have it
+    from onnxplug.plugins import registry
+    from onnxplug_testing import Knobs, SimulatedFactory
+
+    factories: list[SimulatedFactory] = []
+
+    def make(**knobs: Any) -> SimulatedFactory:
+        factory = SimulatedFactory(Knobs(**knobs))
+        registry.add(factory)
+        factories.append(factory)
+        return factory
+
+    yield make
+    for factory in factories:
+        registry.remove(factory.name)
+    gc.collect()  # an exception and the frames that it passed refer to each other
+    assert [f.open_streams for f in factories] == [[]] * len(factories)
 
 
 def pytest_collection_finish() -> None:

@@ -19,6 +19,7 @@ from onnxplug import ep
 from onnxplug.errors import (
     EpError,
     EpWarning,
+    InputError,
     InvalidModel,
     ModelNotFound,
     NodeError,
@@ -328,3 +329,23 @@ def test_the_report_is_plain_data() -> None:
     assert [node["ep"] for node in data["nodes"]] == [CPU, CPU]
     assert sum(data["partitions"][0]["tiers"].values()) == 2
     assert str(report).startswith("2 nodes: 2 on CPUExecutionProvider")
+
+
+def test_an_input_that_no_node_takes_must_be_fed_all_the_same() -> None:
+    model = onnx.parser.parse_model(
+        """
+        < ir_version: 10, opset_import: ["" : 21] >
+        agraph (float[2] unused, float[2] x) => (float[2] y) { y = Add (x, x) }
+        """
+    )
+    session = onnxplug.InferenceSession(model)
+    two = np.ones(2, np.float32)
+    for _ in range(2):
+        (y,) = session.run(None, {"x": two, "unused": two})
+        np.testing.assert_array_equal(y, 2 * two)
+        with pytest.raises(InputError, match=r"\(\['unused'\]\) are missing"):
+            session.run(None, {"x": two})
+
+
+def test_the_process_tells_which_devices_are_driven() -> None:
+    assert onnxplug.get_device().endswith("CPU")

@@ -1,4 +1,4 @@
-"""Runs on the fast path: through one EP on the host, fed with plain arrays."""
+"""Prepared calls of what is fed: one EP on the host, and plain arrays."""
 
 from __future__ import annotations
 
@@ -187,22 +187,6 @@ def test_results_that_are_inputs_become_the_callers_own(
             assert not any(np.shares_memory(result, fed) for fed in (X, Y))
             result[:] = -1
     assert (X == 1).all() and (Y == 5).all()
-
-
-def test_an_input_that_no_node_takes_must_be_fed_all_the_same() -> None:
-    model = onnx.parser.parse_model(
-        """
-        < ir_version: 10, opset_import: ["" : 21] >
-        agraph (float[2] unused, float[2] x) => (float[2] y) { y = Add (x, x) }
-        """
-    )
-    session = onnxplug.InferenceSession(model)
-    two = np.ones(2, np.float32)
-    for _ in range(2):
-        (y,) = session.run(None, {"x": two, "unused": two})
-        np.testing.assert_array_equal(y, 2 * two)
-        with pytest.raises(InputError, match=r"\(\['unused'\]\) are missing"):
-            session.run(None, {"x": two})
 
 
 def test_threads_with_feeds_of_their_own_sizes_do_not_disturb_each_other(
