@@ -20,6 +20,7 @@ from onnxplug import ep
 from onnxplug_cpu.provider import CpuProvider
 
 from .differential import session, tier
+from .on_numpy import session_on_numpy
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +34,7 @@ class Lowered(NamedTuple):
         session: the session.
         partitions: what runs its partitions.
         expected: a session of the same model on the array tier.
+        oracle: one that runs what is planned on numpy, in float64.
     """
 
     model: onnx.ModelProto
@@ -40,6 +42,7 @@ class Lowered(NamedTuple):
     session: onnxplug.InferenceSession
     partitions: list[ep.CompiledPartition]
     expected: onnxplug.InferenceSession
+    oracle: onnxplug.InferenceSession
 
     def commands(self) -> list[str]:
         """What a run does, as a profile tells it.
@@ -76,18 +79,19 @@ class Lowered(NamedTuple):
         return [node.note for node in self.session.explain().nodes if node.note]
 
     def check(self, *arrays: Any, tolerance: float = 1e-5) -> list[Array]:
-        """Run on *arrays* and compare with the array tier; the results."""
+        """Run on *arrays* and compare with the array tier and the oracle; the
+        results."""
         names = [value.name for value in self.session.get_inputs()]
         feeds = dict(zip(names, map(np.asarray, arrays), strict=True))
         found = self.session.run(None, feeds)
-        expected = self.expected.run(None, feeds)
-        for one, other in zip(found, expected, strict=True):
-            assert one.dtype == other.dtype
-            assert one.shape == other.shape
-            if one.dtype.kind in "iub":
-                np.testing.assert_array_equal(one, other)
-            else:
-                np.testing.assert_allclose(one, other, tolerance, tolerance)
+        for runner in (self.expected, self.oracle):
+            for one, other in zip(found, runner.run(None, feeds), strict=True):
+                assert one.dtype == other.dtype
+                assert one.shape == other.shape
+                if one.dtype.kind in "iub":
+                    np.testing.assert_array_equal(one, other)
+                else:
+                    np.testing.assert_allclose(one, other, tolerance, tolerance)
         return list(found)
 
 
@@ -98,7 +102,8 @@ def lowered(model: onnx.ModelProto | str, threads: int = 1) -> Lowered:
     expected = session(model, compiled=False)
     with noted_partitions() as partitions:
         compiled = session(model, compiled=True, threads=threads)
-    return Lowered(model, threads, compiled, partitions, expected)
+    oracle = session_on_numpy(model)
+    return Lowered(model, threads, compiled, partitions, expected, oracle)
 
 
 @contextmanager

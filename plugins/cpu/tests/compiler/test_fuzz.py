@@ -1,4 +1,4 @@
-"""The compiled tier against the array tier on random graphs.
+"""The compiled tier against the array tier, and numpy in float64, on random graphs.
 
 ``ONNXPLUG_FUZZ=1000:2000`` in the environment tries those seeds instead of the usual.
 """
@@ -26,6 +26,7 @@ from .differential import (
     shrunk,
     special,
 )
+from .on_numpy import session_on_numpy
 from .random_graphs import RandomGraph
 from .random_nodes import MAKERS, VIEWS
 from .replanning import compared_with_fresh_plans
@@ -60,13 +61,16 @@ def test_tiers_agree(seed: int) -> None:
         for feeds in (case.feeds, special(case, seed), case.feeds):
             if disagreement(case, feeds, expected, found):
                 pytest.fail(shrunk(case._replace(feeds=feeds), threads))
+        oracle = session_on_numpy(case.model)
+        assert not disagreement(case, case.feeds, oracle, found)
         model = of_any_size(case.model)
         with compared_with_fresh_plans():
             found = session(model, compiled=True, threads=threads)
             assert not disagreement(case, case.feeds, expected, found)
-            resized = session(model, compiled=False)
+            resized, oracle = session(model, compiled=False), session_on_numpy(model)
             for number in range(3):
                 feeds = other_sizes(case, 3 * seed + number)
                 # errors grow with the sizes, which are at most twice as large
                 assert not disagreement(case, feeds, resized, found, slack=8)
+                assert not disagreement(case, feeds, oracle, found, slack=8)
             assert not disagreement(case, case.feeds, expected, found)

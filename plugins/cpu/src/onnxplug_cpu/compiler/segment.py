@@ -22,11 +22,12 @@ from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.ir.buffers import Check
+from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
 from onnxplug_cpu.compiler.runtime.jit import Library, warn_of_amx
-from onnxplug_cpu.compiler.runtime.link import ArraySpec
+from onnxplug_cpu.compiler.runtime.link import ArraySpec, Described
 from onnxplug_cpu.compiler.runtime.out_of_memory import out_of_memory
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 from onnxplug_cpu.compiler.schedule.constants import Constants
@@ -74,6 +75,33 @@ class Compiler(Record):
         """Bytes of all packed forms of weights; one may have several."""
         found = {id(packed): packed for _, packed in list(self.packed.values())}
         return sum(each.nbytes for each in found.values() if each.memory is not None)
+
+    def link(
+        self,
+        work: Work,
+        specs: Sequence[Described],
+        n_inputs: int,
+        checks: Sequence[Check],
+        look: Callable[[], None],
+    ) -> Program:
+        """The program of *work*, as :meth:`Segment.link` has it.
+
+        Args:
+            specs: of the inputs, *n_inputs*, and the outputs.
+            checks: what to look at after each run.
+        """
+        return Program(
+            work,
+            self.library,
+            self.workers,
+            n_inputs=n_inputs,
+            n_outputs=len(specs) - n_inputs,
+            specs=specs,
+            arenas=self.arenas,
+            checks=checks,
+            look=look,
+            weights=self.weights,
+        )
 
     def close(self) -> None:
         """Give up the memory of runs, and what was packed, but for what is in use."""
@@ -318,25 +346,15 @@ class Segment:
             KernelUnavailable: a kernel cannot be compiled here.
             PackingRefused: there is no memory for a packed constant.
         """
-        compiler = self._compiler
-        return Program(
-            planned.work,
-            compiler.library,
-            compiler.workers,
-            n_inputs=len(self.inputs),
-            n_outputs=len(self.outputs),
-            specs=[
-                *[
-                    ArraySpec(None, value.shape) if dtype is None else value
-                    for dtype, value in zip(self._dtypes, inputs, strict=True)
-                ],
-                *planned.results,
+        specs = [
+            *[
+                ArraySpec(None, value.shape) if dtype is None else value
+                for dtype, value in zip(self._dtypes, inputs, strict=True)
             ],
-            arenas=compiler.arenas,
-            checks=[_named(c, self._nodes) for c in planned.work.checks],
-            look=look,
-            weights=compiler.weights,
-        )
+            *planned.results,
+        ]
+        checks = [_named(check, self._nodes) for check in planned.work.checks]
+        return self._compiler.link(planned.work, specs, len(self.inputs), checks, look)
 
     def run(
         self,

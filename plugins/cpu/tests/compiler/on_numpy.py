@@ -1,0 +1,42 @@
+"""Sessions whose compiled tier is numpy's, by what plans for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import onnx
+
+import onnxplug
+from onnxplug_cpu.compiler import segment
+from onnxplug_cpu.compiler.ir.buffers import Check
+from onnxplug_cpu.compiler.ir.pieces import Work
+
+from .numpy_program import NumpyProgram
+from .numpy_target import NumpyTarget
+
+
+class NumpyCompiler(segment.Compiler):
+    """Makes programs of numpy."""
+
+    def link(
+        self,
+        work: Work,
+        specs: Sequence[Any],
+        n_inputs: int,
+        checks: Sequence[Check],
+        look: Callable[[], None],
+    ) -> Any:
+        return NumpyProgram(work, [spec.shape for spec in specs], checks)
+
+    @classmethod
+    def for_threads(cls, threads: int, **given: Any) -> NumpyCompiler:
+        made = super().for_threads(threads, **given)
+        return cls(*made)._replace(target=NumpyTarget())
+
+
+def session_on_numpy(model: onnx.ModelProto) -> onnxplug.InferenceSession:
+    """A session that runs as compiled, on numpy."""
+    with mock.patch.object(segment, "Compiler", NumpyCompiler):
+        return onnxplug.InferenceSession(model, providers=["CPUExecutionProvider"])
