@@ -300,30 +300,11 @@ class _Work:
             4 * recorder.target.workers if recorder.target.workers > 1 else 1,
         )
         room = 4 * rows * (q_row + row) + tile_rows * panel
-        packed: dict[str, Word]
         if together:
             room += keys.nbytes + values.nbytes
-            packed = {
-                "packed_keys": 0,
-                "packed_values": 0,
-                "pack_keys": Code(keys.kernel),
-                "pack_values": Code(values.kernel),
-            }
-        else:
-            packed = {
-                "packed_keys": keys.record(recorder, f"{self.label}: pack keys"),
-                "packed_values": values.record(recorder, f"{self.label}: pack values"),
-                "pack_keys": 0,
-                "pack_values": 0,
-            }
+        packed = self._packed(keys, values, together=together)
         scratch, distance = worker_memory(recorder, room)
         low = tile_rows - 1 if tall_tiles < tiles else tile_rows
-
-        chains = chains_of(recorder.target.isa, tile_rows * shape.vectors)
-
-        def tile(rows: int, nbytes: int) -> Code:
-            vectors = nbytes // VECTOR_BYTES
-            return Code(Kernel(TileProduct("f32", max(rows, 1), vectors, chains)))
 
         words: dict[str, Word] = {
             **self._strides("q", self.q),
@@ -356,12 +337,7 @@ class _Work:
             "keys_tail": keys.tail,
             "values_head": values.nbytes,
             "values_tail": values.tail,
-            "tile": tile(tile_rows, panel),
-            "tile_low": tile(low, panel),
-            "keys_tile": tile(tile_rows, keys.tail),
-            "keys_tile_low": tile(low, keys.tail),
-            "values_tile": tile(tile_rows, values.tail),
-            "values_tile_low": tile(low, values.tail),
+            **self._tiles(shape.vectors, tile_rows, low, keys, values),
             "scratch": scratch,
             "scratch_distance": distance,
             "scratch_rows": rows,
@@ -385,6 +361,42 @@ class _Work:
             flops=sizes.flops,
             nbytes=self._nbytes(),
         )
+
+    def _packed(
+        self, keys: _Packing, values: _Packing, *, together: bool
+    ) -> dict[str, Word]:
+        """How keys and values are packed: by chunks, or by commands before."""
+        if together:
+            return {
+                "packed_keys": 0,
+                "packed_values": 0,
+                "pack_keys": Code(keys.kernel),
+                "pack_values": Code(values.kernel),
+            }
+        return {
+            "packed_keys": keys.record(self.recorder, f"{self.label}: pack keys"),
+            "packed_values": values.record(self.recorder, f"{self.label}: pack values"),
+            "pack_keys": 0,
+            "pack_values": 0,
+        }
+
+    def _tiles(
+        self, vectors: int, rows: int, low: int, keys: _Packing, values: _Packing
+    ) -> dict[str, Word]:
+        """The functions of tiles of so many rows, and of *low* ones."""
+        chains = chains_of(self.recorder.target.isa, rows * vectors)
+        tails = {
+            "tile": vectors,
+            "keys_tile": keys.tail // VECTOR_BYTES,
+            "values_tile": values.tail // VECTOR_BYTES,
+        }
+        return {
+            f"{name}{suffix}": Code(
+                Kernel(TileProduct("f32", max(height, 1), width, chains))
+            )
+            for name, width in tails.items()
+            for suffix, height in (("", rows), ("_low", low))
+        }
 
     def _parts(self, tiles: int, tile_rows: int, row_bytes: int) -> int:
         """Into how many chunks the queries of a head are divided."""

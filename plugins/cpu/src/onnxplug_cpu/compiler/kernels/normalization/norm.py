@@ -78,29 +78,14 @@ def record_norm(
     """
     if not out.size:
         return
-    given = [
-        ("x", x),
-        ("out", out),
-        *((f"addend{i}", a.broadcast_to(x.shape)) for i, a in enumerate(addends)),
-        *([] if total is None else [("total", total)]),
-        *(
-            (name, view.broadcast_to(x.shape))
-            for name, view in (("scale", scale), ("bias", bias))
-            if view is not None
-        ),
-    ]
+    given = _given(x, out, scale, bias, addends, total)
     columns = [
         (name, view)
         for name, view in (("mean", mean), ("inverse", inverse))
         if view is not None
     ]
-    for name, view in [*given, *columns]:
-        shape = x.shape if (name, view) in given else (*x.shape[:-1], 1)
-        if view.shape != shape or view.dtype_name != "float32":
-            raise ValueError(
-                f"{name} of a normalisation is {view.dtype} {view.shape}; expected "
-                f"float32 {shape}"
-            )
+    _check(x.shape, given)
+    _check((*x.shape[:-1], 1), columns)
     if fewest_parts(x.shape[-1], _NANOSECONDS) > 1:
         # few rows are, and what they take is not imported for others
         from onnxplug_cpu.compiler.kernels.normalization.long_rows import (
@@ -151,6 +136,37 @@ def record_norm(
         flops=8 * x.size,
         nbytes=sum(4 * view.size for view in (x, out, *addends)),
     )
+
+
+def _given(
+    x: View,
+    out: View,
+    scale: View | None,
+    bias: View | None,
+    addends: Sequence[View],
+    total: View | None,
+) -> list[tuple[str, View]]:
+    """What is read and written along rows, by name."""
+    return [
+        ("x", x),
+        ("out", out),
+        *((f"addend{i}", a.broadcast_to(x.shape)) for i, a in enumerate(addends)),
+        *([] if total is None else [("total", total)]),
+        *(
+            (name, view.broadcast_to(x.shape))
+            for name, view in (("scale", scale), ("bias", bias))
+            if view is not None
+        ),
+    ]
+
+
+def _check(shape: Sequence[int], views: Sequence[tuple[str, View]]) -> None:
+    for name, view in views:
+        if view.shape != shape or view.dtype_name != "float32":
+            raise ValueError(
+                f"{name} of a normalisation is {view.dtype} {view.shape}; expected "
+                f"float32 {shape}"
+            )
 
 
 def _name(centered: bool) -> str:

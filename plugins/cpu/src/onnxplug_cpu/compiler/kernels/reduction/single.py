@@ -117,31 +117,9 @@ def record_single(
         label: for profiles.
         variances: how far behind a mean its variance is written.
     """
-    element = element_of(plan.x)
-    type_ = Type(element)
-    lanes = lanes_of(type_)
-    count = plan.elements
-    near = plan.inner_strides[0] == type_.nbytes
-    way = "across" if plan.across else "down"
-    if (
-        not plan.across
-        and kind not in ("ReduceLogSumExp", MOMENTS)
-        and plan.reduced.rank == 1
-        and plan.reduced.strides[0][0] == type_.nbytes
-        and 0 < count <= _SHORT * lanes
-        and plan.inner >= _FEW
-    ):
-        way = "short"
-    form = Reduction(
-        way,
-        kind,
-        element,
-        near,
-        plan.across or plan.inner_strides[1] == type_.nbytes,
-        plan.kept.rank,
-        plan.reduced.rank,
-        -(-count // lanes) if way == "short" else 0,
-    )
+    form = _form_of(plan, kind)
+    type_ = Type(form.element)
+    lanes, count = lanes_of(type_), plan.elements
     words: dict[str, Word] = {
         "x": plan.x.address,
         "out": plan.out.address,
@@ -154,7 +132,9 @@ def record_single(
     }
     if kind == MOMENTS:
         words["variances"] = variances
-    nanoseconds = _nanoseconds(kind, near or way == "short") * type_.nbytes / 4
+    nanoseconds = (
+        _nanoseconds(kind, form.near or form.way == "short") * type_.nbytes / 4
+    )
     if plan.across:
         rows = chunk_size(
             plan.kept.count,
@@ -196,6 +176,34 @@ def record_single(
         label=label,
         flops=plan.x.size,
         nbytes=plan.x.nbytes + plan.out.nbytes,
+    )
+
+
+def _form_of(plan: Plan, kind: str) -> Reduction:
+    element = element_of(plan.x)
+    type_ = Type(element)
+    lanes = lanes_of(type_)
+    count = plan.elements
+    near = plan.inner_strides[0] == type_.nbytes
+    way = "across" if plan.across else "down"
+    if (
+        not plan.across
+        and kind not in ("ReduceLogSumExp", MOMENTS)
+        and plan.reduced.rank == 1
+        and plan.reduced.strides[0][0] == type_.nbytes
+        and 0 < count <= _SHORT * lanes
+        and plan.inner >= _FEW
+    ):
+        way = "short"
+    return Reduction(
+        way,
+        kind,
+        element,
+        near,
+        plan.across or plan.inner_strides[1] == type_.nbytes,
+        plan.kept.rank,
+        plan.reduced.rank,
+        -(-count // lanes) if way == "short" else 0,
     )
 
 

@@ -77,34 +77,14 @@ def record_grid_sample(
         ValueError: shapes, dtypes or options are none of these, or an axis is empty or
             longer than :data:`MOST_ELEMENTS`.
     """
-    rank = len(x.shape) - 2
-    count = out.shape[-1]
-    if (
-        not 1 <= rank <= 3
-        or mode not in _TAPS
-        or padding not in ("zeros", "border", "reflection")
-        or grid.shape != (x.shape[0], count, rank)
-        or out.shape != (*x.shape[:2], count)
-        or any(view.dtype_name != "float32" for view in (x, grid, out))
-        or not all(0 < size <= MOST_ELEMENTS for size in x.shape[2:])
-    ):
-        raise ValueError(
-            f"GridSample of {x.dtype} {x.shape} at {grid.dtype} {grid.shape} to "
-            f"{out.dtype} {out.shape}, {mode} and {padding}"
-        )
-    span = sum(
-        abs(stride) * size
-        for stride, size in zip(x.strides[2:], x.shape[2:], strict=True)
-    )
-    if span >= 1 << 31:
-        raise ValueError(f"the elements of {x.shape} are too far apart")
+    _check(x, grid, out, mode, padding)
     if not out.size:
         return
     if min(x.strides) < 0:
         copy = recorder.temporary(x.dtype, x.shape)
         record_copy(recorder, x, copy, label=label)
         x = copy
-    channels = x.shape[1]
+    rank, count, channels = len(x.shape) - 2, out.shape[-1], x.shape[1]
     by_channels = x.strides[1] == 1 and channels >= LANES // 2
     taps = _TAPS[mode] ** rank
     form = _GridSample(
@@ -148,6 +128,30 @@ def record_grid_sample(
         flops=2 * out.size * taps,
         nbytes=x.nbytes + grid.nbytes + out.nbytes,
     )
+
+
+def _check(x: View, grid: View, out: View, mode: str, padding: str) -> None:
+    rank = len(x.shape) - 2
+    count = out.shape[-1]
+    if (
+        not 1 <= rank <= 3
+        or mode not in _TAPS
+        or padding not in ("zeros", "border", "reflection")
+        or grid.shape != (x.shape[0], count, rank)
+        or out.shape != (*x.shape[:2], count)
+        or any(view.dtype_name != "float32" for view in (x, grid, out))
+        or not all(0 < size <= MOST_ELEMENTS for size in x.shape[2:])
+    ):
+        raise ValueError(
+            f"GridSample of {x.dtype} {x.shape} at {grid.dtype} {grid.shape} to "
+            f"{out.dtype} {out.shape}, {mode} and {padding}"
+        )
+    span = sum(
+        abs(stride) * size
+        for stride, size in zip(x.strides[2:], x.shape[2:], strict=True)
+    )
+    if span >= 1 << 31:
+        raise ValueError(f"the elements of {x.shape} are too far apart")
 
 
 class GridWords(KernelWords):

@@ -64,22 +64,11 @@ def record_scan(
     Raises:
         ValueError: shapes do not fit, or there is a dilation.
     """
-    if (
-        x.shape[:axis] != out.shape[:axis]
-        or x.shape[axis + 1 :] != out.shape[axis + 1 :]
-    ):
-        raise ValueError(f"windows along axis {axis} of {x.shape} give no {out.shape}")
-    if slide.dilation != 1:
-        raise ValueError(f"long windows have no gaps; got {slide}")
+    _check(x, out, axis, slide)
     if not out.size:
         return
     steps, out_steps = byte_strides(x), byte_strides(out)
-    others = [a for a in range(len(x.shape)) if a != axis and x.shape[a] != 1]
-    others.sort(key=lambda a: -abs(steps[a]))
-    near = [a for a in others if x.strides[a] == 1]
-    lane = near[0] if near else others[-1] if others else None
-    if lane is not None:
-        others.remove(lane)
+    lane, others = _lane_of(x, axis)
     rows = Axes.collapsed(
         [x.shape[a] for a in others],
         [[steps[a] for a in others], [out_steps[a] for a in others]],
@@ -142,6 +131,27 @@ def record_scan(
         flops=3 * x.size,
         nbytes=x.nbytes + out.nbytes,
     )
+
+
+def _check(x: View, out: View, axis: int, slide: Slide) -> None:
+    if (
+        x.shape[:axis] != out.shape[:axis]
+        or x.shape[axis + 1 :] != out.shape[axis + 1 :]
+    ):
+        raise ValueError(f"windows along axis {axis} of {x.shape} give no {out.shape}")
+    if slide.dilation != 1:
+        raise ValueError(f"long windows have no gaps; got {slide}")
+
+
+def _lane_of(x: View, axis: int) -> tuple[int | None, list[int]]:
+    """The axis along the lanes of vectors, if there is any but *axis*; the others."""
+    others = [a for a in range(len(x.shape)) if a != axis and x.shape[a] != 1]
+    others.sort(key=lambda a: -abs(x.strides[a]))
+    near = [a for a in others if x.strides[a] == 1]
+    lane = near[0] if near else others[-1] if others else None
+    if lane is not None:
+        others.remove(lane)
+    return lane, others
 
 
 class ScanWords(KernelWords):

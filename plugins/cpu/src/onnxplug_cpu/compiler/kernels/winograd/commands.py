@@ -96,35 +96,9 @@ def record_transformed(
     all_tiles = images * tile_lines * tile_pixels
     division = divide(recorder, tiling, depth, (images, lines, pixels, columns))
     rows, block_tiles, blocks, parts, _ = division
-    vectors = tile_shape(recorder.target.isa).vectors
     panel = _panel(recorder)
-    panels = -(-columns * F32.nbytes // panel)
-    group_bytes = GROUP_COLUMNS * F32.nbytes
     flops = 2 * tiling.points * all_tiles * depth * columns
-    row_bytes = padded(depth) * F32.nbytes
-    if rows_hinder(recorder.target.isa, row_bytes):
-        row_bytes += VECTOR_BYTES
-    # distances of points by which they do not evict each other
-    point_bytes = block_tiles * row_bytes + VECTOR_BYTES
-    products_point = block_tiles * group_bytes + VECTOR_BYTES
     together = min(tile_pixels, max(1, _TOGETHER // tile))
-    zeros = tiling.stage_bytes
-    finished = zeros + padded(depth) * F32.nbytes
-    transformed = finished + tile * tile * together * group_bytes
-    products = transformed + tiling.points * point_bytes
-    scratch, distance = worker_memory(
-        recorder, products + tiling.points * products_point
-    )
-    left = columns - (panels - 1) * vectors * LANES
-    alone, chains = block_tiles == rows, chains_of(recorder.target.isa, rows * vectors)
-    block_depth = -(-depth // -(-depth // MOST_DEPTH))
-
-    def product(of_last: bool) -> Code:
-        wide = -(-left // LANES) if of_last else vectors
-        return Code(
-            Kernel(TileProduct("f32", rows, wide, chains, alone, depth=block_depth))
-        )
-
     code, more = epilogue_call(epilogue)
     words: dict[str, Word] = {
         "x": x.address,
@@ -149,21 +123,12 @@ def record_transformed(
         "group": GROUP_COLUMNS,
         "call_panels": max(1, recorder.target.isa.l1 // 2 // (depth * panel)),
         "parts": parts,
-        "scratch": scratch,
-        "scratch_distance": distance,
-        "zeros": zeros,
-        "finished": finished,
         "together": together,
-        "transformed": transformed,
-        "transformed_row": row_bytes,
-        "transformed_point": point_bytes,
-        "products": products,
-        "products_point": products_point,
+        **_scratch(recorder, tiling, depth, block_tiles, together),
         "input_transform": Code(Kernel(InputTransform(tile))),
         "output_transform": Code(Kernel(OutputTransform(tile))),
         "exact": Code(Kernel(ExactTile(tile))),
-        "tile": product(panels == 1),
-        "tile_tail": product(True),
+        **_tiles(recorder, rows, depth, columns, alone=block_tiles == rows),
         "prefetch": -(-panel * rows // block_tiles),
         "epilogue": code,
         "epilogue_words": more,
@@ -194,6 +159,58 @@ def transform_tile(recorder: Recorder, weights: View, shape: Sequence[int]) -> i
         return 0
     layout = _layout(recorder, TILINGS[tile], weights)
     return 0 if recorder.is_refused(weights, layout) else tile
+
+
+def _scratch(
+    recorder: Recorder, tiling: Tiling, depth: int, block_tiles: int, together: int
+) -> dict[str, Word]:
+    """The memory of a worker, and where what is in it."""
+    group_bytes = GROUP_COLUMNS * F32.nbytes
+    row_bytes = padded(depth) * F32.nbytes
+    if rows_hinder(recorder.target.isa, row_bytes):
+        row_bytes += VECTOR_BYTES
+    # distances of points by which they do not evict each other
+    point_bytes = block_tiles * row_bytes + VECTOR_BYTES
+    products_point = block_tiles * group_bytes + VECTOR_BYTES
+    zeros = tiling.stage_bytes
+    finished = zeros + padded(depth) * F32.nbytes
+    transformed = finished + tiling.size * tiling.size * together * group_bytes
+    products = transformed + tiling.points * point_bytes
+    nbytes = products + tiling.points * products_point
+    scratch, distance = worker_memory(recorder, nbytes)
+    return {
+        "scratch": scratch,
+        "scratch_distance": distance,
+        "zeros": zeros,
+        "finished": finished,
+        "transformed": transformed,
+        "transformed_row": row_bytes,
+        "transformed_point": point_bytes,
+        "products": products,
+        "products_point": products_point,
+    }
+
+
+def _tiles(
+    recorder: Recorder, rows: int, depth: int, columns: int, *, alone: bool
+) -> dict[str, Word]:
+    """The functions that multiply rows with a panel, and with the last one."""
+    isa = recorder.target.isa
+    vectors = tile_shape(isa).vectors
+    panels = -(-columns // (vectors * LANES))
+    left = -(-(columns - (panels - 1) * vectors * LANES) // LANES)
+    chains = chains_of(isa, rows * vectors)
+    block = -(-depth // -(-depth // MOST_DEPTH))
+
+    def product(vectors: int) -> Code:
+        form = TileProduct("f32", rows, vectors, chains, alone, depth=block)
+        return Code(Kernel(form))
+
+    # a function that is never called need not be compiled
+    return {
+        "tile": product(left if panels == 1 else vectors),
+        "tile_tail": product(left),
+    }
 
 
 def _packed(recorder: Recorder, tiling: Tiling, weights: View) -> Address:
