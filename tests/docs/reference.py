@@ -86,6 +86,10 @@ PAGES = {
             "Abilities of a factory": (
                 "MemorySpaces", "Verification", "CompatibilityCheck",
             ),
+            "Abilities of an EP": (
+                "Preferences", "Serialiser", "Specialiser", "ValueLocations",
+            ),
+            "Abilities of a compiled partition": ("PartitionReport", "Prewarmer"),
             "Operators of a domain": (
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "Function", "Call",
                 "ComputedConstant", "InferTypes", "Trait",
@@ -94,7 +98,7 @@ PAGES = {
                 "EpDevice", "Costs", "Probe", "Option", "OpenOptions", "OptionValue",
                 "CapabilityReport", "ComputeCapability", "Refusal", "Reason",
                 "RefusalCode", "Finding", "Level", "OperatorSupport", "RefusedDevice",
-                "Preferences", "Compatibility", "ValueLocations",
+                "Compatibility",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",

@@ -62,7 +62,9 @@ class Compiled(ep.CompiledPartition):
         self.inputs, self.outputs = partition.inputs, partition.outputs
         self.evaluator = ReferenceEvaluator(partition.to_model().model)
         self.is_open = True
-        self.tiers = {f"size {self.size}": len(partition.nodes)}
+        size = f"size {self.size}"
+        tiers = dict.fromkeys(range(len(partition.nodes)), size)
+        self.report = ep.PartitionReport(tiers=tiers)
 
     def run(self, inputs, outputs, context):
         assert self.is_open, "run after close"
@@ -80,11 +82,22 @@ class Compiled(ep.CompiledPartition):
         self.lab.closed.append(self.size)
 
 
+class Specialiser(ep.Specialiser):
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.limit = lab.specialises
+        self.pads = lab.pads
+
+    def examine(self, partition):
+        if self.lab.declines:
+            raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, self.lab.declines))
+
+
 class Provider(ep.ExecutionProvider):
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.specialises = lab.specialises
-        self.pads = lab.pads
+        if lab.specialises:
+            self.specialiser = Specialiser(lab)
 
     def get_capability(self, graph):
         claims = [
@@ -96,10 +109,6 @@ class Provider(ep.ExecutionProvider):
         reason = ep.Reason(ep.RefusalCode.OP, "refused")
         refusals = [ep.Refusal(node=node, reason=reason) for node in refused]
         return ep.CapabilityReport(claims=claims, refusals=refusals)
-
-    def examine(self, partition):
-        if self.lab.declines:
-            raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, self.lab.declines))
 
     def compile(self, partition):
         lab = self.lab
@@ -118,7 +127,7 @@ class Provider(ep.ExecutionProvider):
 
 
 class Factory(ep.EpFactory):
-    spi_version = (0, 4)
+    spi_version = (0, 6)
     name = EP
 
     def __init__(self, lab: Lab) -> None:

@@ -342,8 +342,8 @@ def test_files_of_the_model_are_not_written_over(
 def test_a_compilation_that_fails_leaves_nothing(
     simulated, source: str, tmp_path: Path
 ) -> None:
-    factory = simulated(ops=ON_DEVICE, fail_at=Stage.SERIALIZE)
-    with pytest.raises(Exception, match="failed in serialize"):
+    factory = simulated(ops=ON_DEVICE, fail_at=Stage.SERIALISE)
+    with pytest.raises(Exception, match="failed in serialise"):
         compiler(source).compile_to_file()
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
     assert factory.created[0].closed

@@ -154,7 +154,9 @@ def test_locations_other_than_announced(
     factory = simulated(specialises=2, on_host=frozenset({ep.DataType.INT64}))
     session = opened()
     (provider,) = factory.created
-    monkeypatch.setattr(type(provider), "examine", lambda self, partition: None)
+    monkeypatch.setattr(
+        type(provider.specialiser), "examine", lambda self, partition: None
+    )
     said = r"did not say in examine\(\)"
     with opened() as wrong, pytest.raises(onnxplug.errors.EpError, match=said):
         wrong.run(None, feed(2))

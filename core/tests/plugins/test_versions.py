@@ -11,7 +11,7 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelExecutionProvider
-from onnxplug.errors import PluginIncompatible
+from onnxplug.errors import EpError, PluginIncompatible
 from onnxplug.plugins import PluginRegistry, PluginState
 from onnxplug.plugins.versions import REMOVED
 
@@ -115,3 +115,66 @@ def test_an_installed_ep_that_defines_what_is_gone_is_incompatible(
 
 def test_nothing_is_said_to_be_gone_in_a_version_that_there_is_not() -> None:
     assert all((0, 1) < version <= ep.SPI_VERSION for version in REMOVED)
+
+
+class OldCompiled(ep.CompiledPartition):
+    """As SPI 0.5 had it."""
+
+    def run(self, inputs: Any, outputs: Any, context: Any) -> Any:
+        return [-inputs[0]]
+
+    def serialize(self) -> bytes:
+        return b""
+
+
+class OldProvider(ep.ExecutionProvider):
+    compiled: type[ep.CompiledPartition] = OldCompiled
+
+    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
+        return ep.CapabilityReport.per_node(graph, lambda node: None)
+
+    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+        return self.compiled()
+
+
+@pytest.mark.parametrize(
+    ("provider", "told"),
+    [
+        (
+            type("Specialising", (OldProvider,), {"specialises": 8, "pads": True}),
+            f"{NAME} failed in create: PluginIncompatible: it defines "
+            "ExecutionProvider.specialises, pads, which SPI 0.6 replaced by "
+            "ExecutionProvider.specialiser; upgrade the plugin to a release for SPI "
+            "0.6, or ask its makers for one",
+        ),
+        (
+            OldProvider,
+            f"{NAME} failed to compile Neg giving 'y': PluginIncompatible: it defines "
+            "CompiledPartition.serialize, which SPI 0.6 replaced by "
+            "ExecutionProvider.serialiser; upgrade the plugin to a release for SPI "
+            "0.6, or ask its makers for one",
+        ),
+    ],
+    ids=["an EP", "a compiled partition"],
+)
+def test_what_a_session_never_calls_is_told(empty, provider: Any, told: str) -> None:
+    empty.add(factory((0, 5), create=lambda self, *arguments: provider()))
+    with pytest.raises(EpError) as caught:
+        onnxplug.InferenceSession(MODEL, providers=[NAME], registry=empty)
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("name", ["KernelExecutionProvider", "fill_bound"])
+def test_what_moved_is_told_where_it_is(name: str) -> None:
+    home = rf"onnxplug\.authoring\.\w+\.{name} now; upgrade the plugin"
+    with pytest.raises(PluginIncompatible, match=home):
+        exec(f"from onnxplug.ep import {name}")
+
+
+@pytest.mark.parametrize(
+    "kind", ["EpFactory", "ExecutionProvider", "CompiledPartition"]
+)
+def test_what_is_gone_is_in_no_base(kind: str) -> None:
+    gone = {name for removed in REMOVED.values() for name in removed.get(kind, ())}
+    assert gone
+    assert not gone & {*dir(getattr(ep, kind))}

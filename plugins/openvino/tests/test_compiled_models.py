@@ -227,13 +227,13 @@ def test_what_openvino_refuses_is_refused_in_its_words(
     """As for instructions that this processor has not; the host's checksum is right."""
     from onnxplug_openvino import compiled
 
-    really = compiled.OpenVINOPartition.serialize
+    really = compiled.OpenVINOPartition.exported
 
-    def serialize(self: Any) -> bytes:
+    def exported(self: Any) -> bytes:
         return bytes(really(self)).replace(b";isa=", b";isa=not ", 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compiled.OpenVINOPartition, "serialize", serialize)
+        patch.setattr(compiled.OpenVINOPartition, "exported", exported)
         target = compile_ahead(model, tmp_path / "c.onnx")
     with pytest.raises(ContextMismatch, match="OpenVINO cannot import it: ") as got:
         run(target)

@@ -168,14 +168,18 @@ class _Builder:
 
     def _warn_of_entries_without_effect(self) -> None:
         config = self._options.config
-        specialising = [ep.provider for ep in self._chosen if ep.provider.specialises]
-        if config[SERVE] == "1" and not specialising:
+        specialisers = [
+            found
+            for ep in self._chosen
+            if (found := ep.provider.specialiser) is not None
+        ]
+        if config[SERVE] == "1" and not specialisers:
             warn_user(
                 f"session config entry {SERVE!r} has no effect, as no EP of the "
                 "session compiles by input shapes",
                 OptionWarning,
             )
-        if config[PAD] and not any(provider.pads for provider in specialising):
+        if config[PAD] and not any(each.pads for each in specialisers):
             warn_user(
                 f"session config entry {PAD!r} has no effect, as no EP of the session "
                 "compiles by input shapes and lets them be padded",
@@ -212,12 +216,13 @@ class _Builder:
         settle_weights(self._model.graph, candidates, self._explanation, self._changes)
 
     def _with_cache(self, ep: ChosenEp) -> Candidate:
-        if not ep.provider.caches:
+        serialiser = ep.provider.serialiser
+        if serialiser is None or not serialiser.caches:
             return Candidate.of(ep)
         from onnxplug.partition.cache import CompiledCache  # which few EPs ask for
 
         name = self._model.path or self._model.graph.name
-        cache = CompiledCache(ep, self._options.threads, name)
+        cache = CompiledCache(ep, serialiser, self._options.threads, name)
         return Candidate.of(ep)._replace(cache=cache)
 
     def _make_restorer(self) -> Restorer | None:

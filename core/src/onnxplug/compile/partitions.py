@@ -115,7 +115,7 @@ class Partitions:
             restored = request.restorer.restore(candidate, partition)
             if restored is not None:
                 return restored
-        if not candidate.provider.specialises:
+        if candidate.provider.specialiser is None:
             said: list[str] = []
             compiled = compile_partition(candidate, partition, said.append)
             self.cached[id(compiled)] = "".join(said)

@@ -43,8 +43,8 @@ from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import (
     CompiledPartition,
     ExecutionProvider,
+    Prewarmer,
     RunContext,
-    ValueLocations,
 )
 from onnxplug.ep.types import (
     DataType,
@@ -90,7 +90,10 @@ if TYPE_CHECKING:
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
     from onnxplug.ep.random import next_seed
     from onnxplug.ep.refused import RefusedDevice
+    from onnxplug.ep.report import PartitionReport
+    from onnxplug.ep.serialiser import Serialiser
     from onnxplug.ep.size import Size
+    from onnxplug.ep.specialiser import Specialiser, ValueLocations
     from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
     from onnxplug.ep.verification import Probe, Verification
     from onnxplug.ep.weights import WeightSource, WeightStore
@@ -152,10 +155,12 @@ __all__ = [
     "OutOfMemory",
     "OutputMismatch",
     "Partition",
+    "PartitionReport",
     "PluginError",
     "PluginIncompatible",
     "PluginLoadError",
     "Preferences",
+    "Prewarmer",
     "Probe",
     "Profiler",
     "Reason",
@@ -166,11 +171,13 @@ __all__ = [
     "RunContext",
     "SelectionPolicy",
     "SequenceType",
+    "Serialiser",
     "SessionContext",
     "SessionRefused",
     "Size",
     "SparseTensor",
     "SparseTensorType",
+    "Specialiser",
     "Stream",
     "TensorFacts",
     "TensorType",
@@ -211,12 +218,16 @@ _LATER = {
     "ModelInfo": "policy",
     "Operator": "domain",
     "OperatorSupport": "operators",
+    "PartitionReport": "report",
     "Probe": "verification",
     "RefusedDevice": "refused",
     "SelectionPolicy": "policy",
+    "Serialiser": "serialiser",
     "Size": "size",
+    "Specialiser": "specialiser",
     "Stream": "streams",
     "Trait": "domain",
+    "ValueLocations": "specialiser",
     "Verification": "verification",
     "WeightSource": "weights",
     "WeightStore": "weights",

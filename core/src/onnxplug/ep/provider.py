@@ -6,17 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onnxplug.authoring.record import Record
-from onnxplug.ep.capability import CapabilityReport, Reason, RefusalCode
+from onnxplug.ep.capability import CapabilityReport
 from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.option import OptionValue
 from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
-from onnxplug.errors import Declined
 
 if TYPE_CHECKING:
     from onnxplug.ep.editor import GraphEditor
+    from onnxplug.ep.report import PartitionReport
+    from onnxplug.ep.serialiser import Serialiser
+    from onnxplug.ep.specialiser import Specialiser
     from onnxplug.ep.streams import CapturePhase, Stream
 
 
@@ -54,34 +55,29 @@ class RunContext(Protocol):
         """Records what the EP does; ``None`` in a run that is not profiled."""
 
 
+class Prewarmer(ABC):
+    """Makes ready, before a run, what a compiled partition makes by shapes in runs."""
+
+    @abstractmethod
+    def prewarm(self, partition: Partition) -> bool:
+        """Make ready for runs of the input shapes that *partition* states.
+
+        As ``InferenceSession.prepare`` asks for, from any thread, also while other
+        threads run.
+
+        Args:
+            partition: the one that was compiled, specialised.
+
+        Returns:
+            Whether runs of these shapes find ready what they would have to make.
+        """
+
+
 class CompiledPartition(ABC):
-    """A partition ready to run."""
+    """A partition ready to run.
 
-    input_locations: Sequence[MemoryLocation] | None = None
-    """Where each input is wanted; ``None``: all in the EP's location."""
-
-    output_locations: Sequence[MemoryLocation] | None = None
-    """Where each output is left; ``None``: all in the EP's location."""
-
-    max_concurrent_runs: int | None = None
-    """``None``: ``run`` may be called from any number of threads at once; otherwise
-    by this many, and work that a call queues is ordered after that of the call so many
-    before it.  The session's report says so."""
-
-    tiers: Mapping[str, int] = {}
-    """(optional) How many nodes run in which of the EP's tiers, for reports."""
-
-    node_tiers: Mapping[int, str] = {}
-    """(optional) The tier of a node, by its position in ``Partition.nodes``."""
-
-    notes: Mapping[int, str] = {}
-    """(optional) What is to be said of a node, such as why it is in no faster tier, by
-    its position in ``Partition.nodes``.  Like the tiers it may change in runs; the host
-    asks anew for each report."""
-
-    counts: Mapping[str, int] = {}
-    """(optional) How many of what it has made for the shapes that it met, by a word in
-    the plural such as ``plans``, for reports.  It may change in runs."""
+    An author writes ``run``.  The rest may be left as it is.
+    """
 
     @abstractmethod
     def run(
@@ -120,68 +116,70 @@ class CompiledPartition(ABC):
                 before anything is written.
         """
 
-    def serialize(self) -> bytes | memoryview | None:
-        """(optional) Itself as bytes, for :meth:`ExecutionProvider.restore`.
-
-        The host calls it after ``compile`` and before the first run, and stores the
-        bytes with a checksum, the EP's options and what
-        ``EpFactory.compatibility_info`` says.
-
-        Returns:
-            ``None``: the EP serialises nothing.
-
-        Raises:
-            Declined: this one cannot be; says why.
-        """
-        return None
-
-    def prepare(self, partition: Partition) -> bool:
-        """(optional) Make ready for runs of the input shapes that *partition* states.
-
-        For what is made by shapes in runs, as ``InferenceSession.prepare`` asks for.
-        From any thread, also while other threads run.
-
-        Args:
-            partition: the one that this was compiled from, specialised.
-
-        Returns:
-            Whether runs of these shapes find ready what they would have to make.
-        """
-        return False
-
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; before the EP's own ``close``."""
         return None
 
+    # what the host heeds in runs
 
-class ValueLocations(Record):
-    """Where what an EP compiles for any shapes has its values; see
-    :attr:`CompiledPartition.input_locations` and ``output_locations``."""
+    input_locations: Sequence[MemoryLocation] | None = None
+    """Where each input is wanted; ``None``: all in the EP's location."""
 
-    inputs: Sequence[MemoryLocation] | None = None
-    outputs: Sequence[MemoryLocation] | None = None
+    output_locations: Sequence[MemoryLocation] | None = None
+    """Where each output is left; ``None``: all in the EP's location."""
+
+    max_concurrent_runs: int | None = None
+    """``None``: ``run`` may be called from any number of threads at once; otherwise
+    by this many, and work that a call queues is ordered after that of the call so many
+    before it.  The session's report says so."""
+
+    # abilities
+
+    report: PartitionReport | None = None
+    """What is said of the partition.  It may change in runs; the host asks anew for
+    each report."""
+
+    prewarmer: Prewarmer | None = None
+    """Makes ready what is made by shapes in runs; ``None``: nothing is."""
 
 
 class ExecutionProvider(ABC):
     """An EP as one session sees it.
 
+    An author writes the two methods that are abstract.  The rest may be left as it is:
+    an ability that the EP has not is ``None``, and one that it has is an object, of a
+    class of its own.
+
     Used from the thread that creates the session, but for ``compile`` where
-    :attr:`specialises` says so.
+    :class:`onnxplug.ep.Specialiser` says so.
     """
 
     location: MemoryLocation = HOST
     """The default place of inputs and outputs."""
 
-    captures: bool = False
-    """Runs on bound values are captured and replayed, as the EP's options ask for.  The
-    host refuses the session if another EP or the host has a part in it, and so does
-    the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
+    @abstractmethod
+    def get_capability(self, graph: Graph) -> CapabilityReport:
+        """Claim or refuse every node of *graph*, each refusal with a reason.
 
-    caches: bool = False
-    """What is compiled is kept on disk for other processes, and restored there: the
-    same partition for the same devices, options, system and versions, of which those of
-    engine and driver are ``EpFactory.engine_versions``.  Worth it where restoring is
-    much sooner done than compiling."""
+        Pure: the host asks again for bodies of control flow, after expanding functions
+        and after a partition was given back.  Raising is a failure of the EP.
+        """
+
+    @abstractmethod
+    def compile(self, partition: Partition) -> CompiledPartition:
+        """Make *partition* ready to run.  The partition may be kept.
+
+        Raises:
+            Declined: gives the nodes, or those that it names, to the next EP that
+                claimed them.
+            SessionRefused: the session must not be created.
+        """
+
+    def close(self) -> None:
+        """(optional) Release resources.  Idempotent; after all its partitions."""
+        return None
+
+    # abilities
 
     preferences: Preferences = Preferences()
     """In what form it wants the nodes that it gets.
@@ -191,30 +189,17 @@ class ExecutionProvider(ABC):
     ``compile`` are then called for a node by itself, from the thread that asks.
     """
 
-    specialises: int = 0
-    """For how many sets of input shapes the host keeps what the EP compiles, for each
-    partition; 0: one compiled partition is for all shapes.
+    serialiser: Serialiser | None = None
+    """Makes bytes of what is compiled, and restores it."""
 
-    A partition whose inputs have sizes that are not known is then not compiled when the
-    session is made, but for each set of shapes in the first run that has it,
-    specialised to these.  ``compile``, ``restore`` and ``serialize`` are called from
-    any thread, several times at once, and never under a lock of the host's.  What was
-    not used for longest is closed, once no run is in it and what it queued is done.
-    Before, :meth:`examine` is asked."""
+    specialiser: Specialiser | None = None
+    """Has partitions compiled by input shapes; ``None``: one compiled partition is for
+    all shapes."""
 
-    pads: bool = False
-    """The host may pad what is compiled by input shapes, in dimensions that the user
-    names (``session.pad_dimensions``) and whose positions the operators compute one by
-    one.  So must the EP: if it quantises on its own account, say, then not by what is
-    at other positions."""
-
-    @abstractmethod
-    def get_capability(self, graph: Graph) -> CapabilityReport:
-        """Claim or refuse every node of *graph*, each refusal with a reason.
-
-        Pure: the host asks again for bodies of control flow, after expanding functions
-        and after a partition was given back.  Raising is a failure of the EP.
-        """
+    captures: bool = False
+    """Runs on bound values are captured and replayed, as the EP's options ask for.  The
+    host refuses the session if another EP or the host has a part in it, and so does
+    the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
 
     def expands(self, graph: Graph, node: Node) -> bool:
         """(optional) Whether it would rather have the function body of *node*.
@@ -252,56 +237,3 @@ class ExecutionProvider(ABC):
             What was replaced, in words; nothing, if nothing was.
         """
         return ()
-
-    @abstractmethod
-    def compile(self, partition: Partition) -> CompiledPartition:
-        """Make *partition* ready to run.  The partition may be kept.
-
-        Raises:
-            Declined: gives the nodes, or those that it names, to the next EP that
-                claimed them.
-            SessionRefused: the session must not be created.
-        """
-
-    def restore(self, partition: Partition, data: memoryview) -> CompiledPartition:
-        """(optional) What :meth:`CompiledPartition.serialize` gave, ready to run.
-
-        The host has compared checksum and options, and asked ``EpFactory.check``.  Who
-        wrote the model wrote the data, which may be hostile with a checksum that is
-        right.
-
-        Args:
-            partition: that which was compiled, or a single node of operator
-                ``EPContext`` that stands for it: inputs and outputs, their order and
-                their types are the same.
-            data: the bytes, read-only, which may be mapped from a file.  They stay as
-                long as this object does.
-
-        Raises:
-            Declined: the data is not of use; says why.
-        """
-        reason = Reason(
-            RefusalCode.OTHER, f"{type(self).__name__} restores no compiled partitions"
-        )
-        raise Declined(reason)
-
-    def examine(self, partition: Partition) -> ValueLocations | None:
-        """(optional) Look at a partition that is to be compiled for shapes in runs.
-
-        What no shapes would change is declined here, where other EPs can still take it:
-        when a specialised partition is declined in a run, the run fails.
-
-        Args:
-            partition: has sizes that are not known.
-
-        Returns:
-            Where values are, whatever the shapes; ``None``: all in the EP's location.
-
-        Raises:
-            Declined, SessionRefused: as of :meth:`compile`.
-        """
-        return None
-
-    def close(self) -> None:
-        """(optional) Release resources.  Idempotent; after all its partitions."""
-        return None

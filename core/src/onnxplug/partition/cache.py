@@ -23,7 +23,7 @@ from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.selection.compatibility import compatibility_info, lasting_facts
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Partition
+    from onnxplug.ep import Partition, Serialiser
     from onnxplug.selection import ChosenEp
 
 FOLDER: Final = "onnxplug-compiled"
@@ -53,8 +53,11 @@ class CompiledCache:
 
     RESTORED: Final = "restored from the cache"
 
-    def __init__(self, ep: ChosenEp, threads: int, model: str) -> None:
+    def __init__(
+        self, ep: ChosenEp, serialiser: Serialiser, threads: int, model: str
+    ) -> None:
         self._ep = ep
+        self._serialiser = serialiser
         self._threads = threads
         self._model = model
         self._store = Cache(FOLDER, size_limit(DEFAULT_SIZE))
@@ -94,6 +97,10 @@ class CompiledCache:
         content = self._store.map(name)
         return None if content is None else _split(content)[1]
 
+    def restore(self, partition: Partition, data: memoryview) -> CompiledPartition:
+        """What the EP makes of what was in an entry."""
+        return self._serialiser.restore(partition, data)
+
     def store(
         self,
         name: str,
@@ -118,16 +125,15 @@ class CompiledCache:
         self, name: str, partition: Partition, compiled: CompiledPartition
     ) -> str:
         try:
-            data = compiled.serialize()
+            data = self._serialiser.serialise(compiled)
+            content = memoryview(data).cast("B")
         except Declined as error:
             return f"not cached: {error.reason}"
         except (*FAILURES, MemoryError) as error:
             # it runs all the same
-            return f"not cached: {ep_failure(self._ep.name, 'serialize', error)}"
-        if data is None:
-            return "not cached: the EP serialises nothing"
+            return f"not cached: {ep_failure(self._ep.name, 'serialise', error)}"
         head = _head(self._described(partition))
-        problem = self._store.store(name, head, memoryview(data).cast("B"))
+        problem = self._store.store(name, head, content)
         self._store.prune_if_due()
         return f"not cached: {problem}" if problem else "cached for other processes"
 

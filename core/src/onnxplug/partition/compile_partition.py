@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 from onnxplug.authoring.nodes import describe
 from onnxplug.ep import CompiledPartition, Declined, Reason, RefusalCode, SessionRefused
-from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
+from onnxplug.errors import EpError, LoadCancelled, OutOfMemory, PluginIncompatible
 from onnxplug.graph import Node
 from onnxplug.guard import FAILURES, in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.partition import Candidate, GraphPartition
+from onnxplug.plugins.versions import removed_from
 
 
 def compile_partition(
@@ -36,7 +37,7 @@ def compile_partition(
     fault: BaseException | None = None
     if data is not None:
         try:
-            compiled = candidate.provider.restore(partition, data)
+            compiled = cache.restore(partition, data)
             _check(compiled, "restore", partition)
             outcome = cache.RESTORED
         except LoadCancelled:
@@ -105,6 +106,9 @@ def _check(compiled: object, method: str, partition: GraphPartition) -> None:
             f"{method}() returned a {type(compiled).__name__}; expected a "
             "CompiledPartition"
         )
+    gone = removed_from(compiled, "CompiledPartition")
+    if gone:
+        raise PluginIncompatible(gone)
     _check_locations(compiled, partition)
     _check_limit(compiled.max_concurrent_runs)
 

@@ -319,17 +319,20 @@ class Explanation:
 
     def refresh(self) -> None:
         """Ask for what may have changed in runs: tiers, and what is said of nodes."""
+        from onnxplug.ep import PartitionReport
+
         for number, compiled, places in self._sources:
             with blaming(self.partitions[number].ep, "explain"):
+                report = compiled.report or PartitionReport()
                 self.partitions[number] = self.partitions[number]._replace(
-                    tiers=dict(compiled.tiers),
-                    specialisations=_specialisations(compiled),
-                    counts=dict(compiled.counts),
+                    tiers=dict(Counter(report.tiers.values()).most_common()),
+                    specialisations=specialisations(compiled),
+                    counts=dict(report.counts),
                 )
                 for position, place in enumerate(places):
                     self.nodes[place] = self.nodes[place]._replace(
-                        tier=compiled.node_tiers.get(position, ""),
-                        note=compiled.notes.get(position, ""),
+                        tier=report.tiers.get(position, ""),
+                        note=report.notes.get(position, ""),
                     )
 
     @property
@@ -441,7 +444,8 @@ class Explanation:
         return "\n".join(map(escape, lines))
 
 
-def _specialisations(compiled: CompiledPartition) -> Specialisations | None:
+def specialisations(compiled: CompiledPartition) -> Specialisations | None:
+    """What was compiled by input shapes; ``None`` if it is for all shapes."""
     # what the host makes of an EP's partition may have them
     found = getattr(compiled, "specialisations", None)
     return found if isinstance(found, Specialisations) else None

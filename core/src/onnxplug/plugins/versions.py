@@ -15,27 +15,42 @@ from onnxplug.errors import PluginIncompatible
 if TYPE_CHECKING:
     from onnxplug.ep import Domain
 
-_CONTEXTS: Final = "EpFactory.memory_spaces"
-_VERIFICATION: Final = "EpFactory.verification"
-_COMPATIBILITY: Final = "EpFactory.compatibility"
-
-REMOVED: Final[Mapping[tuple[int, int], Mapping[str, str]]] = {
+REMOVED: Final[Mapping[tuple[int, int], Mapping[str, Mapping[str, str]]]] = {
     (0, 4): {
-        "create_allocator": _CONTEXTS,
-        "create_data_transfer": _CONTEXTS,
-        "create_stream": _CONTEXTS,
+        "EpFactory": {
+            "create_allocator": "EpFactory.memory_spaces",
+            "create_data_transfer": "EpFactory.memory_spaces",
+            "create_stream": "EpFactory.memory_spaces",
+        },
     },
     (0, 6): {
-        "create_context": _CONTEXTS,
-        "spare_memory_spaces": _CONTEXTS,
-        "keeps_contexts": _CONTEXTS,
-        "probes": _VERIFICATION,
-        "probe_compile_seconds": _VERIFICATION,
-        "compatibility_info": _COMPATIBILITY,
-        "check": _COMPATIBILITY,
+        "EpFactory": {
+            "create_context": "EpFactory.memory_spaces",
+            "spare_memory_spaces": "EpFactory.memory_spaces",
+            "keeps_contexts": "EpFactory.memory_spaces",
+            "probes": "EpFactory.verification",
+            "probe_compile_seconds": "EpFactory.verification",
+            "compatibility_info": "EpFactory.compatibility",
+            "check": "EpFactory.compatibility",
+        },
+        "ExecutionProvider": {
+            "caches": "ExecutionProvider.serialiser",
+            "restore": "ExecutionProvider.serialiser",
+            "specialises": "ExecutionProvider.specialiser",
+            "pads": "ExecutionProvider.specialiser",
+            "examine": "ExecutionProvider.specialiser",
+        },
+        "CompiledPartition": {
+            "serialize": "ExecutionProvider.serialiser",
+            "prepare": "CompiledPartition.prewarmer",
+            "tiers": "CompiledPartition.report",
+            "node_tiers": "CompiledPartition.report",
+            "notes": "CompiledPartition.report",
+            "counts": "CompiledPartition.report",
+        },
     },
 }
-"""The members of ``EpFactory`` that a version has no more, and what it has instead."""
+"""The members of a class that a version has no more, and what it has instead."""
 
 _RUN_OPTIONS: Final = (0, 4)
 """Since then ``RunContext.options`` is what ``EpFactory.run_options`` declares; before,
@@ -87,24 +102,34 @@ def check_removed(factory: EpFactory) -> None:
     Raises:
         PluginIncompatible: it does.
     """
-    written_for = spi_version_of(factory)
+    gone = removed_from(factory, "EpFactory")
+    if gone:
+        raise PluginIncompatible(
+            f"written for SPI {_text(spi_version_of(factory))}, {gone}",
+            plugin=factory.name,
+        )
+
+
+def removed_from(made: object, kind: str) -> str:
+    """What an object of an EP's defines that the host never calls, as it was removed
+    from its base, and what to do about it, in words; empty if there is nothing.
+
+    Args:
+        kind: the base, by its name in ``onnxplug.ep``.
+    """
+    own = getattr(made, "__dict__", {})
     for version, removed in REMOVED.items():
-        defined = [name for name in removed if _defines(factory, name)]
+        gone = removed.get(kind, {})
+        defined = [name for name in gone if name in own or hasattr(type(made), name)]
         if defined:
-            instead = " and ".join(dict.fromkeys(removed[name] for name in defined))
-            new, old = _text(version), _text(written_for)
-            raise PluginIncompatible(
-                f"written for SPI {old}, it defines EpFactory.{', '.join(defined)}, "
-                f"which SPI {new} replaced by {instead}; upgrade the plugin to a "
-                f"release for SPI {new}, or ask its makers for one",
-                plugin=factory.name,
+            instead = " and ".join(dict.fromkeys(gone[name] for name in defined))
+            new = _text(version)
+            return (
+                f"it defines {kind}.{', '.join(defined)}, which SPI {new} replaced by "
+                f"{instead}; upgrade the plugin to a release for SPI {new}, or ask its "
+                "makers for one"
             )
-
-
-def _defines(factory: EpFactory, name: str) -> bool:
-    own = getattr(factory, name, None)
-    inherited = getattr(EpFactory, name, None)
-    return own is not None and getattr(own, "__func__", own) is not inherited
+    return ""
 
 
 def _text(version: tuple[int, int]) -> str:

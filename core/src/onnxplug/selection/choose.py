@@ -32,6 +32,7 @@ from onnxplug.errors import (
 from onnxplug.guard import FAILURES, ep_failure, ignoring_failures
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
+from onnxplug.plugins.versions import removed_from
 from onnxplug.selection.devices import faults, hardware_for, judged_devices
 from onnxplug.selection.entries import entries_by_ep, entries_of
 from onnxplug.selection.options import by_name, parse_options
@@ -405,6 +406,10 @@ def create_ep(
             raise TypeError(
                 f"create() returned {provider!r}; expected an ExecutionProvider"
             )
+        gone = removed_from(provider, "ExecutionProvider")
+        if gone:
+            provider.close()
+            raise PluginIncompatible(gone)
     except OptionError as error:
         raise_interruption(error)
         raise  # the user's error, as it is where options are parsed

@@ -61,7 +61,7 @@ def find_fallback(
 
 def _why_not(partition: GraphPartition, other: Candidate) -> str | Reason | None:
     """Why *other* cannot run all of *partition*; ``None`` if it can."""
-    if other.provider.specialises:
+    if other.provider.specialiser is not None:
         return "it compiles by input shapes, too"
     graph = partition.graph
     wanted = {node.index for node in partition.nodes}

@@ -7,14 +7,19 @@ nodes compute each position by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.authoring.arrays import fill_bound
 from onnxplug.authoring.record import Record
-from onnxplug.ep import HOST, CompiledPartition, MemoryLocation, Partition
+from onnxplug.ep import (
+    HOST,
+    CompiledPartition,
+    MemoryLocation,
+    Partition,
+    Prewarmer,
+)
 from onnxplug.ep.types import TensorType
 from onnxplug.errors import EpError, OptionError
 from onnxplug.partition import GraphPartition
@@ -24,7 +29,7 @@ from onnxplug.specialise.positions import Mixed, axes_of_positions
 from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from onnxplug.ep import RunContext, ValueType
+    from onnxplug.ep import PartitionReport, RunContext, ValueType
 
 Buckets = Mapping[str, tuple[int, ...]]
 
@@ -110,7 +115,7 @@ def _placed(
     return {at: axes[name] for at, name in enumerate(names) if name in axes}
 
 
-class PaddedPartition(CompiledPartition):
+class PaddedPartition(CompiledPartition, Prewarmer):
     """A partition that is fed arrays of padded sizes.
 
     What is added repeats the last position, so that it is a value that may be there.
@@ -182,7 +187,12 @@ class PaddedPartition(CompiledPartition):
             place[axis] = slice(size)
         return array[tuple(place)]
 
-    def prepare(self, partition: Partition) -> bool:
+    @property
+    def prewarmer(self) -> Prewarmer:  # type: ignore[override]
+        """Itself: it compiles for padded sizes."""
+        return self
+
+    def prewarm(self, partition: Partition) -> bool:
         """Compile for the sizes that those which *partition* states are padded to."""
         values = [partition.value(name) for name in self._partition.inputs]
         shapes = [list(value.shape or ()) for value in values]
@@ -196,11 +206,9 @@ class PaddedPartition(CompiledPartition):
             for value, shape in zip(values, shapes, strict=True)
             if isinstance(value.type, TensorType) and value.shape is not None
         }
-        return self._padded.prepare(self._partition.for_shapes(padded))
-
-    def serialize(self) -> bytes | memoryview | None:
-        """As what is fed the padded arrays."""
-        return self._padded.serialize()
+        prewarmer = self._padded.prewarmer
+        assert prewarmer is not None
+        return prewarmer.prewarm(self._partition.for_shapes(padded))
 
     def close(self) -> None:
         """Close what is fed."""
@@ -212,19 +220,9 @@ class PaddedPartition(CompiledPartition):
         return self._report()
 
     @property
-    def tiers(self) -> Mapping[str, int]:  # type: ignore[override]
-        """Those of what is fed."""
-        return MappingProxyType(self._padded.tiers)
-
-    @property
-    def node_tiers(self) -> Mapping[int, str]:  # type: ignore[override]
-        """Those of what is fed."""
-        return MappingProxyType(self._padded.node_tiers)
-
-    @property
-    def notes(self) -> Mapping[int, str]:  # type: ignore[override]
-        """Those of what is fed."""
-        return MappingProxyType(self._padded.notes)
+    def report(self) -> PartitionReport | None:  # type: ignore[override]
+        """That of what is fed."""
+        return self._padded.report
 
 
 def _longer(array: Any, axis: int, count: int) -> Any:

@@ -105,14 +105,15 @@ def _prepare_unit(
             + ", ".join(unknown[:3])
             + (", …" if len(unknown) > 3 else "")
         )
-    if type(compiled).prepare is CompiledPartition.prepare:
+    prewarmer = compiled.prewarmer
+    if prewarmer is None:
         return outcome(f"{ep} makes nothing of it by shapes")
     try:
         partition = unit.partition.for_shapes(shapes)
     except ModelError as error:  # of a body, which need not run
         return outcome(str(error))
-    with blaming(ep, "prepare"):
-        ready = compiled.prepare(partition)
+    with blaming(ep, "prewarm"):
+        ready = prewarmer.prewarm(partition)
     first = describe(unit.partition.nodes[0])
     return outcome(
         "" if ready else f"{ep} made nothing ready of its nodes from {first} on"

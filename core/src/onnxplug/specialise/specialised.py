@@ -11,7 +11,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug.authoring.locks import new_rlock
@@ -22,8 +21,7 @@ from onnxplug.ep import (
     Declined,
     MemoryLocation,
     Partition,
-    Reason,
-    RefusalCode,
+    Prewarmer,
     SessionRefused,
     TensorType,
     ValueLocations,
@@ -47,14 +45,12 @@ from onnxplug.specialise.background import Background
 from onnxplug.specialise.cache_entry import CacheEntry, Cancellable, Compilation, check
 
 if TYPE_CHECKING:
-    from onnxplug.ep import RunContext
+    from onnxplug.ep import PartitionReport, RunContext, Specialiser
     from onnxplug.specialise.fallback import Fallback
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 """The shapes of a partition's inputs of which sizes are not known, in order."""
 
-
-_NOTHING_SAID: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 _REMEDY: Final = (
     f"feed other shapes, let another EP serve ({SERVE}), or leave the EP out of the "
@@ -90,34 +86,38 @@ def specialised(
         Declined, SessionRefused, LoadCancelled: the EP says so.
         EpError, OutOfMemory: it failed, or what it says is malformed.
     """
-    limit: object = candidate.provider.specialises
-    if not isinstance(limit, int) or limit < 0:
+    specialiser = candidate.provider.specialiser
+    assert specialiser is not None
+    limit: object = specialiser.limit
+    if not isinstance(limit, int) or limit < 1:
         raise EpError(
-            f"{candidate.name}.specialises is {limit!r}; expected how many sets of "
-            "shapes to keep, from 0",
+            f"specialiser.limit of {candidate.name} is {limit!r}; expected how many "
+            "sets of shapes to keep, from 1",
             ep=candidate.name,
             stage="compile",
         )
     positions = open_inputs(partition)
-    if not limit or not positions:
+    if not positions:
         return compile_partition(candidate, partition)
     made = SpecialisedPartition(
         candidate,
         partition,
         positions,
         limit,
-        _examined(candidate, partition),
+        _examined(candidate, specialiser, partition),
         profile,
     )
     if config[SERVE] == "1":
         made.serve_by(others)
     named = buckets(config[PAD])
-    return made.padded_to(named) if named else made
+    return made.padded_to(named, pads=specialiser.pads) if named else made
 
 
-def _examined(candidate: Candidate, partition: GraphPartition) -> ValueLocations:
+def _examined(
+    candidate: Candidate, specialiser: Specialiser, partition: GraphPartition
+) -> ValueLocations:
     try:
-        found = candidate.provider.examine(partition)
+        found = specialiser.examine(partition)
         if not isinstance(found, ValueLocations | None):
             raise TypeError(
                 f"it returned a {type(found).__name__}; expected ValueLocations or None"
@@ -140,7 +140,7 @@ def _examined(candidate: Candidate, partition: GraphPartition) -> ValueLocations
         raise ep_failure(candidate.name, "examine", error) from error
 
 
-class SpecialisedPartition(CompiledPartition):
+class SpecialisedPartition(CompiledPartition, Prewarmer):
     """A partition compiled for each set of input shapes, the last few kept.
 
     Args:
@@ -197,13 +197,19 @@ class SpecialisedPartition(CompiledPartition):
         if self._fallback is None:
             self._notes.append(why_not)
 
-    def padded_to(self, buckets: Mapping[str, tuple[int, ...]]) -> CompiledPartition:
-        """What pads inputs to *buckets*, dimension to sizes, where it can be done."""
+    def padded_to(
+        self, buckets: Mapping[str, tuple[int, ...]], *, pads: bool
+    ) -> CompiledPartition:
+        """What pads inputs to *buckets*, dimension to sizes, where it can be done.
+
+        Args:
+            pads: the EP allows it.
+        """
         from onnxplug.specialise.padding import PaddedPartition, paddings
 
-        provider, partition = self._candidate.provider, self._partition
-        home, name = provider.location, self._candidate.name
-        if not provider.pads:
+        partition, name = self._partition, self._candidate.name
+        home = self._candidate.provider.location
+        if not pads:
             self._notes.append(f"nothing is padded, as {name} does not allow it")
             return self
         found, reasons = paddings(
@@ -255,7 +261,12 @@ class SpecialisedPartition(CompiledPartition):
                 if found.is_retired and not found.runs:
                     self._close_late(found)
 
-    def prepare(self, partition: Partition) -> bool:
+    @property
+    def prewarmer(self) -> Prewarmer:  # type: ignore[override]
+        """Itself: it compiles."""
+        return self
+
+    def prewarm(self, partition: Partition) -> bool:
         """Compile for the shapes that *partition* states, unless it is compiled."""
         shapes = []
         for name in self._names:
@@ -432,16 +443,6 @@ class SpecialisedPartition(CompiledPartition):
                 "%s", ep_failure(self._candidate.name, "close", error)
             )
 
-    def serialize(self) -> None:
-        """There is no one compiled partition.
-
-        Raises:
-            Declined: always.
-        """
-        raise Declined(
-            Reason(RefusalCode.OTHER, "it is compiled for the shapes that runs bring")
-        )
-
     def close(self) -> None:
         """Close what is kept.
 
@@ -505,35 +506,13 @@ class SpecialisedPartition(CompiledPartition):
             )
 
     @property
-    def tiers(self) -> Mapping[str, int]:  # type: ignore[override]
-        """Those of what was used last."""
-        latest = self._latest()
-        return _NOTHING_SAID if latest is None else latest.tiers
-
-    @property
-    def node_tiers(self) -> Mapping[int, str]:  # type: ignore[override]
-        """Those of what was used last."""
-        latest = self._latest()
-        return _NOTHING_SAID if latest is None else latest.node_tiers
-
-    @property
-    def notes(self) -> Mapping[int, str]:  # type: ignore[override]
-        """Those of what was used last."""
-        latest = self._latest()
-        return _NOTHING_SAID if latest is None else latest.notes
-
-    @property
-    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
-        """Those of what was used last."""
-        latest = self._latest()
-        return _NOTHING_SAID if latest is None else latest.counts
-
-    def _latest(self) -> CompiledPartition | None:
+    def report(self) -> PartitionReport | None:  # type: ignore[override]
+        """That of what was used last."""
         with self._changed:
-            found = max(
+            latest = max(
                 self._kept.values(), key=lambda each: each.last_use, default=None
             )
-        return None if found is None else found.compiled
+        return None if latest is None else latest.compiled.report
 
 
 class _Unhurried:

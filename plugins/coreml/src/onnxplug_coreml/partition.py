@@ -20,7 +20,7 @@ class CoreMLPartition(ep.CompiledPartition):
 
     Args:
         artefact: where the model is; deleted when the partition is closed.
-        tiers: on which unit each node is computed, by its position; as far as the
+        units: on which unit each node is computed, by its position; as far as the
             engine says.
     """
 
@@ -40,9 +40,7 @@ class CoreMLPartition(ep.CompiledPartition):
         self._types: Final = [partition.value(name).dtype for name in partition.outputs]
         self._runner: Runner | None = runner
         self._artefact = artefact
-        self.node_tiers = units
-        found = list(units.values())
-        self.tiers = {unit: found.count(unit) for unit in dict.fromkeys(found)}
+        self.report = ep.PartitionReport(tiers=units)
 
     def run(
         self,
@@ -75,7 +73,7 @@ class CoreMLPartition(ep.CompiledPartition):
                 check_bound(f"output {name!r}", result, bound)
         return fill_bound(results, outputs)
 
-    def serialize(self) -> bytes:
+    def pack(self) -> bytes:
         """The files of the model."""
         return self._artefact.pack()
 

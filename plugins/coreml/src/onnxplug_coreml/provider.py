@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
@@ -21,14 +20,9 @@ from onnxplug_coreml.machine import Machine
 from onnxplug_coreml.options import Settings
 from onnxplug_coreml.partition import CoreMLPartition, EmptyPartition
 
-_SHAPES_KEPT: Final = 8
-"""Sets of input shapes for which models are kept."""
-
 
 class CoreMLProvider(ep.ExecutionProvider):
     """Builds one model of each partition, for each set of input shapes."""
-
-    specialises = _SHAPES_KEPT
 
     def __init__(
         self, settings: Settings, machine: Machine, logger: logging.Logger
@@ -36,7 +30,7 @@ class CoreMLProvider(ep.ExecutionProvider):
         self._settings = settings
         self._logger = logger
         self._engine = _find_engine(settings.model_format)
-        self._target = Target(
+        self.target = Target(
             Engine(settings.model_format),
             ep.DataType.FLOAT16 if settings.narrow else ep.DataType.FLOAT32,
         )
@@ -45,11 +39,20 @@ class CoreMLProvider(ep.ExecutionProvider):
             if settings.cache_folder
             else None
         )
-        self.caches = settings.caches
+
+    @property
+    def specialiser(self) -> ep.Specialiser:  # type: ignore[override]
+        """Has a model built for each set of input shapes."""
+        return CoreMLSpecialiser(self)
+
+    @property
+    def serialiser(self) -> ep.Serialiser:  # type: ignore[override]
+        """Keeps the files of models."""
+        return CoreMLSerialiser(self, caches=self._settings.caches)
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take what can be lowered for the engine."""
-        judge = Judge(graph, self._target)
+        judge = Judge(graph, self.target)
         return ep.CapabilityReport.per_node(
             graph,
             lambda node: self._excluded(graph, node) or judge(node),
@@ -74,12 +77,7 @@ class CoreMLProvider(ep.ExecutionProvider):
                     )
         return None
 
-    def examine(self, partition: ep.Partition) -> None:
-        """Decline what is too small, or cannot be lowered, whatever the shapes."""
-        self._decline_small(partition)
-        examine(partition, self._target)
-
-    def _decline_small(self, partition: ep.Partition) -> None:
+    def decline_small(self, partition: ep.Partition) -> None:
         least = self._settings.minimum_nodes
         if len(partition.nodes) < least:
             raise ep.Declined(
@@ -96,7 +94,7 @@ class CoreMLProvider(ep.ExecutionProvider):
         Raises:
             Declined: it is too small, or the engine does not take it.
         """
-        self._decline_small(partition)
+        self.decline_small(partition)
         empty = EmptyPartition.of(partition)
         if empty is not None:
             return empty
@@ -108,37 +106,21 @@ class CoreMLProvider(ep.ExecutionProvider):
         except BaseException:
             artefact.close()
             raise
-        return self._load(partition, artefact)
+        return self.load(partition, artefact)
 
     def _load_kept(self, partition: ep.Partition, kept: KeptModels) -> CoreMLPartition:
         artefact = kept.find(partition)
         if artefact is not None:
             try:
-                return self._load(partition, artefact)
+                return self.load(partition, artefact)
             except ep.Declined as error:
                 self._logger.warning("%s: %s; built anew", artefact.folder, error)
                 kept.discard(artefact)
-        return self._load(partition, kept.keep(partition, self._build))
-
-    def restore(
-        self, partition: ep.Partition, data: memoryview
-    ) -> ep.CompiledPartition:
-        """A model from its files.
-
-        Raises:
-            Declined: they are damaged, or of another partition.
-        """
-        artefact = Artefact()
-        try:
-            artefact.unpack(data)
-        except (ValueError, OSError) as error:
-            artefact.close()
-            raise _damaged(error) from error
-        return self._load(partition, artefact)
+        return self.load(partition, kept.keep(partition, self._build))
 
     def _build(self, partition: ep.Partition, artefact: Artefact) -> None:
-        program = lower(partition, self._target)
-        if self._settings.narrow and self._target.engine is Engine.CORE_AI:
+        program = lower(partition, self.target)
+        if self._settings.narrow and self.target.engine is Engine.CORE_AI:
             program = narrowed(program)  # coremltools has a pass for that
         model = self._engine.build(program, self._settings, artefact.folder)
         self._logger.debug(
@@ -149,7 +131,7 @@ class CoreMLProvider(ep.ExecutionProvider):
             describe_program(program, model.relative_to(artefact.folder).as_posix())
         )
 
-    def _load(self, partition: ep.Partition, artefact: Artefact) -> CoreMLPartition:
+    def load(self, partition: ep.Partition, artefact: Artefact) -> CoreMLPartition:
         try:
             manifest = artefact.read()
             if len(manifest.inputs) != len(partition.inputs) or len(
@@ -190,6 +172,54 @@ class CoreMLProvider(ep.ExecutionProvider):
             node: "+".join(unit for unit, _ in units.most_common())
             for node, units in found.items()
         }
+
+
+class CoreMLSpecialiser(ep.Specialiser):
+    """Has a model built for each set of input shapes."""
+
+    def __init__(self, provider: CoreMLProvider) -> None:
+        self._provider = provider
+
+    def examine(self, partition: ep.Partition) -> None:
+        """Decline what is too small, or cannot be lowered, whatever the shapes."""
+        self._provider.decline_small(partition)
+        examine(partition, self._provider.target)
+
+
+class CoreMLSerialiser(ep.Serialiser):
+    """Keeps the files of models."""
+
+    def __init__(self, provider: CoreMLProvider, *, caches: bool) -> None:
+        self.caches = caches
+        self._provider = provider
+
+    def serialise(self, compiled: ep.CompiledPartition) -> bytes:
+        """The files of the model.
+
+        Raises:
+            Declined: it has none, as it gives no elements.
+        """
+        if not isinstance(compiled, CoreMLPartition):
+            raise ep.Declined(
+                ep.Reason(ep.RefusalCode.OTHER, "it gives no elements, without a model")
+            )
+        return compiled.pack()
+
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """A model from its files.
+
+        Raises:
+            Declined: they are damaged, or of another partition.
+        """
+        artefact = Artefact()
+        try:
+            artefact.unpack(data)
+        except (ValueError, OSError) as error:
+            artefact.close()
+            raise _damaged(error) from error
+        return self._provider.load(partition, artefact)
 
 
 def _damaged(error: Exception) -> ep.Declined:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelExecutionProvider, KernelSequence
 from onnxplug_cpu.capability import FindSupplied, Found, find
-from onnxplug_cpu.serialise import decline_to_serialise
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import is_refusal
 
@@ -112,10 +110,10 @@ class CpuProvider(KernelExecutionProvider):
             except KernelUnavailable as error:
                 reason = str(error)
             else:
-                if "compiled" in program.tiers:
+                if program.is_compiled:
                     return program
                 return ArrayPartition(
-                    partition, self.threads, self._find, program.notes
+                    partition, self.threads, self._find, program.report.notes
                 )
         warn_of_arrays(reason)
         notes = dict.fromkeys(range(len(partition.nodes)), reason)
@@ -177,18 +175,14 @@ class ArrayPartition(KernelSequence):
 
         super().__init__(partition, find_kernel)
         self._threads = threads
-        self.tiers = dict(Counter(tiers.values()))
-        self.node_tiers = tiers
-        self.notes = notes
+        self._tiers = tiers
+        self._notes = notes
         self._places = {id(node): n for n, node in enumerate(partition.nodes)}
 
-    def serialize(self) -> None:
-        """There is nothing to serialise, and machine code is in no model.
-
-        Raises:
-            Declined: always.
-        """
-        decline_to_serialise()
+    @property
+    def report(self) -> ep.PartitionReport:  # type: ignore[override]
+        """Which tier each node is in, and why not in a faster one."""
+        return ep.PartitionReport(tiers=self._tiers, notes=self._notes)
 
     def run(
         self,
@@ -206,7 +200,7 @@ class ArrayPartition(KernelSequence):
         """What a profile has of a call: its tier, and why it is not compiled, too."""
         place = self._places[id(node)]
         facts = super().details(node, arguments, results)
-        facts["tier"] = self.node_tiers[place]
-        if place in self.notes:
-            facts["note"] = self.notes[place]
+        facts["tier"] = self._tiers[place]
+        if place in self._notes:
+            facts["note"] = self._notes[place]
         return facts

@@ -36,7 +36,7 @@ class NativePartition(ep.CompiledPartition):
 
     def __init__(self, provider: NativeProvider, partition: ep.Partition) -> None:
         self._provider = provider
-        self._partition = partition
+        self.partition = partition
         self._who = f"{provider.factory.name} of {provider.factory.library.name}"
         self._inputs = [dtype_of(partition, each) for each in partition.inputs]
         # where arrays are the host's, those that libraries use where they lie
@@ -62,7 +62,7 @@ class NativePartition(ep.CompiledPartition):
 
     def weight(self, name: str) -> Any:
         """A constant, where the library's EP has its memory."""
-        array = ep_contiguous(self._partition.constant(name))
+        array = ep_contiguous(self.partition.constant(name))
         return array if self._memory is None else self._memory.moved(array)
 
     @abstractmethod
@@ -274,14 +274,6 @@ class CompiledGroup(NativePartition):
     def _compute(self, context: int) -> int | None:
         status: int | None = self._function(self._address, self._state, context)
         return status
-
-    def serialize(self) -> bytes:
-        """The node that the library makes of it.
-
-        Raises:
-            Declined: it makes none; says why.
-        """
-        return self._provider.serialize(self._partition)
 
     def close(self) -> None:
         """Release the state of runs, and what was compiled."""

@@ -398,7 +398,12 @@ class NativeProvider(ep.ExecutionProvider):
 
     # keeping what is compiled
 
-    def serialize(self, partition: ep.Partition) -> bytes:
+    @property
+    def serialiser(self) -> ep.Serialiser:  # type: ignore[override]
+        """Keeps the nodes that libraries make of what they compile."""
+        return NativeSerialiser(self)
+
+    def serialised(self, partition: ep.Partition) -> bytes:
         """The node that the library makes of what it compiles.
 
         Raises:
@@ -428,7 +433,7 @@ class NativeProvider(ep.ExecutionProvider):
             return ""
         return structure.text(entry, view.address)
 
-    def restore(
+    def restored(
         self, partition: ep.Partition, data: memoryview
     ) -> ep.CompiledPartition:
         """What the library makes of the node that it made.
@@ -469,6 +474,34 @@ class NativeProvider(ep.ExecutionProvider):
         self.factory.structure.call("ReleaseEp", self.structure.address)
         self._logger.release()
         self._let_go()
+
+
+class NativeSerialiser(ep.Serialiser):
+    """Keeps the nodes that libraries make of what they compile."""
+
+    def __init__(self, provider: NativeProvider) -> None:
+        self._provider = provider
+
+    def serialise(self, compiled: ep.CompiledPartition) -> bytes:
+        """The node that the library makes of it.
+
+        Raises:
+            Declined: it makes none; says why.
+            OnnxplugError: the library fails, and says why.
+        """
+        if not isinstance(compiled, CompiledGroup):
+            _decline("it is a kernel, which the library does not compile")
+        return self._provider.serialised(compiled.partition)
+
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """What the library makes of the node that it made.
+
+        Raises:
+            Declined: the data is not of use; says why.
+        """
+        return self._provider.restored(partition, data)
 
 
 class _Fused:

@@ -100,7 +100,7 @@ class OpenVINOPartition(ep.CompiledPartition):
         self._idle.append(request)
         return results
 
-    def serialize(self) -> memoryview:
+    def exported(self) -> memoryview:
         """The compiled model as OpenVINO exports it.
 
         Raises:

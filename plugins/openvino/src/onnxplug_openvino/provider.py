@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -16,31 +15,23 @@ from onnxplug_openvino.compiled import Compiler, OpenVINOPartition, PortTypes
 from onnxplug_openvino.model import ConversionFailed, element_type, read_partition
 from onnxplug_openvino.options import Settings
 
-_SHAPES_KEPT: Final = 8
-"""Sets of input shapes for which compiled models are kept, if each has its own."""
-
 
 class OpenVINOProvider(ep.ExecutionProvider):
     """Takes the nodes that OpenVINO was measured to compute as ONNX defines them."""
 
     # it finds pairs of quantising and dequantising itself, and runs integers
     preferences = ep.Preferences(keeps_qdq=True)
-    pads = True
 
     def __init__(self, core: Any, settings: Settings, logger: logging.Logger) -> None:
         self._core = core
         self._settings = settings
         self._logger = logger
-        self.caches = settings.caches
-        self.specialises = _SHAPES_KEPT if settings.static else 0
+        self._compiler = Compiler(core, settings)
+        self.serialiser = OpenVINOSerialiser(self._compiler, caches=settings.caches)
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Claim what the allow-list holds; see :mod:`onnxplug_openvino.capability`."""
         return judge(graph, trust_int64=self._settings.trust_int64)
-
-    def examine(self, partition: ep.Partition) -> None:
-        """Decline what OpenVINO cannot convert, whatever the shapes."""
-        self._read(partition)
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """The partition as a compiled model.
@@ -49,7 +40,7 @@ class OpenVINOProvider(ep.ExecutionProvider):
             Declined: OpenVINO cannot convert or compile it, or would give outputs of
                 another type or shape than ONNX's; it names the nodes where it can.
         """
-        model, weights, types = self._read(partition)
+        model, weights, types = self.read(partition)
         try:
             compiled = self._compiler(model)
         except RuntimeError as error:
@@ -61,27 +52,12 @@ class OpenVINOProvider(ep.ExecutionProvider):
         )  # fmt: skip
         return OpenVINOPartition(compiled, types, weights)
 
-    @functools.cached_property
-    def _compiler(self) -> Compiler:
-        return Compiler(self._core, self._settings)
+    @property
+    def specialiser(self) -> ep.Specialiser | None:  # type: ignore[override]
+        """Compiles by input shapes if an option asks for it."""
+        return OpenVINOSpecialiser(self) if self._settings.static else None
 
-    def restore(
-        self, partition: ep.Partition, data: memoryview
-    ) -> ep.CompiledPartition:
-        """What OpenVINO exported, on the memory of *data*.
-
-        Raises:
-            Declined: OpenVINO cannot import it, or it has other inputs or outputs.
-        """
-        blob = np.frombuffer(data, np.uint8)
-        try:
-            compiled = self._compiler.restore(blob)
-        except RuntimeError as error:
-            _decline(f"OpenVINO cannot import it: {_summary(error)}")
-        types = _check_ports(compiled, partition)
-        return OpenVINOPartition(compiled, types, [blob])
-
-    def _read(self, partition: ep.Partition) -> tuple[Any, Sequence[Any], PortTypes]:
+    def read(self, partition: ep.Partition) -> tuple[Any, Sequence[Any], PortTypes]:
         """OpenVINO's model, the weights whose memory it uses, and the ports' types.
 
         Raises:
@@ -102,6 +78,52 @@ class OpenVINOProvider(ep.ExecutionProvider):
         types = _check_ports(model, partition)
         _check_outputs_are_made(model, partition)
         return model, weights, types
+
+
+class OpenVINOSpecialiser(ep.Specialiser):
+    """Has a model compiled for each set of input shapes."""
+
+    pads = True
+
+    def __init__(self, provider: OpenVINOProvider) -> None:
+        self._provider = provider
+
+    def examine(self, partition: ep.Partition) -> None:
+        """Decline what OpenVINO cannot convert, whatever the shapes."""
+        self._provider.read(partition)
+
+
+class OpenVINOSerialiser(ep.Serialiser):
+    """Has OpenVINO export and import what it compiled."""
+
+    def __init__(self, compiler: Compiler, *, caches: bool) -> None:
+        self.caches = caches
+        self._compiler = compiler
+
+    def serialise(self, compiled: ep.CompiledPartition) -> memoryview:
+        """The compiled model as OpenVINO exports it.
+
+        Raises:
+            Declined: OpenVINO exports none for this device.
+        """
+        assert isinstance(compiled, OpenVINOPartition)
+        return compiled.exported()
+
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """What OpenVINO exported, on the memory of *data*.
+
+        Raises:
+            Declined: OpenVINO cannot import it, or it has other inputs or outputs.
+        """
+        blob = np.frombuffer(data, np.uint8)
+        try:
+            compiled = self._compiler.restore(blob)
+        except RuntimeError as error:
+            _decline(f"OpenVINO cannot import it: {_summary(error)}")
+        types = _check_ports(compiled, partition)
+        return OpenVINOPartition(compiled, types, [blob])
 
 
 def _is_static(value: ep.ValueInfo) -> bool:

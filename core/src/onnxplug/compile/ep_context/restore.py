@@ -21,7 +21,6 @@ from onnxplug.ep import (
     CompiledPartition,
     ComputeCapability,
     Declined,
-    ExecutionProvider,
     Reason,
     Refusal,
     RefusalCode,
@@ -156,7 +155,7 @@ class Restorer:
             self._check(candidate, partition, found.node, found.entry)
             self._contexts.verify(found)
             return self._restored(candidate, partition, found.node, found.entry)
-        if self._forbidden and serialises(candidate.provider):
+        if self._forbidden and candidate.provider.serialiser is not None:
             raise ModelRequiresCompilation(
                 f"User disabled EP compilation but EP {candidate.name!r} needs to "
                 f"compile one or more nodes: {len(partition.nodes)} from "
@@ -191,11 +190,16 @@ class Restorer:
         node: ContextNode,
         entry: Entry,
     ) -> CompiledPartition:
+        serialiser = candidate.provider.serialiser
         try:
+            if serialiser is None:
+                raise Declined(
+                    Reason(RefusalCode.OTHER, "it restores no compiled partitions")
+                )
             return checked(
                 candidate,
                 partition,
-                lambda: candidate.provider.restore(partition, entry.data),
+                lambda: serialiser.restore(partition, entry.data),
                 "restore",
             )
         except Declined as error:
@@ -225,11 +229,6 @@ class Restorer:
                 f"{what}, and would be better compiled anew: {reason}; it is used as "
                 "it is, since the nodes that it was compiled from are not in the model"
             )
-
-
-def serialises(provider: ExecutionProvider) -> bool:
-    """Whether an EP restores what it compiled, so that it can be compiled ahead."""
-    return type(provider).restore is not ExecutionProvider.restore
 
 
 def judge(ep: ChosenEp, entry: Entry) -> tuple[Compatibility, str]:

@@ -14,8 +14,9 @@ from onnxplug.ep import CompiledPartition, Declined, LoadCancelled, Reason, Refu
 from onnxplug.errors import OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.interruption import raise_interruption
+from onnxplug.partition import Candidate
 from onnxplug.partition.compile_partition import declined_reason
-from onnxplug.partition.report import NotWritten
+from onnxplug.partition.report import NotWritten, specialisations
 from onnxplug.run.compiled import CompiledGraph, CompiledUnit
 from onnxplug.selection import ChosenEp
 from onnxplug.selection.compatibility import compatibility_info
@@ -44,7 +45,7 @@ def serialise(
         if unit.candidate is None or unit.compiled is None:
             continue
         ep = by_name[unit.candidate.name]
-        data = _serialised(ep.name, unit, unit.compiled)
+        data = _serialised(unit.candidate, unit, unit.compiled)
         if isinstance(data, Reason):
             left.append(NotWritten(unit.number, ep.name, data))
             continue
@@ -77,17 +78,20 @@ def _units(compiled: CompiledGraph) -> Sequence[CompiledUnit]:
 
 
 def _serialised(
-    ep: str, unit: CompiledUnit, compiled: CompiledPartition
+    candidate: Candidate, unit: CompiledUnit, compiled: CompiledPartition
 ) -> memoryview | Reason:
+    ep, serialiser = candidate.name, candidate.provider.serialiser
+    if serialiser is None:
+        return Reason(RefusalCode.OTHER, "the EP serialises nothing")
+    if specialisations(compiled) is not None:
+        return Reason(
+            RefusalCode.OTHER, "it is compiled for the shapes that runs bring"
+        )
     where = describe(unit.partition.nodes[0])
     try:
-        data = compiled.serialize()
-        if data is None:
-            return Reason(RefusalCode.OTHER, "the EP serialises nothing")
+        data: object = serialiser.serialise(compiled)
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(
-                f"it returned a {type(data).__name__}; expected bytes, or None"
-            )
+            raise TypeError(f"it returned a {type(data).__name__}; expected bytes")
         return memoryview(data).cast("B").toreadonly()
     except Declined as error:
         raise_interruption(error)
@@ -99,7 +103,7 @@ def _serialised(
         what = f"{ep}, to serialise the partition from {where} on,"
         raise OutOfMemory.of(error, what, ep=ep) from error
     except FAILURES as error:
-        raise ep_failure(ep, "serialize", error) from error
+        raise ep_failure(ep, "serialise", error) from error
 
 
 def infos_by_ep(entries: Mapping[int, Entry]) -> dict[str, str]:

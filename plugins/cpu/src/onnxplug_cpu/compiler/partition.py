@@ -19,7 +19,6 @@ from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.segmentation import Analysis, Unit, analyse, split
-from onnxplug_cpu.serialise import decline_to_serialise
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
 
@@ -45,7 +44,7 @@ Shapes: TypeAlias = tuple["tuple[int, ...] | None", ...]
 """Of inputs, in order."""
 
 
-class ProgramPartition(ep.CompiledPartition):
+class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
     """A partition whose calls are compiled where they can be.
 
     A call that turns out not to be compilable for some shapes, but computable, is
@@ -112,7 +111,7 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _take(self, built: _Built) -> None:
         """Run *built* from now on."""
-        self.notes = {
+        self._notes = {
             self._places[node]: reason
             for call, reason in built.analysis.reasons.items()
             for node in call.nodes
@@ -120,15 +119,11 @@ class ProgramPartition(ep.CompiledPartition):
         on_arrays = [
             unit.calls[0].nodes[0] for unit in built.units if not unit.compiled
         ]
-        self.node_tiers = dict.fromkeys(range(len(self._places)), "compiled")
-        self.node_tiers |= dict.fromkeys(
+        self._tiers = dict.fromkeys(range(len(self._places)), "compiled")
+        self._tiers |= dict.fromkeys(
             (self._places[node] for node in on_arrays), "array"
         )
-        tiers = {
-            "compiled": len(self._places) - len(on_arrays),
-            "array": len(on_arrays),
-        }
-        self.tiers = {tier: count for tier, count in tiers.items() if count}
+        self.is_compiled = len(on_arrays) < len(self._places)
         # one attribute, as other threads may be about to run
         self._built = built
         self._variants.clear()
@@ -193,7 +188,12 @@ class ProgramPartition(ep.CompiledPartition):
     def _kind(self, node: int) -> tuple[str, str]:
         return self._nodes[node].domain, self._nodes[node].op_type
 
-    def prepare(self, partition: ep.Partition) -> bool:
+    @property
+    def prewarmer(self) -> ep.Prewarmer:  # type: ignore[override]
+        """Itself: it makes plans by shapes."""
+        return self
+
+    def prewarm(self, partition: ep.Partition) -> bool:
         """Plan for the shapes that *partition* states."""
         segments = self._built.segments
         ready = bool(segments)
@@ -208,18 +208,11 @@ class ProgramPartition(ep.CompiledPartition):
                 ready = False  # the first run finds out, and what to do then
         return ready
 
-    def serialize(self) -> None:
-        """Machine code is in no model.
-
-        Raises:
-            Declined: always.
-        """
-        decline_to_serialise()
-
     @property
-    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
-        """How many structures and plans there are for the shapes that were met, and
-        what the session's weights take in the layouts that their kernels want."""
+    def report(self) -> ep.PartitionReport:  # type: ignore[override]
+        """Which tier each node is in, and why not in a faster one; how many structures
+        and plans there are for the shapes that were met, and what the session's weights
+        take in the layouts that their kernels want."""
         segments = [
             segment
             for built in (self._built, *tuple(self._variants.values()))
@@ -232,7 +225,7 @@ class ProgramPartition(ep.CompiledPartition):
         nbytes = self._compiler.packed_bytes
         if nbytes:
             made["bytes of packed weights"] = nbytes
-        return made
+        return ep.PartitionReport(tiers=self._tiers, notes=self._notes, counts=made)
 
     def close(self) -> None:
         """Give up what runs need."""
@@ -337,7 +330,7 @@ class ProgramPartition(ep.CompiledPartition):
             self._places[node]: f"on arrays for inputs of some shapes: {reason}"
             for node, reason in refused.items()
         }
-        self.notes = {**found, **self.notes}
+        self._notes = {**found, **self._notes}
 
 
 class _Built(Record):
@@ -453,7 +446,7 @@ class _Sequence(KernelSequence):
         self, partition: Any, find_kernel: FindFunction, notes: Mapping[int, str]
     ) -> None:
         super().__init__(partition, find_kernel)
-        self.notes = notes
+        self._notes = notes
 
     def call(
         self,
@@ -471,7 +464,7 @@ class _Sequence(KernelSequence):
         self, node: ep.Node, arguments: Sequence[Any], results: Any
     ) -> dict[str, object]:
         """What a profile has of a call on arrays: why it is not compiled, too."""
-        note = self.notes.get(id(node))
+        note = self._notes.get(id(node))
         facts = super().details(node, arguments, results)
         return facts if note is None else facts | {"note": note}
 

@@ -22,7 +22,7 @@ class Stage(StrEnum):
     COMPILE = "compile"
     CAPTURE = "capture"
     """When a stream ends its capture, which noted something that it cannot launch."""
-    SERIALIZE = "serialize"
+    SERIALISE = "serialise"
     RESTORE = "restore"
     RUN = "run"
     WORK = "work"

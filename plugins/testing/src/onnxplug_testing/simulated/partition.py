@@ -101,10 +101,12 @@ class SimulatedPartition(ep.CompiledPartition):
             if alone:
                 self._running.release()
 
-    def serialize(self) -> bytes | None:
-        self._knobs.check(Stage.SERIALIZE)
-        if not self._knobs.serialises:
-            return None
+    def image(self) -> bytes:
+        """The partition as a model.
+
+        Raises:
+            Declined: tests supply its functions.
+        """
         if self._knobs.kernels:
             reason = "it computes by functions that a test supplies (Knobs.kernels)"
             raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, reason))

@@ -34,36 +34,37 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
         self.location = context.location
         self.options = dict(options)
         self.captures = bool(options.get("enable_graph_capture"))
-        self.specialises = knobs.specialises
+        if knobs.specialises:
+            self.specialiser = SimulatedSpecialiser(knobs, context)
         self.partitions: list[SimulatedPartition] = []
         self.closed = False
-        self._knobs = knobs
-        self._context = context
+        self.knobs = knobs
+        self.context = context
         self._compilations = itertools.count()
 
+    @property
+    def serialiser(self) -> ep.Serialiser | None:  # type: ignore[override]
+        """Keeps partitions as models."""
+        return SimulatedSerialiser(self) if self.knobs.serialises else None
+
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
-        self._knobs.check(Stage.GET_CAPABILITY)
-        return judge(graph, self._knobs)
+        self.knobs.check(Stage.GET_CAPABILITY)
+        return judge(graph, self.knobs)
 
     def estimate(self, graph: ep.Graph, nodes: Sequence[ep.Node]) -> float | None:
-        seconds = self._knobs.seconds
+        seconds = self.knobs.seconds
         if seconds is None:
             return None
         return sum(seconds.get(operator(node), 0.0) for node in nodes)
 
-    def examine(self, partition: ep.Partition) -> ep.ValueLocations:
-        return value_locations(partition, self._knobs, self._context)
-
     def compile(self, partition: ep.Partition) -> SimulatedPartition:
         count = next(self._compilations)
-        self._knobs.check(Stage.COMPILE)
-        if self._knobs.refuse_session:
-            raise ep.SessionRefused(self._knobs.refuse_session)
-        whole = count in self._knobs.decline_partitions
+        self.knobs.check(Stage.COMPILE)
+        if self.knobs.refuse_session:
+            raise ep.SessionRefused(self.knobs.refuse_session)
+        whole = count in self.knobs.decline_partitions
         named = [
-            node
-            for node in partition.nodes
-            if operator(node) in self._knobs.decline_ops
+            node for node in partition.nodes if operator(node) in self.knobs.decline_ops
         ]
         if whole or named:
             ops = sorted({operator(node) for node in partition.nodes})
@@ -74,20 +75,13 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
                 ),
                 nodes=() if whole else named,
             )
-        return self._kept(SimulatedPartition(partition, self._knobs, self._context))
+        return self.kept(SimulatedPartition(partition, self.knobs, self.context))
 
-    def restore(self, partition: ep.Partition, data: memoryview) -> SimulatedPartition:
-        self._knobs.check(Stage.RESTORE)
-        model = read_model(data)
-        return self._kept(
-            SimulatedPartition(partition, self._knobs, self._context, model)
-        )
-
-    def _kept(self, compiled: SimulatedPartition) -> SimulatedPartition:
+    def kept(self, compiled: SimulatedPartition) -> SimulatedPartition:
         """*compiled*, which is the session's from now on."""
         if self.captures and not compiled.is_queued:
             raise ep.SessionRefused(
-                f"{self._knobs.name} cannot capture {compiled.in_words}: "
+                f"{self.knobs.name} cannot capture {compiled.in_words}: "
                 "it waits for values; turn enable_graph_capture off"
             )
         self.partitions.append(compiled)
@@ -97,7 +91,39 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
         left = sum(not partition.closed for partition in self.partitions)
         if left:
             raise RuntimeError(
-                f"{self._knobs.name} was closed before {left} of its "
+                f"{self.knobs.name} was closed before {left} of its "
                 f"{len(self.partitions)} partitions; close those first"
             )
         self.closed = True
+
+
+class SimulatedSpecialiser(ep.Specialiser):
+    """Has partitions compiled by input shapes."""
+
+    def __init__(self, knobs: Knobs, context: SimulatedContext) -> None:
+        self.limit = knobs.specialises
+        self._knobs = knobs
+        self._context = context
+
+    def examine(self, partition: ep.Partition) -> ep.ValueLocations:
+        return value_locations(partition, self._knobs, self._context)
+
+
+class SimulatedSerialiser(ep.Serialiser):
+    """Keeps partitions as models."""
+
+    def __init__(self, provider: SimulatedExecutionProvider) -> None:
+        self._provider = provider
+
+    def serialise(self, compiled: ep.CompiledPartition) -> bytes:
+        self._provider.knobs.check(Stage.SERIALISE)
+        assert isinstance(compiled, SimulatedPartition)
+        return compiled.image()
+
+    def restore(self, partition: ep.Partition, data: memoryview) -> SimulatedPartition:
+        provider = self._provider
+        provider.knobs.check(Stage.RESTORE)
+        model = read_model(data)
+        return provider.kept(
+            SimulatedPartition(partition, provider.knobs, provider.context, model)
+        )

@@ -1,0 +1,27 @@
+"""What an EP says of a partition that it compiled.
+
+Asked for by few programs, so not imported by :mod:`onnxplug.ep` until it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """What became of a partition, for ``explain()``.
+
+    Attributes:
+        tiers: which of the EP's tiers a node runs in, by its position in
+            ``Partition.nodes``.
+        notes: what is to be said of a node, such as why it is in no faster tier, by its
+            position.
+        counts: how many of what it has made for the shapes that it met, by a word in
+            the plural such as ``plans``.
+    """
+
+    tiers: Mapping[int, str] = field(default_factory=dict)
+    notes: Mapping[int, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
