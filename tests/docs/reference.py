@@ -88,6 +88,7 @@ PAGES = {
             ),
             "Abilities of an EP": (
                 "Preferences", "Serialiser", "Specialiser", "ValueLocations",
+                "GraphCapture", "CostModel",
             ),
             "Abilities of a compiled partition": ("PartitionReport", "Prewarmer"),
             "Operators of a domain": (

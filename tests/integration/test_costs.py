@@ -137,7 +137,7 @@ def test_an_estimate_that_is_none_is_a_failure_of_the_ep(
 
     def create_wrong(*arguments: Any) -> Any:
         provider = create(*arguments)
-        provider.estimate = estimate  # type: ignore[method-assign]
+        provider.cost_model.estimate = estimate  # type: ignore[method-assign]
         return provider
 
     monkeypatch.setattr(factory, "create", create_wrong)

@@ -29,7 +29,7 @@ class Expanding(KernelExecutionProvider):
         expands: Callable[[ep.Node], bool],
     ) -> None:
         self.functions = functions
-        self.wants = expands
+        self.preferences = ep.Preferences(expands=lambda graph, node: expands(node))
 
     def find_kernel(
         self, graph: ep.Graph, node: ep.Node
@@ -39,9 +39,6 @@ class Expanding(KernelExecutionProvider):
             return ep.Reason(ep.RefusalCode.OP, node.op_type)
         found = function
         return lambda *arrays: np.asarray(found(*arrays), np.float32)
-
-    def expands(self, graph: ep.Graph, node: ep.Node) -> bool:
-        return self.wants(node)
 
 
 class Factory(ToyFactory):

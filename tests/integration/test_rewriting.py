@@ -58,9 +58,11 @@ class Fusing(KernelExecutionProvider):
             return ep.Reason(ep.RefusalCode.OP, node.op_type)
         return FUNCTIONS[node.op_type]
 
-    def rewrite(
-        self, editor: ep.GraphEditor, nodes: Sequence[ep.Node]
-    ) -> Sequence[str]:
+    @property
+    def preferences(self) -> ep.Preferences:  # type: ignore[override]
+        return ep.Preferences(rewrite=self.asked)
+
+    def asked(self, editor: ep.GraphEditor, nodes: Sequence[ep.Node]) -> Sequence[str]:
         self.factory.asked.append([node.op_type for node in nodes])
         said: Sequence[str] = self.factory.rewrite(editor, nodes)
         return said

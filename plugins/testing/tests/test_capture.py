@@ -230,7 +230,7 @@ def test_a_graph_left_open_keeps_its_context_open() -> None:
 def test_a_partition_is_captured_and_launched(make_lab, chain, whole, context) -> None:
     lab = make_lab({"enable_graph_capture": True}, captures=True)
     compiled, stream = lab.provider.compile(whole(chain)), lab.stream()
-    assert lab.provider.captures
+    assert lab.provider.capture is not None
     x, y = lab.up(X), lab.up(np.zeros_like(X))
     compiled.run([x], [y], context(stream, capture=CapturePhase.WARM_UP))
     stream.begin_capture()

@@ -52,7 +52,7 @@ class BuiltModel:
         self.memory = memory
         self.streams = StreamPool(memory)
         self.captures = None
-        if any(ep.provider.captures for ep in chosen):
+        if any(ep.provider.capture is not None for ep in chosen):
             from onnxplug.run.capture import capturing_device
 
             self.captures = capturing_device(chosen, compiled, memory)

@@ -80,7 +80,7 @@ from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
     from onnxplug.ep.compatibility import Compatibility, CompatibilityCheck
-    from onnxplug.ep.costs import Costs
+    from onnxplug.ep.costs import CostModel, Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind, MemorySpaces
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator, Trait
     from onnxplug.ep.editor import GraphEditor
@@ -94,7 +94,13 @@ if TYPE_CHECKING:
     from onnxplug.ep.serialiser import Serialiser
     from onnxplug.ep.size import Size
     from onnxplug.ep.specialiser import Specialiser, ValueLocations
-    from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
+    from onnxplug.ep.streams import (
+        CapturedGraph,
+        CapturePhase,
+        Event,
+        GraphCapture,
+        Stream,
+    )
     from onnxplug.ep.verification import Probe, Verification
     from onnxplug.ep.weights import WeightSource, WeightStore
 
@@ -112,6 +118,7 @@ __all__ = [
     "CompiledPartition",
     "ComputeCapability",
     "ComputedConstant",
+    "CostModel",
     "Costs",
     "DataTransfer",
     "DataType",
@@ -130,6 +137,7 @@ __all__ = [
     "Function",
     "FunctionBody",
     "Graph",
+    "GraphCapture",
     "GraphEditor",
     "HardwareDevice",
     "Host",
@@ -205,12 +213,14 @@ _LATER = {
     "Compatibility": "compatibility",
     "CompatibilityCheck": "compatibility",
     "ComputedConstant": "function",
+    "CostModel": "costs",
     "Costs": "costs",
     "DeviceContext": "device_context",
     "Domain": "domain",
     "Event": "streams",
     "Function": "function",
     "FunctionBody": "domain",
+    "GraphCapture": "streams",
     "GraphEditor": "editor",
     "InferTypes": "domain",
     "MemoryKind": "device_context",

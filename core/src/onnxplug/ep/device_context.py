@@ -51,9 +51,6 @@ class DeviceContext(ABC):
     """DLPack's type and number of the device; ``None``: its arrays have no
     ``__dlpack__``."""
 
-    captures: bool = False
-    """Its streams can capture."""
-
     transfer: DataTransfer
     """What copies from here, to here and within."""
 

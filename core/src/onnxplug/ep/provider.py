@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.ep.capability import CapabilityReport
-from onnxplug.ep.graph import Graph, Node, Partition
+from onnxplug.ep.graph import Graph, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.option import OptionValue
 from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
 
 if TYPE_CHECKING:
-    from onnxplug.ep.editor import GraphEditor
+    from onnxplug.ep.costs import CostModel
     from onnxplug.ep.report import PartitionReport
     from onnxplug.ep.serialiser import Serialiser
     from onnxplug.ep.specialiser import Specialiser
-    from onnxplug.ep.streams import CapturePhase, Stream
+    from onnxplug.ep.streams import CapturePhase, GraphCapture, Stream
 
 
 class RunContext(Protocol):
@@ -196,44 +196,8 @@ class ExecutionProvider(ABC):
     """Has partitions compiled by input shapes; ``None``: one compiled partition is for
     all shapes."""
 
-    captures: bool = False
-    """Runs on bound values are captured and replayed, as the EP's options ask for.  The
-    host refuses the session if another EP or the host has a part in it, and so does
-    the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
+    capture: GraphCapture | None = None
+    """Has runs on bound values captured and replayed, as the EP's options ask for."""
 
-    def expands(self, graph: Graph, node: Node) -> bool:
-        """(optional) Whether it would rather have the function body of *node*.
-
-        Asked for the nodes that it gets, whose place the bodies take if there are any
-        and EPs, whichever, run all of their nodes.  Pure.
-        """
-        return False
-
-    def estimate(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
-        """(optional) How long *nodes* of *graph* take, in seconds, without copies.
-
-        Asked where a partition may not be worth its copies: the EP that has it, and
-        those that would have its nodes instead.  Pure and quick: nothing is compiled
-        or run.
-
-        Returns:
-            finite and not less than 0; ``None`` if that is not known, such as without
-            the shapes.  Unless all know, the pair's :class:`Costs` decide.
-        """
-        return None
-
-    def rewrite(self, editor: GraphEditor, nodes: Sequence[Node]) -> Sequence[str]:
-        """(optional) Replace some of *nodes*, which it gets, by others that it takes.
-
-        Asked once for each graph of which it gets nodes, after bodies were expanded and
-        quantised weights became constants.  The host takes all of it back where
-        some new node is not claimed.
-
-        Args:
-            editor: of the graph; what is not among *nodes* has to stay as it is, and so
-                do the types of what others read.
-
-        Returns:
-            What was replaced, in words; nothing, if nothing was.
-        """
-        return ()
+    cost_model: CostModel | None = None
+    """Tells how long nodes take."""

@@ -66,22 +66,6 @@ class Stream(ABC):
         Raises what the work raised.  The host then queues nothing more here.
         """
 
-    def begin_capture(self) -> None:
-        """(optional) From here to :meth:`end_capture`, note work instead of doing it.
-
-        Called only if :attr:`onnxplug.ep.DeviceContext.captures`.
-        """
-        raise NotImplementedError
-
-    def end_capture(self) -> CapturedGraph:
-        """(optional) The work queued since :meth:`begin_capture`; ends the capture.
-
-        Raises:
-            Exception: something that was queued cannot be captured; the stream
-                captures no more, and nothing of it was done.
-        """
-        raise NotImplementedError
-
     def close(self) -> None:
         """Release the stream; events that it recorded stay valid.
 
@@ -106,6 +90,29 @@ class CapturedGraph(ABC):
         """(optional) Release the work and its memory; called once, when launched work
         is done."""
         return None
+
+
+class GraphCapture(ABC):
+    """Captures the work that runs on bound values queue, to have it launched again.
+
+    The host captures for a whole model: it refuses the session if another EP or the
+    host has a part in it, and so does the EP, by ``SessionRefused``, if it claimed what
+    cannot be captured.  Runs tell what they are for: ``RunContext.capture``.
+    """
+
+    @abstractmethod
+    def begin(self, stream: Stream) -> None:
+        """From here to :meth:`end`, let *stream*, of the EP's location, note work
+        instead of doing it."""
+
+    @abstractmethod
+    def end(self, stream: Stream) -> CapturedGraph:
+        """The work queued on *stream* since :meth:`begin`; ends the capture.
+
+        Raises:
+            Exception: something that was queued cannot be captured; the stream
+                captures no more, and nothing of it was done.
+        """
 
 
 class CapturePhase(StrEnum):

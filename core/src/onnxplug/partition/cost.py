@@ -146,10 +146,11 @@ def _estimated(
 
 def _ask(graph: Graph, candidate: Candidate, nodes: Sequence[int]) -> float | None:
     """How long the EP says that *nodes* take."""
+    model = candidate.provider.cost_model
+    if model is None:
+        return None
     with blaming(candidate.name, "estimate"):
-        seconds = candidate.provider.estimate(
-            graph, tuple(graph.nodes[node] for node in nodes)
-        )
+        seconds = model.estimate(graph, tuple(graph.nodes[node] for node in nodes))
     if seconds is not None and not is_duration(seconds):
         raise EpError(
             f"{candidate.name} estimated that {len(nodes)} nodes take {seconds!r}; "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.authoring.nodes import describe
-from onnxplug.ep import ExecutionProvider, Preferences
+from onnxplug.ep import Preferences
 from onnxplug.errors import ModelError, UnassignedNode
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import blaming
@@ -93,26 +93,13 @@ class Preferred:
         self._changes = changes
         self._assign = assign
         self._where = where
-        self._expanding = [
-            position
-            for position, candidate in enumerate(candidates)
-            if _overrides(candidate, "expands")
-        ]
-        self._keeping = [
-            position
-            for position, candidate in enumerate(candidates)
-            if _preferences(candidate).keeps_qdq
-        ]
-        self._rewriting = [
-            position
-            for position, candidate in enumerate(candidates)
-            if _overrides(candidate, "rewrite")
-        ]
-        self._channels_last = [
-            position
-            for position, candidate in enumerate(candidates)
-            if _preferences(candidate).layout == "NHWC"
-        ]
+        said = [*enumerate(map(_preferences, candidates))]
+        self._expanding = {
+            at: each.expands for at, each in said if each.expands is not None
+        }
+        self._keeping = [at for at, each in said if each.keeps_qdq]
+        self._rewriting = [at for at, each in said if each.rewrite is not None]
+        self._channels_last = [at for at, each in said if each.layout == "NHWC"]
         self._left: set[Node] = set()
         # of what was rewritten or laid out
         self._restore: Callable[[], None] | None = None
@@ -210,9 +197,8 @@ class Preferred:
     def _wanted(self, assignment: Assignment) -> dict[Node, str]:
         """The nodes that are to be replaced, with the EP that wants it."""
         found: dict[Node, str] = {}
-        for position in self._expanding:
+        for position, expands in self._expanding.items():
             name = self._candidates[position].name
-            expands = self._candidates[position].provider.expands
             with blaming(name, "expands"):
                 found.update(
                     (node, name)
@@ -395,12 +381,6 @@ def _preferences(candidate: Candidate) -> Preferences:
         if not isinstance(found, Preferences):
             raise TypeError(f"it is {found!r}; expected an onnxplug.ep.Preferences")
     return found
-
-
-def _overrides(candidate: Candidate, method: str) -> bool:
-    """Whether an EP has a method of its own, which is to be called."""
-    own = getattr(type(candidate.provider), method, None)
-    return own is not getattr(ExecutionProvider, method)
 
 
 def _kind(graph: Graph, node: Node) -> object:

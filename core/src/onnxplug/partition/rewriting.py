@@ -33,7 +33,9 @@ def rewrite(
     before = _Before(graph, nodes)
     try:
         with blaming(candidate.name, "rewrite"):
-            said = candidate.provider.rewrite(GraphEditor(graph, budget), nodes)
+            replace = candidate.provider.preferences.rewrite
+            assert replace is not None
+            said = replace(GraphEditor(graph, budget), nodes)
             if isinstance(said, str) or not all(isinstance(each, str) for each in said):
                 raise TypeError(f"it returned {said!r}; expected texts")
             said = list(said)

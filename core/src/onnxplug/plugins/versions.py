@@ -39,6 +39,10 @@ REMOVED: Final[Mapping[tuple[int, int], Mapping[str, Mapping[str, str]]]] = {
             "specialises": "ExecutionProvider.specialiser",
             "pads": "ExecutionProvider.specialiser",
             "examine": "ExecutionProvider.specialiser",
+            "captures": "ExecutionProvider.capture",
+            "expands": "Preferences.expands",
+            "rewrite": "Preferences.rewrite",
+            "estimate": "ExecutionProvider.cost_model",
         },
         "CompiledPartition": {
             "serialize": "ExecutionProvider.serialiser",

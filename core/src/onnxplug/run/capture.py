@@ -33,16 +33,18 @@ def capturing_device(
     Raises:
         SessionRefused: the model has a part that cannot be captured.
     """
-    names = [ep.name for ep in chosen if ep.provider.captures]
-    if not names:
+    capturing = [ep for ep in chosen if ep.provider.capture is not None]
+    if not capturing:
         return None
-    location = next(ep.provider.location for ep in chosen if ep.provider.captures)
+    names = [ep.name for ep in capturing]
+    location = capturing[0].provider.location
     device = memory.device(location)
-    if device is None or not device.context.captures:
+    if device is None:
         raise SessionRefused(
-            f"{names[0]} is to capture graphs, and {location} has no streams that can; "
-            "turn the option off"
+            f"{names[0]} is to capture graphs, and {location} has no streams; turn the "
+            "option off"
         )
+    device.capture = capturing[0].provider.capture
     for unit in compiled.units:
         node = describe(unit.partition.nodes[0])
         if unit.candidate is None or unit.compiled is None:

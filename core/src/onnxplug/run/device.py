@@ -31,6 +31,7 @@ from onnxplug.plugins.contexts import close_stream, new_stream
 from onnxplug.run.events import OwnedEvent, record, truth
 
 if TYPE_CHECKING:
+    from onnxplug.ep import GraphCapture
     from onnxplug.plugins.contexts import OwnedContext
 
 
@@ -45,6 +46,7 @@ class Device:
         ep: the EP that owns it.
         context: what that EP made.
         transfer: copies to, from and within it.
+        capture: what captures work there, in a session that does.
     """
 
     def __init__(self, owned: OwnedContext, location: MemoryLocation) -> None:
@@ -53,6 +55,7 @@ class Device:
         self.location = location
         self.ep = owned.owner
         self.context = owned.context
+        self.capture: GraphCapture | None = None
         with blaming(self.ep, "create", "DeviceContext.transfer"):
             self.transfer = self.context.transfer
         with blaming(self.ep, "create", "DeviceContext.allocator"):
@@ -289,16 +292,18 @@ class Device:
 
     def begin_capture(self, stream: Stream) -> None:
         """From here on, let *stream* note what is queued."""
-        with blaming(self.ep, "run", "Stream.begin_capture"):
-            stream.begin_capture()
+        assert self.capture is not None
+        with blaming(self.ep, "run", "GraphCapture.begin"):
+            self.capture.begin(stream)
 
     def end_capture(self, stream: Stream) -> CapturedGraph:
         """What *stream* noted."""
-        with blaming(self.ep, "run", "Stream.end_capture"):
-            graph = stream.end_capture()
+        assert self.capture is not None
+        with blaming(self.ep, "run", "GraphCapture.end"):
+            graph = self.capture.end(stream)
         if not isinstance(graph, CapturedGraph):
             raise malformed(
-                self.ep, "run", "Stream.end_capture", graph, "a CapturedGraph"
+                self.ep, "run", "GraphCapture.end", graph, "a CapturedGraph"
             )
         return graph
 

@@ -64,7 +64,12 @@ class CpuProvider(KernelExecutionProvider):
             return found
         return found.function
 
-    def expands(self, graph: ep.Graph, node: ep.Node) -> bool:
+    @property
+    def preferences(self) -> ep.Preferences:  # type: ignore[override]
+        """Has some operators as others."""
+        return ep.Preferences(expands=self._expands)
+
+    def _expands(self, graph: ep.Graph, node: ep.Node) -> bool:
         """Whether the operators of the body are compiled, and the node is not."""
         if node.op_type not in _FASTER_AS_FUNCTIONS or not self.compiles:
             return False

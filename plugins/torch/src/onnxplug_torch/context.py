@@ -102,6 +102,18 @@ class TorchStream(ep.Stream):
         return TorchGraph(graph)
 
 
+class TorchCapture(ep.GraphCapture):
+    """Captures what is queued on streams of torch's."""
+
+    def begin(self, stream: ep.Stream) -> None:
+        assert isinstance(stream, TorchStream)
+        stream.begin_capture()
+
+    def end(self, stream: ep.Stream) -> TorchGraph:
+        assert isinstance(stream, TorchStream)
+        return stream.end_capture()
+
+
 class _DeviceAllocator(ep.Allocator):
     def __init__(self, torch: Any, device: Any) -> None:
         self._torch = torch
@@ -187,7 +199,6 @@ class TorchContext(ep.DeviceContext):
         self.module = module or getattr(torch, self.device.type)
         self.location = place.location
         self.dlpack_device = place.dlpack
-        self.captures = place.captures
         self.transfer = _Transfer(torch, place.space)
         self._allocator = _DeviceAllocator(torch, self.device)
         self._has_streams = place.has_streams

@@ -7,6 +7,7 @@ from typing import Any
 from onnxplug import ep
 from onnxplug_torch.border import Border
 from onnxplug_torch.capability import judge
+from onnxplug_torch.context import TorchCapture
 from onnxplug_torch.options import Settings
 from onnxplug_torch.partition import TorchPartition
 from onnxplug_torch.program import Constants, build, narrow_results
@@ -32,7 +33,7 @@ class TorchProvider(ep.ExecutionProvider):
         weights: ep.WeightStore | None,
     ) -> None:
         self.location = border.location
-        self.captures = settings.cuda_graphs
+        self.capture = TorchCapture() if settings.cuda_graphs else None
         self._torch = torch
         self._device = device
         self._border = border
@@ -56,7 +57,7 @@ class TorchProvider(ep.ExecutionProvider):
             SessionRefused: runs are to be captured, and the partition waits for values.
         """
         program = build(self._torch, partition, self._device, self._constants)
-        if self.captures and (
+        if self.capture is not None and (
             program.waits or "numbers" in program.input_forms + program.output_forms
         ):
             raise ep.SessionRefused(

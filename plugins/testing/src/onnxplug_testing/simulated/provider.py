@@ -14,6 +14,7 @@ from onnxplug_testing.simulated.partition import (
     SimulatedPartition,
     value_locations,
 )
+from onnxplug_testing.simulated.streams import SimulatedStream
 
 
 class SimulatedExecutionProvider(ep.ExecutionProvider):
@@ -33,7 +34,9 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
     ) -> None:
         self.location = context.location
         self.options = dict(options)
-        self.captures = bool(options.get("enable_graph_capture"))
+        if options.get("enable_graph_capture"):
+            self.capture = SimulatedCapture()
+        self.cost_model = SimulatedCosts(knobs)
         if knobs.specialises:
             self.specialiser = SimulatedSpecialiser(knobs, context)
         self.partitions: list[SimulatedPartition] = []
@@ -50,12 +53,6 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         self.knobs.check(Stage.GET_CAPABILITY)
         return judge(graph, self.knobs)
-
-    def estimate(self, graph: ep.Graph, nodes: Sequence[ep.Node]) -> float | None:
-        seconds = self.knobs.seconds
-        if seconds is None:
-            return None
-        return sum(seconds.get(operator(node), 0.0) for node in nodes)
 
     def compile(self, partition: ep.Partition) -> SimulatedPartition:
         count = next(self._compilations)
@@ -79,7 +76,7 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
 
     def kept(self, compiled: SimulatedPartition) -> SimulatedPartition:
         """*compiled*, which is the session's from now on."""
-        if self.captures and not compiled.is_queued:
+        if self.capture is not None and not compiled.is_queued:
             raise ep.SessionRefused(
                 f"{self.knobs.name} cannot capture {compiled.in_words}: "
                 "it waits for values; turn enable_graph_capture off"
@@ -95,6 +92,31 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
                 f"{len(self.partitions)} partitions; close those first"
             )
         self.closed = True
+
+
+class SimulatedCapture(ep.GraphCapture):
+    """Captures what is queued on streams of a simulated device."""
+
+    def begin(self, stream: ep.Stream) -> None:
+        assert isinstance(stream, SimulatedStream)
+        stream.begin_capture()
+
+    def end(self, stream: ep.Stream) -> ep.CapturedGraph:
+        assert isinstance(stream, SimulatedStream)
+        return stream.end_capture()
+
+
+class SimulatedCosts(ep.CostModel):
+    """Says what the knobs say."""
+
+    def __init__(self, knobs: Knobs) -> None:
+        self._knobs = knobs
+
+    def estimate(self, graph: ep.Graph, nodes: Sequence[ep.Node]) -> float | None:
+        seconds = self._knobs.seconds
+        if seconds is None:
+            return None
+        return sum(seconds.get(operator(node), 0.0) for node in nodes)
 
 
 class SimulatedSpecialiser(ep.Specialiser):
