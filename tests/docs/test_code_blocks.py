@@ -5,7 +5,8 @@ console blocks, lines ``$ onnxplug …`` are run and what follows is compared wi
 they print; numbers that depend on the machine may differ.  A block whose first line is
 a comment with a path is written to that file.  Other commands belong in ``sh`` blocks,
 which are not run, save that a ``pip install`` of a folder that the page has written
-makes its distribution known, and ``pip uninstall`` forgets it.
+makes its distribution known, and ``pip uninstall`` forgets it.  What was and what is
+now stands in ``diff`` blocks, which are not run.
 """
 
 from __future__ import annotations
@@ -198,5 +199,5 @@ def test_a_page_does_what_it_shows(
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_block_names_its_language(page: Path) -> None:
-    known = {"python", "console", "sh", "text", "toml"}
+    known = {"python", "console", "sh", "text", "toml", "diff"}
     assert {block.language for block in blocks(page)} <= known

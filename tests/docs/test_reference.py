@@ -27,10 +27,10 @@ PAGES = sorted(
 HOW = "python tests/docs/reference.py"
 
 
-def load_writer() -> ModuleType:
-    """The script beside this file, which is no package."""
-    path = Path(__file__).with_name("reference.py")
-    spec = importlib.util.spec_from_file_location("write_reference", path)
+def load_script(name: str) -> ModuleType:
+    """A script beside this file, which is no package."""
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -38,7 +38,8 @@ def load_writer() -> ModuleType:
     return module
 
 
-writer = load_writer()
+writer = load_script("reference")
+spi_version = load_script("spi_version")
 
 
 @pytest.mark.parametrize("name", writer.PAGES)
@@ -148,3 +149,10 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", list(spi_version.pages()), ids=lambda page: page.name)
+def test_pages_show_the_version_of_the_interface_as_it_is(page: Path) -> None:
+    how = "run python tests/docs/spi_version.py"
+    text = page.read_text("utf-8")
+    assert text == spi_version.written(text), how

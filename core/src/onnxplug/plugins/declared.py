@@ -13,11 +13,19 @@ if TYPE_CHECKING:
 
 
 _ABILITIES: Final = {
-    "memory_spaces": "MemorySpaces",
-    "verification": "Verification",
-    "compatibility": "CompatibilityCheck",
+    "EpFactory": {
+        "memory_spaces": "MemorySpaces",
+        "verification": "Verification",
+        "compatibility": "CompatibilityCheck",
+    },
+    "ExecutionProvider": {
+        "serialiser": "Serialiser",
+        "specialiser": "Specialiser",
+        "capture": "GraphCapture",
+        "cost_model": "CostModel",
+    },
 }
-"""The abilities of a factory, and of which class of ``onnxplug.ep`` each is."""
+"""The abilities of an EP, and of which class of ``onnxplug.ep`` each is."""
 
 
 def check_declared(factory: EpFactory) -> None:
@@ -46,8 +54,7 @@ def check_declared(factory: EpFactory) -> None:
             "latter"
         )
     _check_tried_on(factory)
-    for name, kind in _ABILITIES.items():
-        _check_ability(factory, name, kind)
+    check_abilities(factory, "EpFactory", factory.name)
     _check_verification(factory)
 
 
@@ -90,15 +97,24 @@ def _check_tried_on(factory: EpFactory) -> None:
         )
 
 
-def _check_ability(factory: EpFactory, name: str, kind: str) -> None:
-    from onnxplug import ep
+def check_abilities(made: object, kind: str, ep: str) -> None:
+    """Check the abilities of what an EP supplies.
 
-    found: object = getattr(factory, name)
-    if found is not None and not isinstance(found, getattr(ep, kind)):
-        raise TypeError(
-            f"{name} of {factory.name} is {found!r}; expected None, or an "
-            f"onnxplug.ep.{kind}"
-        )
+    Args:
+        kind: its base, by the name in ``onnxplug.ep``.
+
+    Raises:
+        TypeError: one is of another class.
+    """
+    from onnxplug import ep as spi
+
+    for name, ability in _ABILITIES[kind].items():
+        found: object = getattr(made, name)
+        if found is not None and not isinstance(found, getattr(spi, ability)):
+            raise TypeError(
+                f"{name} of {ep} is {found!r}; expected None, or an "
+                f"onnxplug.ep.{ability}"
+            )
 
 
 def _check_verification(factory: EpFactory) -> None:

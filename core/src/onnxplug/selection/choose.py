@@ -32,6 +32,7 @@ from onnxplug.errors import (
 from onnxplug.guard import FAILURES, ep_failure, ignoring_failures
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
+from onnxplug.plugins.declared import check_abilities
 from onnxplug.plugins.versions import removed_from
 from onnxplug.selection.devices import faults, hardware_for, judged_devices
 from onnxplug.selection.entries import entries_by_ep, entries_of
@@ -410,6 +411,7 @@ def create_ep(
         if gone:
             provider.close()
             raise PluginIncompatible(gone)
+        check_abilities(provider, "ExecutionProvider", factory.name)
     except OptionError as error:
         raise_interruption(error)
         raise  # the user's error, as it is where options are parsed
