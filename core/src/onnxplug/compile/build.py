@@ -251,7 +251,6 @@ class _Builder:
 
     def _report(self) -> None:
         explanation, reports = self._explanation, self._changes.reports
-        explanation.refresh()
         policy = self._by_policy
         others = policy.outcomes() if policy is not None else []
         explanation.policy = policy.policy.name if policy is not None else ""

@@ -249,6 +249,7 @@ class ModelCompiler:
         written: list[CompiledModel] = []
 
         def finish(built: BuiltModel, model: Model) -> None:
+            built.explanation.refresh()  # before its partitions are closed
             self.explanation = built.explanation
             written.append(write_compiled(built, model, settings))
 

@@ -299,4 +299,5 @@ def _log_placement(options: SessionOptions, explanation: Explanation) -> None:
     if logger.isEnabledFor(logging.INFO):
         logger.info("%s", str(explanation).splitlines()[0])
     if logger.isEnabledFor(logging.DEBUG):
+        explanation.refresh()
         logger.debug("placement:\n%s", explanation)
