@@ -22,8 +22,9 @@ from onnxplug.authoring.result_memory import (
 )
 from onnxplug.authoring.traces import type_shapes
 from onnxplug.ep.capability import CapabilityReport, Reason
+from onnxplug.ep.compiled import CompiledPartition, RunContext
 from onnxplug.ep.graph import Graph, Node, Partition
-from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.ep.provider import ExecutionProvider
 from onnxplug.ep.types import DataType, TensorType, named_sizes
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
 

@@ -18,6 +18,7 @@ from onnxplug.ep.capability import (
     Refusal,
     RefusalCode,
 )
+from onnxplug.ep.compiled import CompiledPartition, Prewarmer, RunContext
 from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
 from onnxplug.ep.factory import (
     EpFactory,
@@ -40,12 +41,7 @@ from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
 from onnxplug.ep.option import OpenOptions, Option, OptionValue
 from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
-from onnxplug.ep.provider import (
-    CompiledPartition,
-    ExecutionProvider,
-    Prewarmer,
-    RunContext,
-)
+from onnxplug.ep.provider import ExecutionProvider
 from onnxplug.ep.types import (
     DataType,
     Dimension,

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnxplug.ep.compiled import CompiledPartition
     from onnxplug.ep.graph import Partition
-    from onnxplug.ep.provider import CompiledPartition
 
 
 class Serialiser(ABC):
