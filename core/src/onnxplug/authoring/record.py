@@ -20,6 +20,8 @@ class _RecordType(type):
 
     _fields: tuple[str, ...]
     _defaults: dict[str, Any]
+    _rest: dict[int, tuple[Any, ...]]
+    """What the last fields are, by how many are given before them."""
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], body: dict[str, Any]
@@ -31,6 +33,13 @@ class _RecordType(type):
             field: body[field] for field in own if field in body
         }
         body["_fields"] = body["__match_args__"] = fields
+        body["_rest"] = rest = dict[int, tuple[Any, ...]]()
+        last: tuple[Any, ...] = ()
+        for position in range(len(fields) - 1, -2, -1):
+            rest[position + 1] = last
+            if position < 0 or fields[position] not in body["_defaults"]:
+                break
+            last = (body["_defaults"][fields[position]], *last)
         body["__slots__"] = ()
         for position, field in enumerate(fields):
             body[field] = _tuplegetter(position, f"Field {position}.")
@@ -70,8 +79,11 @@ class Record(tuple[Any, ...], metaclass=_RecordType):
     """
 
     def __new__(cls, *values: Any, **named: Any) -> Self:
-        if named or len(values) != len(cls._fields):
+        rest = None if named else cls._rest.get(len(values))
+        if rest is None:
             values = cls._completed(values, named)
+        elif rest:
+            values += rest
         return tuple.__new__(cls, values)
 
     @classmethod
@@ -79,17 +91,19 @@ class Record(tuple[Any, ...], metaclass=_RecordType):
         cls, values: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Any, ...]:
         left = cls._fields[len(values) :]
-        found = cls._defaults | named if named else cls._defaults
+        # as many as are left, of which each is found, are no others
+        is_whole = len(named) == len(left)
+        found = named if is_whole else cls._defaults | named
         try:
-            whole = (*values, *[found[field] for field in left])
+            whole = values + tuple([found[field] for field in left])
         except KeyError:  # neither given nor a default
             whole = ()
-        if len(whole) != len(cls._fields) or (named and not named.keys() <= set(left)):
-            raise TypeError(
-                f"{cls.__name__} has the fields {', '.join(cls._fields)}; got "
-                f"{len(values)} by position, and {', '.join(named) or 'none'} by name"
-            )
-        return whole
+        if len(whole) == len(cls._fields) and (is_whole or named.keys() <= set(left)):
+            return whole
+        raise TypeError(
+            f"{cls.__name__} has the fields {', '.join(cls._fields)}; got "
+            f"{len(values)} by position, and {', '.join(named) or 'none'} by name"
+        )
 
     def __repr__(self) -> str:
         fields = zip(type(self)._fields, self, strict=True)
