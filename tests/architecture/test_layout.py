@@ -174,7 +174,6 @@ DOORS: Final = {
         "escape",
         "guard",
         "hardware",
-        "operators",
         "partition",
         "plugins",
         "selection",

@@ -16,6 +16,8 @@ from onnxplug.errors import PluginError, PluginLoadError, UnassignedNode
 from onnxplug.graph.load import load_model
 from onnxplug.prepare import infer_types
 from onnxplug.prepare.expand import expand_node
+from onnxplug.specialise.positions import axes_of_positions
+from onnxplug_kernels import Registry
 
 DOMAIN = "com.example"
 X = np.array([[-1.0, 2.0, 3.0]], np.float32)
@@ -196,3 +198,31 @@ def test_a_rewrite_asks_for_an_entry_and_keeps_it_for_bodies() -> None:
     assert made.explain().passes["rewrite"] == ["Powers by 8"] * 2
     (result,) = made.run(None, {"x": X, "b": np.array(True)})
     np.testing.assert_array_equal(result, X * 64)
+
+
+KERNELS = Registry(DOMAIN)
+
+
+@KERNELS.operator("Shift", since=1)
+def shift(xp: Any, x: Any, *, by: float = 1.0) -> Any:
+    return xp.asarray(x + by)
+
+
+def test_a_new_operator_is_a_row_a_rule_and_a_kernel() -> None:
+    """And nothing else: the checks, the types, the passes and the EP ask these."""
+    row = ep.Operator(
+        op_type="Shift",
+        infer_types="Relu",
+        kernel=KERNELS.function_of,
+        traits=("unary",),
+    )
+    supplied = domain(row)
+    made = session(model("s = com.example.Shift <by = 2.0> (x)  y = Neg (s)"), supplied)
+    np.testing.assert_array_equal(made.run(None, {"x": X})[0], -X - 2)
+    assert made.get_outputs()[0].shape == ["N", 3]
+    graph = load_model(model("y = com.example.Shift (x)")).graph
+    graph.domains = [supplied]
+    infer_types(graph)
+    assert axes_of_positions(graph, ["x"], ["y"], "N") == {"x": 0, "y": 0}
+    with pytest.raises(UnassignedNode, match="Shift since version 1 has no attribute"):
+        session(model("y = com.example.Shift <to = 1> (x)"), supplied)

@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.authoring.operators import having
 from onnxplug.escape import escape
 from onnxplug.graph import Node
 from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from onnxplug import ep
-
-CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
-"""Operators whose bodies the host runs when no EP takes the whole node."""
-
-COMPUTE_INTENSIVE: Final = CONTROL_FLOW | {
-    "Attention",
-    "Conv",
-    "ConvTranspose",
-    "Einsum",
-    "GRU",
-    "Gemm",
-    "LSTM",
-    "MatMul",
-    "RNN",
-}
-"""Operators that take many times as long as those that read each element once."""
-
-DEQUANTIZE: Final = "DequantizeLinear"
-"""ONNX's operator that makes floats of integers."""
 
 EP_CONTEXT: Final = "com.microsoft", "EPContext"
 """Domain and name of the operator that stands for a partition an EP has compiled."""
@@ -46,7 +28,7 @@ def dequantizes(node: Node) -> bool:
     EP reads it.
     """
     if not node.domain:
-        return node.op_type == DEQUANTIZE
+        return node.op_type in having("dequantize")
     from onnxplug import domains  # which few models need
 
     found = domains.find(node.graph, node) if node.graph else None
@@ -55,7 +37,7 @@ def dequantizes(node: Node) -> bool:
 
 def is_control_flow(node: Node) -> bool:
     """Whether the host can run *node* by running its bodies."""
-    return node.domain == "" and node.op_type in CONTROL_FLOW
+    return not node.domain and node.op_type in having("control_flow")
 
 
 def is_defined(node: Node) -> bool:

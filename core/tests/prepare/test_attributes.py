@@ -4,41 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx.defs
 import pytest
 
 from onnxplug.ep import TensorType
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Attribute, AttributeType, Graph, Node
 from onnxplug.prepare import prepare
-from onnxplug.prepare.attributes import _definition, check_attributes
-
-NOT_NEEDED = {
-    ("BatchNormalization", "consumed_inputs"),  # has no effect
-    ("Pad", "paddings"),  # models of opset 1 have pads, its later name
-}
-
-
-def test_what_is_known_is_what_the_schemas_say():
-    """For every version of every operator."""
-    for schema in onnx.defs.get_all_schemas_with_history():
-        definition = _definition(schema.domain, schema.name)
-        if definition is None:
-            assert not schema.attributes, schema.name
-            continue
-        for name, attribute in schema.attributes.items():
-            kind = AttributeType(int(attribute.type))
-            assert kind in definition.types[name], (schema.name, name)
-        needed = {
-            name
-            for name, since, until in definition.needed
-            if since <= schema.since_version <= until
-        }
-        assert needed == {
-            name
-            for name, attribute in schema.attributes.items()
-            if attribute.required and (schema.name, name) not in NOT_NEEDED
-        }, (schema.name, schema.since_version)
+from onnxplug.prepare.attributes import check_attributes
 
 
 def node(op_type: str, attributes: dict[str, Attribute], **fields: Any) -> Graph:

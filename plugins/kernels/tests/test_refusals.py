@@ -14,7 +14,7 @@ import pytest
 
 from onnxplug_kernels import find_kernel
 
-from .node_oracles import MICROSOFT, ML, run
+from .node_oracles import ML, run
 
 HUGE = 1 << 62
 MOST = (1 << 63) - 1
@@ -487,24 +487,6 @@ LEARNED: list[Example] = [
         ({0: 1.0},),
         {"map_form": "SPARSE", "max_map": HUGE, "domain": ML, "version": 1},
         "more elements",
-    ),
-    (
-        "Irfft",
-        (f32(2, 3),),
-        {"signal_ndim": 1, "domain": MICROSOFT, "version": 1},
-        "parts",
-    ),
-    (
-        "Rfft",
-        (f32(2, 3),),
-        {"signal_ndim": -1, "domain": MICROSOFT, "version": 1},
-        "signal_ndim",
-    ),
-    (
-        "CropAndResize",
-        (IMAGE, f32(1, 4), scalar([1], "i"), scalar([2, 2], "i")),
-        {"domain": MICROSOFT, "version": 1},
-        "index 1",
     ),
 ]
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx.defs
 import pytest
 
+from onnxplug.authoring.operators import having
 from onnxplug_kernels import (
     UnsupportedAttribute,
     WrongInputs,
@@ -24,8 +25,6 @@ OTHER_DEFAULTS = {
     "direction": "GRU-1's schema spells it 'foward'",
 }
 """Attributes whose default in the kernel's signature is not the schema's, and why."""
-
-HOST_CONTROL_FLOW = {"If", "Loop", "Scan"}
 
 
 def schemas() -> Iterator[onnx.defs.OpSchema]:
@@ -88,7 +87,7 @@ def test_the_operators_without_a_kernel_are_known() -> None:
         ("", "SequenceMap"),
         ("ai.onnx.preview", "FlexAttention"),
     }
-    by_host = {("", name) for name in HOST_CONTROL_FLOW}
+    by_host = {("", name) for name in having("control_flow")}
     without = {each for each in without if each[0] != "ai.onnx.preview.training"}
     assert without == by_function | by_host  # those of onnxplug-training aside
 

@@ -187,6 +187,39 @@ def test_forms_that_are_refused() -> None:
         run("Unique", normal(2, 3))
 
 
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes", "message"),
+    [
+        ("Irfft", (normal(2, 3),), {"signal_ndim": 1}, "parts"),
+        ("Rfft", (normal(2, 3),), {"signal_ndim": -1}, "signal_ndim"),
+        (
+            "CropAndResize",
+            (
+                *(normal(1, 2, 4, 4), normal(1, 4)),
+                *(np.array([1], np.int32), np.array([2, 2], np.int32)),
+            ),
+            {},
+            "index 1",
+        ),
+    ],
+)
+def test_inputs_and_numbers_that_are_refused(
+    op_type: str, inputs: Any, attributes: Any, message: str
+) -> None:
+    with pytest.raises((ValueError, IndexError), match=message):
+        run(op_type, *inputs, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [("MurmurHash3", {"positive": 2}), ("QGemm", {"transA": -1})],
+)
+def test_a_flag_is_0_or_1(op_type: str, attributes: dict[str, int]) -> None:
+    bound = find_kernel(op_type).bind(np, attributes, output_count=1)
+    with pytest.raises(ValueError, match="expected 0 or 1"):
+        bound(normal(1))
+
+
 @pytest.mark.parametrize("shape", [(4, 4), (3, 2, 5, 5), (1, 1), (0, 3, 3)])
 def test_inverse(shape: Any) -> None:
     for dtype, kind in FLOATS.items():

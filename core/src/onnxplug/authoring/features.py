@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from onnxplug.authoring.operators import having
+
 FLAGS: Final = frozenset(
     {
         "align_corners", "allowzero", "antialias", "ceil_mode", "center_point_box",
@@ -21,13 +23,6 @@ FLAGS: Final = frozenset(
     }
 )  # fmt: skip
 """Whole-number attributes that choose: each value of them counts by itself."""
-
-
-_ANY_NUMBER: Final = frozenset({"Concat", "Einsum", "Max", "Mean", "Min", "Sum"})
-"""Operators of any number of inputs: three stand for more."""
-
-_FLATTENING: Final = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
-"""Operators that before version 13 joined all dimensions from the axis on."""
 
 
 def chooses(name: str, value: Any) -> bool:
@@ -75,7 +70,8 @@ def features(
     yield f"types={type_signature(types)}"
     given = [position for position, dtype in enumerate(types) if dtype is not None]
     count = given[-1] + 1 if given else 0
-    yield f"inputs={min(count, 3) if operator in _ANY_NUMBER else count}"
+    many = operator in having("any_number")  # of which three stand for more
+    yield f"inputs={min(count, 3) if many else count}"
     if None in types[:count]:
         yield "omits=" + ",".join(str(p) for p in range(given[-1]) if p not in given)
     wanted = [position for position, want in enumerate(outputs) if want]
@@ -88,7 +84,7 @@ def features(
         )
         if isinstance(value, int) and not chooses(name, value) and value < 0:
             yield f"negative:{name}"
-    if operator in _FLATTENING and since < 13 and shapes and shapes[0]:
+    if operator in having("softmax") and since < 13 and shapes and shapes[0]:
         rank = len(shapes[0])
         if attributes.get("axis", 1) not in (-1, rank - 1):
             yield "flattens"
@@ -106,7 +102,7 @@ def features(
                 is_dynamic = True
         elif 0 in shape:
             yield f"empty:{position}"
-        if operator in _ANY_NUMBER and position > 2:
+        if many and position > 2:
             continue
         if position > 0 and position not in constants:
             yield f"fed:{position}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final
 
+from onnxplug.authoring.operators import having
 from onnxplug.ep.capability import Reason, RefusalCode
 from onnxplug.ep.graph import Graph, Node
 from onnxplug.ep.types import DataType
@@ -59,7 +60,6 @@ _INDICES: Final = {
 """Inputs that are positions or sizes: beyond 32 bits ONNX would have no answer."""
 
 _NARROW: Final = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32"})
-_READS_SHAPE_ONLY: Final = frozenset({"Shape", "Size"})
 _SMALL: Final = 2**24
 _LEAST: Final = -(2**31)
 _GREATEST: Final = 2**31 - 1
@@ -100,15 +100,14 @@ class Ranges:
 
     def check(self, node: Node) -> Reason | None:
         """Why *node* must not be computed in 32 bits; ``None`` if it may be."""
-        if node.op_type in _READS_SHAPE_ONLY:
+        if node.op_type in having("shape_only"):
             return None
         operator = node.op_type
         needed = Fit.FITS if operator in _MOVES | _COMPARES else Fit.SIZE
-        if operator.startswith("Reduce") and operator not in _MOVES:
+        is_reduction = operator in having("reduction")
+        if is_reduction and operator not in _MOVES:
             needed = Fit.SIZE
-        indices = _INDICES.get(operator, set())
-        if operator.startswith("Reduce"):
-            indices = {1}
+        indices = {1} if is_reduction else _INDICES.get(operator, set())
         for position, name in enumerate(node.inputs):
             if name is None or position in indices or not self._is_int64(name):
                 continue

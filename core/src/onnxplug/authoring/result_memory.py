@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from onnxplug.authoring.bounds import OutOfBounds
 from onnxplug.authoring.memory_limit import WORTH_ASKING, check_left, check_room
+from onnxplug.authoring.operators import having
 from onnxplug.ep.graph import Node, Partition, TensorFacts
 from onnxplug.ep.types import DataType, TensorType, ValueType
 
@@ -25,23 +26,24 @@ _WRITTEN: Final = frozenset(
 )
 """Operators whose results are written, be the kernel what it may.
 
-Others may give views of their inputs, which take no memory; so may Concat, Max, Mean,
-Min and Sum of a single input.
+Others may give views of their inputs, which take no memory; so may those of any number
+of inputs, of a single one.
 """
 
 
-_READ_IN_PARTS: Final = frozenset(
-    """ArgMax ArgMin Expand Flatten Gather GatherElements GatherND Identity If Loop
-    Optional OptionalGetElement OptionalHasElement ReduceL1 ReduceL2 ReduceLogSum
-    ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
-    Reshape SequenceAt SequenceConstruct SequenceInsert Shape Size Slice Split Squeeze
-    Transpose Unsqueeze""".split()
+_READ_IN_PARTS: Final = (
+    having("reduction")
+    | having("reshapes")
+    | having("shape_only")
+    | frozenset(
+        """ArgMax ArgMin Expand Gather GatherElements GatherND Identity If Loop Optional
+        OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct
+        SequenceInsert Slice Split Transpose""".split()
+    )
 )
 """Operators that do not look at each element of what is stretched; Reshape copies what
 needs it, and asks for the memory."""
 
-
-_OF_ANY_NUMBER: Final = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
 
 _LARGEST_ELEMENT: Final = 16
 """Bytes of a complex128."""
@@ -54,7 +56,7 @@ def large_results(partition: Partition, node: Node) -> tuple[bool, bool]:
         return False, False
     are_arrays = all(isinstance(type, TensorType) for type in types)
     writes = not node.domain and node.op_type in _WRITTEN
-    if len(node.inputs) == 1 and node.op_type in _OF_ANY_NUMBER:
+    if len(node.inputs) == 1 and node.op_type in having("any_number"):
         writes = False
     return are_arrays, writes
 

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug.duration import duration, is_duration
 from onnxplug.ep import Reason, RefusalCode
 from onnxplug.errors import EpError
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import blaming
-from onnxplug.operators import COMPUTE_INTENSIVE
 from onnxplug.partition.assign import Assignment, Candidate
 from onnxplug.partition.cut import Cut
 
 if TYPE_CHECKING:
     from onnxplug.ep import Costs
     from onnxplug.graph import Graph, Node
+
+_INTENSIVE: Final = having("intensive") | having("control_flow")
 
 _INTENSIVE_FACTOR: Final = 20
 """How many times another node's gain a compute-intensive one is worth."""
@@ -163,7 +165,7 @@ def _ask(graph: Graph, candidate: Candidate, nodes: Sequence[int]) -> float | No
 
 def _coarse(graph: Graph, part: Cut, costs: Costs) -> _Gain:
     weight = sum(
-        _INTENSIVE_FACTOR if graph.nodes[node].op_type in COMPUTE_INTENSIVE else 1
+        _INTENSIVE_FACTOR if graph.nodes[node].op_type in _INTENSIVE else 1
         for node in part.nodes
     )
     return _Gain(weight * costs.seconds_gained_per_node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph, Model, Node
@@ -97,7 +98,8 @@ def _infer(task: Task) -> list[str]:
 
 def _fold(task: Task) -> list[str]:
     if not any(
-        node.op_type in ("Shape", "Size", "CastLike")
+        node.op_type == "CastLike"
+        or node.op_type in having("shape_only")
         or all(
             name is None or (node.graph and node.graph.weight(name))
             for name in node.inputs

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from onnxplug.authoring.nodes import describe
+from onnxplug.authoring.operators import having
 from onnxplug.ep import DataType, SparseTensorType
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node
@@ -43,10 +44,6 @@ _SAME_AS_OUTPUT: Final[dict[str, range | tuple[int, ...]]] = {
     "ScatterND": (0, 2),
 }
 """Operators to the inputs whose element type is that of the first output."""
-
-_COMPARISONS: Final = frozenset(
-    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
-)
 
 
 def check_agreement(graph: Graph) -> None:
@@ -96,7 +93,7 @@ def _tied(graph: Graph, node: Node) -> Iterator[tuple[str, DataType]]:
     if positions is not None:
         names = [name for at, name in enumerate(node.inputs) if at in positions]
         names += node.outputs[:1]
-    elif node.op_type in _COMPARISONS:
+    elif node.op_type in having("comparison"):
         names = list(node.inputs)
     for name in names:
         dtype = graph.value(name).dtype if name else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from onnxplug.authoring.arrays import usual_form
 from onnxplug.authoring.nodes import describe
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, NodeError
 from onnxplug.graph import Graph, Node, Weight
@@ -24,9 +25,7 @@ from onnxplug.operators import dequantizes
 if TYPE_CHECKING:
     import numpy as np
 
-_PASSED: Final = frozenset(
-    "Cast Concat Flatten Identity Reshape Squeeze Transpose Unsqueeze".split()
-)
+_PASSED: Final = having("reshapes") | {"Cast", "Concat", "Identity", "Transpose"}
 """Operators between a weight's DequantizeLinear and what computes with it."""
 
 _MOST_PASSED: Final = 8

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, TensorType, ValueType
 from onnxplug.shapes import elementwise
@@ -18,11 +19,9 @@ _NO_LARGER: Final = frozenset({"Compress", "NonZero", "Unique"})
 """Operators whose results have a size that only the elements tell, but hardly more of
 them than there are dimensions and elements in the input."""
 
-_PER_ELEMENT: Final = frozenset(
-    """ArgMax ArgMin BitCast GlobalAveragePool GlobalMaxPool ReduceL1 ReduceL2
-    ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-    ReduceSumSquare""".split()
-)
+_PER_ELEMENT: Final = having("reduction") | {
+    *("ArgMax", "ArgMin", "BitCast", "GlobalAveragePool", "GlobalMaxPool")
+}
 """Operators that read each element once, beside those that make, map or move them."""
 
 _FLOATS: Final = (DataType.FLOAT32, DataType.FLOAT64)

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug.authoring.nodes import describe
+from onnxplug.authoring.operators import having
 from onnxplug.ep import DataType, TensorType
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import Names, all_graphs
-from onnxplug.operators import DEQUANTIZE
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.constants import make_constant
 from onnxplug.prepare.report import Skipped
@@ -39,32 +39,13 @@ class NotFolded(Exception):
 LARGE: Final = 1 << 20
 """Bytes above which a result has to be no larger than what it is made from."""
 
-RANDOM: Final = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
-"""ONNX's operators that need not give the same result twice; see also
-:func:`is_random`."""
-
-_KEPT: Final = RANDOM | {
-    DEQUANTIZE,
+_KEPT: Final = (
+    having("random")
+    | having("dequantize")
     # constants are tensors, whatever kind of array an EP makes of these
-    "Optional",
-    "SequenceConstruct",
-    "SplitToSequence",
-    "ZipMap",
-}
-
-_TEXTS: Final = frozenset(
-    {"RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"}
+    | having("container")
+    | having("container", "ai.onnx.ml")
 )
-"""Operators whose results are hardly larger than the texts that they read."""
 
 PURE_DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 """Domains whose operators are known to have no effect but their outputs."""
@@ -73,7 +54,7 @@ PURE_DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 def is_random(graph: Graph, node: Node) -> bool:
     """Whether *node* may give another result each time; a training Dropout may."""
     if node.op_type != "Dropout":
-        return node.op_type in RANDOM
+        return node.op_type in having("random")
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         training = graph.constant(node.inputs[2])
         return training is None or bool(training.any())
@@ -246,7 +227,7 @@ def _check_cost(call: NodeCall, budget: Budget) -> None:
         )
     found = expected(call)
     if found is None:
-        if text and call.node.op_type in _TEXTS:
+        if text and call.node.op_type in having("text"):
             return
         raise NotFolded("the size of its result is not known before it is computed")
     _check_room(call.facts.graph, call.node, found.nbytes, budget)
@@ -339,7 +320,7 @@ def _from_shapes(call: NodeCall, known: set[str]) -> list[np.ndarray[Any, Any]] 
         known: names of values whose contents shapes tell, at least in part; grows.
     """
     node = call.node
-    if node.op_type not in ("Shape", "Size") and known.isdisjoint(node.inputs):
+    if node.op_type not in having("shape_only") and known.isdisjoint(node.inputs):
         return None
     found = contents(call)
     if found is None or len(found) != len(node.outputs):

@@ -23,13 +23,6 @@ from onnxplug.prepare.channels_last import transpose
 
 Perm: TypeAlias = tuple[int, ...]
 
-_REDUCTIONS: Final = frozenset(
-    """
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
-    ReduceProd ReduceSum ReduceSumSquare
-    """.split()
-)
-
 _OLDEST: Final = {
     **dict.fromkeys(("LogSoftmax", "Softmax"), 13),  # before: of all axes from one on
     **dict.fromkeys(having("broadcast"), 8),  # before: broadcast by attributes
@@ -420,7 +413,7 @@ def _role(graph: Graph, node: Node) -> _Role | None:
         if opset < 13 or _is_alike(scale, 1):
             return _Role((0,))
         return _along(node, (0,), 1, len(shape))
-    if op_type in _REDUCTIONS and node.attributes.get("keepdims", 1):
+    if op_type in having("reduction") and node.attributes.get("keepdims", 1):
         axes = node.attributes.get("axes")
         if len(node.inputs) > 1 and node.inputs[1]:
             constant = graph.constant(node.inputs[1])

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from onnxplug.authoring.bounds import OutOfBounds, normal_axis
 from onnxplug.authoring.nodes import describe
+from onnxplug.authoring.operators import having
 from onnxplug.ep import DataType, Dimension
 from onnxplug.ep.size import Size, names_in, product
 from onnxplug.graph import Graph, Node
@@ -524,24 +525,6 @@ def _quantized(call: _Call) -> int:
     return axis
 
 
-_ELEMENTWISE: Final = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp "
-    "Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not "
-    "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt "
-    "Swish Tan Tanh ThresholdedRelu Cast"
-).split()
-
-_BROADCASTING: Final = (
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Clip Div Equal Greater "
-    "GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where "
-    "Xor"
-).split()
-
-_REDUCTIONS: Final = (
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
-    "ReduceProd ReduceSum ReduceSumSquare"
-).split()
-
 _BATCHES: Final = (
     "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool "
     "GlobalLpPool GlobalMaxPool GroupNormalization InstanceNormalization LpPool "
@@ -549,18 +532,15 @@ _BATCHES: Final = (
 ).split()
 
 _RULES: Final[dict[str, Rule]] = {
-    **dict.fromkeys(_ELEMENTWISE, _same),
-    **dict.fromkeys(_BROADCASTING, _aligned),
-    **dict.fromkeys(_REDUCTIONS, _reduce),
+    **dict.fromkeys(having("unary"), _same),
+    **dict.fromkeys(having("broadcast"), _aligned),
+    **dict.fromkeys(having("reduction"), _reduce),
     **dict.fromkeys(_BATCHES, _first_axis(0)),
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
+    **dict.fromkeys(having("softmax"), _softmax),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _normalised),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg),
-    **dict.fromkeys(
-        ("Reshape", "Flatten", "Squeeze", "Unsqueeze"),
-        _reshaped,
-    ),
-    **dict.fromkeys(("Shape", "Size"), _sizes),
+    **dict.fromkeys(having("reshapes"), _reshaped),
+    **dict.fromkeys(having("shape_only"), _sizes),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantized),
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxplug import domains
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug.domains import HOST
 from onnxplug.ep import DataType, EpFactory, OperatorSupport
 from onnxplug.guard import blaming
-from onnxplug.operators import CONTROL_FLOW
 from onnxplug.plugins.domains import SuppliedOperator
 
 
@@ -134,7 +134,7 @@ def _known_versions() -> dict[tuple[str, str], dict[int, Any]]:
 
 def _of_host(schema: Any) -> Implementation | None:
     """How the host itself does with an operator that ONNX defines."""
-    if schema.domain == "" and schema.name in CONTROL_FLOW:
+    if schema.domain == "" and schema.name in having("control_flow"):
         return Implementation(HOST, "control flow", by_host=True)
     if schema.has_function or schema.has_context_dependent_function:
         return Implementation(HOST, "function", by_host=True)

@@ -14,11 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.arrays import reference
 from onnxplug_kernels import find_kernel, function_of
-
-_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 _REFERRED = frozenset({"", "ai.onnx.ml"})
 """Domains whose operators the reference implementation runs; those of others are run by
@@ -55,7 +54,7 @@ def find(
     Args:
         supplied: finds the kernels of operators that other distributions supply.
     """
-    if node.domain == "" and node.op_type in _CONTROL_FLOW:
+    if not node.domain and node.op_type in having("control_flow"):
         return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
     version = graph.opset(node.domain)
     kernel = find_kernel(node.domain, node.op_type, version)

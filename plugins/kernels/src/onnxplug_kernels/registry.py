@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from onnxplug.authoring.operators import flags
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, Graph, Node, Reason, RefusalCode
 from onnxplug_kernels.families import FAMILIES
@@ -31,59 +32,6 @@ PORTABLE: Final = FLOATS | {DataType.INT32, DataType.INT64, DataType.BOOL}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OUTPUT_COUNT: Final = "output_count"
-
-_FLAGS: Final = frozenset(
-    {
-        "align_corners",
-        "allowzero",
-        "antialias",
-        "broadcast",
-        "ceil_mode",
-        "center_point_box",
-        "channels_last",
-        "count_include_pad",
-        "detect_negative",
-        "detect_positive",
-        "exclude_outside",
-        "exclusive",
-        "fmod",
-        "input_forget",
-        "interleaved",
-        "inverse",
-        "is_case_sensitive",
-        "is_causal",
-        "is_test",
-        "keepdims",
-        "largest",
-        "layout",
-        "linear_before_reset",
-        "mark",
-        "new_axis",
-        "noop_with_empty_axes",
-        "one_class",
-        "onesided",
-        "output_sequence",
-        "periodic",
-        "positive",
-        "reverse",
-        "saturate",
-        "select_last_index",
-        "sorted",
-        "spatial",
-        "storage_order",
-        "training_mode",
-        "transA",
-        "transB",
-        "unidirectional",
-        "upper",
-        "zeros",
-    }
-)
-"""Attributes that are 0 or 1.
-
-Of others engines make either: ONNX's shape inference and ONNX Runtime take a *keepdims*
-of 2 for 0, where ONNX's reference implementation takes it for 1.  No result is right.
-"""
 
 
 class UnsupportedAttribute(NotImplementedError):
@@ -110,6 +58,7 @@ class Kernel(Record):
             arrays, too, what it gives on numpy's: tests compare it on torch's, and it
             names no element by an index of an input that it has not checked.  Empty:
             nothing is said.
+        flags: attributes that are 0 or 1, beside those of ONNX.
     """
 
     domain: str
@@ -122,6 +71,7 @@ class Kernel(Record):
     check: Callable[[Mapping[str, Any]], None] | None = None
     data_dependent: bool = False
     portable: frozenset[DataType] = frozenset()
+    flags: frozenset[str] = frozenset()
 
     def bind(
         self,
@@ -170,7 +120,8 @@ class Kernel(Record):
         if inputs is not None:
             self._check_inputs(inputs, form)
         for name, value in attributes.items():
-            if name in _FLAGS and value not in (0, 1):
+            is_flag = name in self.flags or name in flags()
+            if is_flag and value not in (0, 1):
                 return functools.partial(_refuse, self.op_type, name, value)
         if form.counts_outputs:
             attributes = {**attributes, OUTPUT_COUNT: output_count}
@@ -224,10 +175,13 @@ class Registry:
 
     Args:
         domain: of operators for which a declaration states none.
+        flags: their attributes that are 0 or 1, beside those of ONNX's operators; of
+            others a kernel is not asked for a result.
     """
 
-    def __init__(self, domain: str = "") -> None:
+    def __init__(self, domain: str = "", flags: frozenset[str] = frozenset()) -> None:
         self._domain = domain
+        self._flags = flags
         self._kernels: dict[tuple[str, str], list[Kernel]] = {}
 
     def operator(
@@ -263,6 +217,7 @@ class Registry:
                     check,
                     data_dependent,
                     portable,
+                    self._flags,
                 )
             )
             kernels.sort(key=lambda kernel: kernel.since, reverse=True)

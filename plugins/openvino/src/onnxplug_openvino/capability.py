@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import json
 from importlib import resources
-from typing import Any, Final
+from typing import Any
 
 from onnxplug import ep
 from onnxplug.authoring.allow_list import AllowList
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.ranges import Ranges
 from onnxplug_openvino.channels import Channels
-
-CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
 
 
 @functools.cache
@@ -49,6 +48,6 @@ def judge(graph: ep.Graph, *, trust_int64: bool = False) -> ep.CapabilityReport:
 
 def check(graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
     """Why *node* is refused; ``None`` if the allow-list has its like."""
-    if node.domain in ("", "ai.onnx") and node.op_type in CONTROL_FLOW:
+    if node.domain in ("", "ai.onnx") and node.op_type in having("control_flow"):
         return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
     return load_list().check(graph, node)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnxplug import ep
-from onnxplug_openvino.capability import CONTROL_FLOW, load_list
+from onnxplug.authoring.operators import having
+from onnxplug_openvino.capability import load_list
 
 
 def operators() -> Iterator[ep.OperatorSupport]:
@@ -14,7 +15,7 @@ def operators() -> Iterator[ep.OperatorSupport]:
     import onnx.defs
 
     for op_type, entry in load_list().operators.items():
-        if op_type in CONTROL_FLOW:
+        if op_type in having("control_flow"):
             continue  # measured, but never taken
         for since in sorted(map(int, entry["since"])):
             schema = onnx.defs.get_schema(op_type, since)

@@ -12,4 +12,7 @@ from typing import Final
 from onnxplug_kernels import Registry
 from onnxplug_microsoft.names import MICROSOFT
 
-KERNELS: Final = Registry(MICROSOFT)
+KERNELS: Final = Registry(
+    MICROSOFT,
+    flags=frozenset({"channels_last", "mark", "positive", "unidirectional"}),
+)

@@ -18,14 +18,9 @@ from typing import Any, Final
 from onnxplug import ep
 from onnxplug.authoring import features as words
 from onnxplug.authoring.allow_list import AllowList
+from onnxplug.authoring.operators import having
 
 _NOT_TRIED: Final = {"no answer", "harness"}
-_RANDOM: Final = frozenset(
-    {
-        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
-        "RandomUniform", "RandomUniformLike",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +74,7 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
         by_operator.setdefault(line["op"], []).append((facts, good, line))
     operators = {}
     for name, trials in sorted(by_operator.items()):
-        why = "random" if name in _RANDOM else subject.left_out.get(name)
+        why = "random" if name in having("random") else subject.left_out.get(name)
         if why:
             print(f"{name}: left out, {why}")
             continue

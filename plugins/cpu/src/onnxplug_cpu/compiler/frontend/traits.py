@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 
 
@@ -51,7 +52,7 @@ TRAITS: Final = {
     for operators, traits in (
         ("MatMul Gemm", Traits(multiplies=True, anchors=True)),
         ("Conv ConvTranspose", Traits(anchors=True, channels_last=True)),
-        ("Reshape Flatten Squeeze Unsqueeze", Traits(reshapes=True)),
+        (having("reshapes"), Traits(reshapes=True)),
         ("Transpose", Traits(permutes=True)),
         ("Identity Slice Split", Traits(selects=True)),
         ("AveragePool LpPool MaxPool RoiAlign", Traits(channels_last=True)),
@@ -62,16 +63,11 @@ TRAITS: Final = {
             "LpNormalization LRN",
             Traits(any_order=True),
         ),
-        (
-            "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
-            "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
-            Traits(any_order=True),
-        ),
-        ("Shape Size", Traits(of_shapes=True)),
-        ("Bernoulli Dropout Multinomial RandomNormal", Traits(varies=True)),
-        ("RandomNormalLike RandomUniform RandomUniformLike", Traits(varies=True)),
+        (having("reduction"), Traits(any_order=True)),
+        (having("shape_only"), Traits(of_shapes=True)),
+        (having("random") | {"Dropout"}, Traits(varies=True)),
     )
-    for operator in operators.split()
+    for operator in (operators.split() if isinstance(operators, str) else operators)
 }
 """Of ONNX's operators that have any."""
 
