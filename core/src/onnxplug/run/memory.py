@@ -78,11 +78,6 @@ class Memory:
             if device is not None:
                 device.let_go()
 
-    @property
-    def has_devices(self) -> bool:
-        """Whether any location is a device's."""
-        return any(device is not None for device in self._devices.values())
-
     def needs_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:
         """Whether a value in *source* cannot be used in *target* as it is."""
         if source == target or (source.host_accessible and target.host_accessible):
