@@ -67,7 +67,7 @@ TRAITS: Final = {
         (having("shape_only"), Traits(of_shapes=True)),
         (having("random") | {"Dropout"}, Traits(varies=True)),
     )
-    for operator in (operators.split() if isinstance(operators, str) else operators)
+    for operator in sorted(operators.split() if type(operators) is str else operators)
 }
 """Of ONNX's operators that have any."""
 
