@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from onnxplug.authoring.generated import GENERATED
-from onnxplug.ep.size import Extent, Size, names_in, substituted
+from onnxplug.authoring.sizes import Extent, Size, names_in, substituted
 from onnxplug.graph import Graph
 from onnxplug.graph.export import export_graph, node_to_proto
 from onnxplug.graph.load import load_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxplug.ep.size import MOST_TEXT
+from onnxplug.authoring.sizes import MOST_TEXT
 from onnxplug.errors import InvalidModel
 from onnxplug.prepare.infer import infer_types
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import onnx
 import pytest
 
+from onnxplug.authoring.sizes import Size
 from onnxplug.ep import TensorType
-from onnxplug.ep.size import Size
 from onnxplug.graph.load import load_model
 from onnxplug.prepare import infer_types
 

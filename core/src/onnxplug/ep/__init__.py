@@ -75,6 +75,7 @@ from onnxplug.errors import (
 from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
+    from onnxplug.authoring.sizes import Size
     from onnxplug.ep.compatibility import Compatibility, CompatibilityCheck
     from onnxplug.ep.costs import CostModel, Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind, MemorySpaces
@@ -88,7 +89,6 @@ if TYPE_CHECKING:
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.report import PartitionReport
     from onnxplug.ep.serialiser import Serialiser
-    from onnxplug.ep.size import Size
     from onnxplug.ep.specialiser import Specialiser, ValueLocations
     from onnxplug.ep.streams import (
         CapturedGraph,
@@ -229,7 +229,7 @@ _LATER = {
     "RefusedDevice": "refused",
     "SelectionPolicy": "policy",
     "Serialiser": "serialiser",
-    "Size": "size",
+    "Size": ".authoring.sizes",
     "Specialiser": "specialiser",
     "Stream": "streams",
     "Trait": "domain",
@@ -264,6 +264,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(f"onnxplug.ep.{_LATER[name]}")
+    module = import_module(f".{_LATER[name]}", __name__)
     value = globals()[name] = getattr(module, name)
     return value

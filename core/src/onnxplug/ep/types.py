@@ -247,7 +247,7 @@ def _evaluated(dimension: Dimension, sizes: Mapping[str, int]) -> int | None:
         return dimension
     if dimension in sizes or dimension.isidentifier():
         return sizes.get(dimension)
-    from onnxplug.ep.size import Size
+    from onnxplug.authoring.sizes import Size
 
     size = Size.parse(dimension)
     return None if size is None else size.evaluate(sizes)

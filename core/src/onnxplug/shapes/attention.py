@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from onnxplug.authoring.bounds import OutOfBounds, at_least
+from onnxplug.authoring.sizes import Extent, quotient
 from onnxplug.ep import DataType
-from onnxplug.ep.size import Extent, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Shape, Value
 

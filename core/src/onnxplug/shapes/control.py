@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 from onnxplug.authoring.bounds import OutOfBounds, normal_axis
 from onnxplug.authoring.generated import GENERATED
+from onnxplug.authoring.sizes import Extent
 from onnxplug.ep import DataType, SequenceType
-from onnxplug.ep.size import Extent
 from onnxplug.graph import Graph, Node
 from onnxplug.shapes.attention import attended, softmax_dtype
 from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Value

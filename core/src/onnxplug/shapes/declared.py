@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from onnxplug.authoring.generated import GENERATED
 from onnxplug.authoring.nodes import describe
+from onnxplug.authoring.sizes import Extent
 from onnxplug.ep import Dimension, TensorType, ValueType
-from onnxplug.ep.size import Extent
 from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape
 from onnxplug.graph import Graph

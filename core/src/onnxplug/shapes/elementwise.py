@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from onnxplug.authoring.bounds import normal_axes, normal_axis
+from onnxplug.authoring.sizes import broadcast
 from onnxplug.ep import DataType
-from onnxplug.ep.size import broadcast
 from onnxplug.shapes.facts import Fact, NodeCall, Shape, Value
 
 Rule: TypeAlias = Callable[[NodeCall], "Fact | Sequence[Fact] | None"]

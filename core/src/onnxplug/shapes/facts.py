@@ -16,6 +16,13 @@ from onnxplug.authoring.bounds import (
 )
 from onnxplug.authoring.generated import GENERATED
 from onnxplug.authoring.record import Record
+from onnxplug.authoring.sizes import (
+    MOST_FOLLOWED,
+    MOST_TEXT,
+    Extent,
+    Size,
+    named,
+)
 from onnxplug.ep import (
     DataType,
     Dimension,
@@ -24,13 +31,6 @@ from onnxplug.ep import (
     SequenceType,
     TensorType,
     ValueType,
-)
-from onnxplug.ep.size import (
-    MOST_FOLLOWED,
-    MOST_TEXT,
-    Extent,
-    Size,
-    named,
 )
 from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.scopes import made_in

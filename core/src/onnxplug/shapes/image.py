@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.authoring.bounds import at_least, normal_axes, resized_lengths
+from onnxplug.authoring.sizes import Extent, is_natural, quotient
 from onnxplug.ep import DataType
-from onnxplug.ep.size import Extent, is_natural, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     NodeCall,

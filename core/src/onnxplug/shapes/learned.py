@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from onnxplug.authoring.bounds import at_least
+from onnxplug.authoring.sizes import Extent, product
 from onnxplug.ep import DataType, MapType, SequenceType, TensorType
-from onnxplug.ep.size import Extent, product
 from onnxplug.shapes.elementwise import Rule, same_as_first
 from onnxplug.shapes.facts import Fact, NodeCall, Shape, Value
 

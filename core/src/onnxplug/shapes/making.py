@@ -6,8 +6,14 @@ import math
 from typing import Final
 
 from onnxplug.authoring.bounds import at_least, normal_axis, sizes
+from onnxplug.authoring.sizes import (
+    Extent,
+    exact_quotient,
+    is_natural,
+    maximum,
+    quotient,
+)
 from onnxplug.ep import DataType
-from onnxplug.ep.size import Extent, exact_quotient, is_natural, maximum, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     NodeCall,

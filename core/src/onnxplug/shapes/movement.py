@@ -15,8 +15,7 @@ from onnxplug.authoring.bounds import (
     permutation,
     sliced_range,
 )
-from onnxplug.ep import DataType
-from onnxplug.ep.size import (
+from onnxplug.authoring.sizes import (
     Extent,
     broadcast,
     exact_quotient,
@@ -26,6 +25,7 @@ from onnxplug.ep.size import (
     product,
     quotient,
 )
+from onnxplug.ep import DataType
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     NodeCall,

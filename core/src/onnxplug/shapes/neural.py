@@ -6,8 +6,8 @@ from functools import partial
 from typing import Final
 
 from onnxplug.authoring.bounds import at_least, normal_axes
+from onnxplug.authoring.sizes import Extent, broadcast
 from onnxplug.ep import DataType
-from onnxplug.ep.size import Extent, broadcast
 from onnxplug.shapes.elementwise import Rule, broadcast_shapes
 from onnxplug.shapes.facts import NodeCall, Shape, Value
 

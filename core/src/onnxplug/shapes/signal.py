@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from onnxplug.authoring.bounds import OutOfBounds, normal_axis
+from onnxplug.authoring.sizes import Extent, is_natural, maximum, quotient
 from onnxplug.ep import DataType
-from onnxplug.ep.size import Extent, is_natural, maximum, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Value, check_known
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from onnxplug.authoring.generated import GENERATED
+from onnxplug.authoring.sizes import Size, TooLong, named, substituted
 from onnxplug.ep import (
     DataType,
     Dimension,
@@ -15,7 +16,6 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
-from onnxplug.ep.size import Size, TooLong, named, substituted
 
 
 class Contradiction(Exception):

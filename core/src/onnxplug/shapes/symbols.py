@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from onnxplug.authoring.sizes import Size, names_in
 from onnxplug.ep import TensorType, ValueType
-from onnxplug.ep.size import Size, names_in
 from onnxplug.graph import Graph
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes.stated import (

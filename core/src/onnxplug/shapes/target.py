@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxplug.ep.size import Extent, TooLong, product
+from onnxplug.authoring.sizes import Extent, TooLong, product
 from onnxplug.shapes.facts import Shape
 
 

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from onnxplug.authoring.bounds import sliced_range
-from onnxplug.ep import DataType
-from onnxplug.ep.size import (
+from onnxplug.authoring.sizes import (
     MOST_FOLLOWED,
     MOST_TERMS,
     Extent,
@@ -25,6 +24,7 @@ from onnxplug.ep.size import (
     product,
     quotient,
 )
+from onnxplug.ep import DataType
 from onnxplug.interruption import raise_interruption
 from onnxplug.shapes.facts import (
     FEW,

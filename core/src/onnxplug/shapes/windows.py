@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from onnxplug.authoring.bounds import OutOfBounds, at_least, per_axis, split_pads
+from onnxplug.authoring.sizes import Extent, is_natural, minimum, product, quotient
 from onnxplug.ep import DataType
-from onnxplug.ep.size import Extent, is_natural, minimum, product, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Shape, Value, check_known
 

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 from onnxplug.authoring.bounds import OutOfBounds, normal_axis
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.operators import having
+from onnxplug.authoring.sizes import Size, names_in, product
 from onnxplug.ep import DataType, Dimension
-from onnxplug.ep.size import Size, names_in, product
 from onnxplug.graph import Graph, Node
 
 COUNT: Final = -1

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxplug import ep
 from onnxplug.authoring.generated import GENERATED
-from onnxplug.ep.size import names_in
+from onnxplug.authoring.sizes import names_in
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.call import RULES, Call
 from onnxplug_coreml.lowering.folding import FOLDED, SIZES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlprogram.primitive_cases import CASES, F32, Case
 
-from onnxplug.ep.size import named
+from onnxplug.authoring.sizes import named
 from onnxplug_coreml.coreai import build, load
 from onnxplug_coreml.lowering.program import Constant, Operation, Port, Program, Value
 from onnxplug_coreml.options import Settings

@@ -11,7 +11,7 @@ import pytest
 from mil_interpreter import Interpreter
 from mlprogram.primitive_cases import CASES, F32, I32, Case, floats
 
-from onnxplug.ep.size import named
+from onnxplug.authoring.sizes import named
 from onnxplug_coreml.lowering.primitives import PRIMITIVES
 from onnxplug_coreml.lowering.program import Operation, Port, Program, Range, Value
 from onnxplug_coreml.mlprogram.signature import Signature

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from onnxplug.authoring.bounds import at_least
+from onnxplug.authoring.sizes import Extent, Size, broadcast
 from onnxplug.ep import Dimension, Graph, Node, TensorType, ValueType
-from onnxplug.ep.size import Extent, Size, broadcast
 
 Types: TypeAlias = Sequence[ValueType | None]
 Shape: TypeAlias = tuple[Dimension, ...]

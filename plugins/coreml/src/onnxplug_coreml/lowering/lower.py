@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.size import named, names_in
+from onnxplug.authoring.sizes import named, names_in
 from onnxplug_coreml.lowering import operators  # noqa: F401 - declares the rules
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.call import RULES, Call

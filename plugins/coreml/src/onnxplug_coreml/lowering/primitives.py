@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from onnxplug import ep
-from onnxplug.ep.size import Extent, broadcast, product, quotient
+from onnxplug.authoring.sizes import Extent, broadcast, product, quotient
 from onnxplug_coreml.lowering.program import Shape, Value
 
 Result: TypeAlias = tuple[ep.DataType, Shape]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from onnxplug import ep
-from onnxplug.ep.size import Extent, names_in
+from onnxplug.authoring.sizes import Extent, names_in
 
 Shape: TypeAlias = tuple[Extent, ...]
 """Sizes: numbers, or :class:`onnxplug.ep.Size` where they are known in runs only."""

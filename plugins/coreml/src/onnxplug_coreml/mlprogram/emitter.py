@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.size import Extent, Size
+from onnxplug.authoring.sizes import Extent, Size
 from onnxplug_coreml.lowering.program import Operation, Program, Value
 from onnxplug_coreml.mlprogram import operations
 from onnxplug_coreml.mlprogram.registry import EMITTERS

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.size import Call, Extent, Size, named, names_in
+from onnxplug.authoring.sizes import Call, Extent, Size, named, names_in
 from onnxplug_coreml.lowering.program import Program, Range
 
 MOST: Final = 32768

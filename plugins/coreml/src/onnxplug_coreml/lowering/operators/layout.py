@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.size import product
+from onnxplug.authoring.sizes import product
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.call import Call, front, lowers, numbers
 from onnxplug_coreml.lowering.program import Shape, Value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxplug import ep
-from onnxplug.ep.size import product
+from onnxplug.authoring.sizes import product
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.call import FLOATS, Call, lowers, numbers
 from onnxplug_coreml.lowering.operators.arithmetic import scaled

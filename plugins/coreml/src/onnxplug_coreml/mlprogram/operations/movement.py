@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.size import Extent
+from onnxplug.authoring.sizes import Extent
 from onnxplug_coreml.mlprogram.registry import emits
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from onnxplug.ep.size import (
+from onnxplug.authoring.sizes import (
     Extent,
     Size,
     TooLong,
