@@ -19,7 +19,7 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PLUGINS := cli kernels microsoft cpu
+PLUGINS := cli kernels compiler microsoft cpu
 # for tests and checks only, not for the demo: EPs to test with, a large engine,
 # operators that few models use, and the names of ONNX Runtime
 FOR_TESTS := testing openvino native training onnxruntime

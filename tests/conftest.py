@@ -17,6 +17,7 @@ FOLDERS = {
     "onnxplug": ROOT / "core",
     "onnxplug-cli": ROOT / "plugins" / "cli",
     "onnxplug-kernels": ROOT / "plugins" / "kernels",
+    "onnxplug-compiler": ROOT / "plugins" / "compiler",
     "onnxplug-microsoft": ROOT / "plugins" / "microsoft",
     "onnxplug-cpu": ROOT / "plugins" / "cpu",
 }

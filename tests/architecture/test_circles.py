@@ -27,7 +27,6 @@ MUTUAL: Final = {
     ("elementwise.commands", "elementwise.generator"),
     # either computes what the other divides
     ("normalization.softmax", "normalization.long_rows"),
-    ("operations.convolution", "schedule.winograd"),
 }
 """Files of which the first imports the second in functions, by the ends of their names,
 and is imported by it."""

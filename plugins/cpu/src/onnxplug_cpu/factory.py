@@ -108,9 +108,9 @@ class CpuFactory(ep.EpFactory):
 
 
 def _compiled_tier() -> Iterable[ep.Finding]:
+    from onnxplug_cpu.compiler.machine.cores import default_workers
+    from onnxplug_cpu.compiler.machine.isa import amx_problem
     from onnxplug_cpu.compiler.runtime.jit import Library, machine_code_unavailable
-    from onnxplug_cpu.compiler.target.cores import default_workers
-    from onnxplug_cpu.compiler.target.isa import amx_problem
 
     reason = machine_code_unavailable()
     if reason is not None:

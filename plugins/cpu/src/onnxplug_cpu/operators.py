@@ -166,11 +166,11 @@ def _is_compiled(
     outputs: Sequence[np.dtype[Any]],
 ) -> bool:
     """What the compiled tier says of a call with inputs and outputs of these types."""
+    from onnxplug_compiler.frontend.call import Call
+    from onnxplug_compiler.schedule.operations.registry import find_operation
+    from onnxplug_compiler.segmentation import analyse
     from onnxplug_cpu.compiler.cpu_target import CpuTarget
-    from onnxplug_cpu.compiler.frontend.call import Call
-    from onnxplug_cpu.compiler.schedule.operations.registry import find_operation
-    from onnxplug_cpu.compiler.segmentation import analyse
-    from onnxplug_cpu.compiler.target.isa import SSE
+    from onnxplug_cpu.compiler.machine.isa import SSE
 
     names = tuple(f"x{position}" for position in range(len(inputs)))
     results = tuple(f"y{position}" for position in range(len(outputs)))
@@ -196,7 +196,7 @@ def _is_compiled(
 
 def _attributes(schema: Any, kernel: Kernel) -> dict[str, Any]:
     """The defaults, and some value for attributes that have none."""
-    from onnxplug_cpu.compiler.frontend.call import attribute_defaults
+    from onnxplug_compiler.frontend.call import attribute_defaults
 
     attributes = dict(attribute_defaults(kernel.function))
     for name, attribute in schema.attributes.items():

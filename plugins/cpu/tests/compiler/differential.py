@@ -16,9 +16,10 @@ import onnx
 from onnx import helper
 
 import onnxplug
-from onnxplug_cpu.compiler import partition, segmentation
-from onnxplug_cpu.compiler.frontend.call import Call
-from onnxplug_cpu.compiler.ir.target import Support
+from onnxplug_compiler import segmentation
+from onnxplug_compiler.frontend.call import Call
+from onnxplug_compiler.ir.target import Support
+from onnxplug_cpu.compiler import partition
 
 from .random_graphs import MAX_MAGNITUDE, Array, Case
 

@@ -14,13 +14,13 @@ import sys
 import numpy as np
 
 from onnxplug.authoring.entries import Cache
-from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_compiler.ir.buffers import Input, Output
+from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_compiler.ir.epilogue import epilogue
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import slides_of
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.buffers import Input, Output
-from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.epilogue import epilogue
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.windows import slides_of
 from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
 from onnxplug_cpu.compiler.kernels.window.pool import record_pool
 from onnxplug_cpu.compiler.runtime.jit import Library

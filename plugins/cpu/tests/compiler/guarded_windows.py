@@ -13,10 +13,10 @@ import sys
 import numpy as np
 
 from onnxplug.authoring.entries import Cache
-from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_compiler.ir.buffers import Input, Output
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.buffers import Input, Output
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.program import Program

@@ -13,12 +13,12 @@ import sys
 import numpy as np
 
 from onnxplug.authoring.entries import Cache
-from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_compiler.ir.buffers import Input, Output
+from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_compiler.ir.epilogue import epilogue
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.buffers import Input, Output
-from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.epilogue import epilogue
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.winograd.commands import record_transformed
 from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS
 from onnxplug_cpu.compiler.runtime.jit import Library

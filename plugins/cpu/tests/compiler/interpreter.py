@@ -10,12 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from onnxplug.authoring.entries import Cache
-from onnxplug_cpu.compiler.codegen.emit import Module
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.commands.machine import Recorder
-from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
-from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.buffers import (
+from onnxplug_compiler.ir.buffers import (
     Address,
     Buffer,
     Constant,
@@ -24,9 +19,14 @@ from onnxplug_cpu.compiler.ir.buffers import (
     Output,
     Packed,
 )
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.codegen.emit import Module
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.commands.recording import Recorder
+from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
+from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa, host_isa
 from onnxplug_cpu.compiler.runtime.jit import Library
-from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, Isa, host_isa
 
 from . import emulator
 

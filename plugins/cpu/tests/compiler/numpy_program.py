@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxplug_cpu.compiler.ir.buffers import (
+from onnxplug_compiler.ir.buffers import (
     Buffer,
     Check,
     Constant,
@@ -16,8 +16,8 @@ from onnxplug_cpu.compiler.ir.buffers import (
     Output,
     Packed,
 )
-from onnxplug_cpu.compiler.ir.pieces import Work
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.pieces import Work
+from onnxplug_compiler.ir.views import View
 
 Array = np.ndarray[Any, Any]
 Compute = Callable[..., Sequence[Array]]

@@ -2,7 +2,7 @@
 
 It knows nothing of the CPU's, and is what the compiled tier is compared with.  Memory
 that nothing has written is NaN, so that a view of what is not there yet shows.  What
-its methods are given, :mod:`onnxplug_cpu.compiler.ir.families` says.
+its methods are given, :mod:`onnxplug_compiler.ir.families` says.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from onnxplug_cpu.compiler.ir.buffers import (
+from onnxplug_compiler.ir.buffers import (
     Address,
     Constant,
     Flag,
 )
-from onnxplug_cpu.compiler.ir.elements import (
+from onnxplug_compiler.ir.elements import (
     COMPUTED,
     ELEMENTS,
     INTEGERS,
     NARROW_FLOATS,
     SUB_BYTE,
 )
-from onnxplug_cpu.compiler.ir.elementwise import Chain
-from onnxplug_cpu.compiler.ir.epilogue import Epilogue
-from onnxplug_cpu.compiler.ir.families import REDUCTIONS
-from onnxplug_cpu.compiler.ir.recorder import Recorder
-from onnxplug_cpu.compiler.ir.target import ChainLimits
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.windows import Slide
+from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.families import REDUCTIONS
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.target import ChainLimits
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import Slide
 from onnxplug_kernels import find_kernel
 
 from .numpy_program import Array, Assembly, Command, Compute
@@ -109,7 +109,7 @@ def apply(chain: Chain, inputs: Sequence[Array]) -> list[Array]:
 
 
 class NumpyTarget:
-    """A :class:`~onnxplug_cpu.compiler.ir.target.Target`; all families in one."""
+    """A :class:`~onnxplug_compiler.ir.target.Target`; all families in one."""
 
     chain_limits = ChainLimits(steps=64, operands=16, inputs=64)
     prefers_channels_last = True

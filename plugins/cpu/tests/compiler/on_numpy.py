@@ -9,9 +9,9 @@ from unittest import mock
 import onnx
 
 import onnxplug
+from onnxplug_compiler.ir.buffers import Check
+from onnxplug_compiler.ir.pieces import Work
 from onnxplug_cpu.compiler import segment
-from onnxplug_cpu.compiler.ir.buffers import Check
-from onnxplug_cpu.compiler.ir.pieces import Work
 
 from .numpy_program import NumpyProgram
 from .numpy_target import NumpyTarget

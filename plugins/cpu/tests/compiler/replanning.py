@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_compiler.frontend.call import Abstract
+from onnxplug_compiler.ir.buffers import Address, Buffer, Constant, Input, Output
+from onnxplug_compiler.ir.pieces import Work
+from onnxplug_compiler.schedule.plan import Plans
+from onnxplug_compiler.schedule.planned import Planned
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.frontend.call import Abstract
-from onnxplug_cpu.compiler.ir.buffers import Address, Buffer, Constant, Input, Output
-from onnxplug_cpu.compiler.ir.pieces import Work
-from onnxplug_cpu.compiler.schedule.plan import Plans
-from onnxplug_cpu.compiler.schedule.planned import Planned
 
 
 @contextmanager

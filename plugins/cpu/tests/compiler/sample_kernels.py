@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug_compiler.ir.buffers import Input, Output
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.ir.buffers import Input, Output
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 class _Add(Generator):

@@ -18,15 +18,15 @@ from onnx.reference import ReferenceEvaluator
 import onnxplug
 from onnxplug.authoring.entries import Cache
 from onnxplug.errors import OptionError
+from onnxplug_compiler.ir.buffers import Packed
 from onnxplug_cpu.compiler import bf16x3_trial as trial
 from onnxplug_cpu.compiler.bf16x3_trial import splits_well
-from onnxplug_cpu.compiler.ir.buffers import Packed
 from onnxplug_cpu.compiler.kernels.contraction import bf16x3_tile
+from onnxplug_cpu.compiler.machine.isa import AMX, AVX512, Isa
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.segment import Compiler
-from onnxplug_cpu.compiler.target.isa import AMX, AVX512, Isa
 
 from . import tiled
 from .interpreter import ISAS
@@ -426,7 +426,7 @@ def test_what_is_kept_for_tiles_is_kept_apart(
 def test_processors_without_tiles_do_not_import_what_is_for_them() -> None:
     program = (
         "import sys, numpy, onnxplug\n"
-        "from onnxplug_cpu.compiler.target.isa import host_isa\n"
+        "from onnxplug_cpu.compiler.machine.isa import host_isa\n"
         "import onnxplug_cpu.compiler.segment\n"
         "assert not [m for m in sys.modules if 'bf16x3' in m or 'tile_registers' in m]"
     )

@@ -15,12 +15,12 @@ import pytest
 
 import onnxplug
 from onnxplug.errors import LoadCancelled, NodeError, OutputMismatch, RunCancelled
+from onnxplug_compiler.frontend.call import NotCompiled
+from onnxplug_compiler.schedule.planner import Planner
 from onnxplug_cpu.compiler import partition, segment
-from onnxplug_cpu.compiler.frontend.call import NotCompiled
 from onnxplug_cpu.compiler.kernels.normalization import commands as rows
 from onnxplug_cpu.compiler.partition import MOST_IN_VAIN
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library
-from onnxplug_cpu.compiler.schedule.planner import Planner
 
 from .differential import COMPILE, session
 from .lowered import events, graph, lowered, random

@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
+from onnxplug_compiler.frontend.call import Call
+from onnxplug_compiler.segmentation import Unit, analyse, split
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.frontend.call import Call
-from onnxplug_cpu.compiler.segmentation import Unit, analyse, split
-from onnxplug_cpu.compiler.target.isa import SSE
+from onnxplug_cpu.compiler.machine.isa import SSE
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 COMPILED, ARRAY = ("Add", "Erf", "MatMul", "Reshape"), "NonZero"

@@ -21,12 +21,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug.weights import SharedWeights
+from onnxplug_compiler.ir.buffers import Address, Constant, Packed, Temporary
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.commands.words import Code, Command, Words
-from onnxplug_cpu.compiler.ir.buffers import Address, Constant, Packed, Temporary
+from onnxplug_cpu.compiler.machine.isa import Isa
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
 from onnxplug_cpu.compiler.runtime.program import Program
-from onnxplug_cpu.compiler.target.isa import Isa
 
 from . import tiled
 

@@ -21,8 +21,8 @@ from onnxplug_cpu.compiler.commands.words import Command
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import BLOCK, STEP
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import PRODUCTS
+from onnxplug_cpu.compiler.machine.isa import AMX
 from onnxplug_cpu.compiler.segment import Segment
-from onnxplug_cpu.compiler.target.isa import AMX
 
 if __package__:
     from . import tiled

@@ -10,9 +10,9 @@ from unittest import mock
 from onnxplug_cpu.compiler import bf16x3_trial as trial
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR
 from onnxplug_cpu.compiler.codegen.tile_registers import EmulatedTiles
+from onnxplug_cpu.compiler.machine import isa as isa_module
+from onnxplug_cpu.compiler.machine.isa import Isa
 from onnxplug_cpu.compiler.runtime import jit
-from onnxplug_cpu.compiler.target import isa as isa_module
-from onnxplug_cpu.compiler.target.isa import Isa
 
 from .interpreter import ISAS
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnxplug_cpu.compiler.commands.machine import Machine, Recorder
-from onnxplug_cpu.compiler.ir.buffers import Input, Output
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.buffers import Input, Output
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Machine, Recorder
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import BLOCK_STEPS
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import STEP
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
@@ -23,8 +23,8 @@ from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_amx
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.machine.isa import Isa
     from onnxplug_cpu.compiler.runtime.jit import Library
-    from onnxplug_cpu.compiler.target.isa import Isa
 
 ROWS: Final = 45
 COLUMNS: Final = 70

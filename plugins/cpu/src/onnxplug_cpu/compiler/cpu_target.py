@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from onnxplug_compiler.ir import families
+from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
+from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
-from onnxplug_cpu.compiler.commands.machine import Machine
-from onnxplug_cpu.compiler.ir import families
-from onnxplug_cpu.compiler.ir.elements import ELEMENTS, SUB_BYTE
-from onnxplug_cpu.compiler.ir.target import ChainLimits
+from onnxplug_cpu.compiler.commands.recording import Machine
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
 from onnxplug_cpu.compiler.kernels.elementwise import commands as elementwise
 from onnxplug_cpu.compiler.kernels.elementwise.operators import supports
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
 """Of more steps values no longer fit the registers; and the time that LLVM takes for a
@@ -42,7 +42,7 @@ _FLOAT32: Final = frozenset({"f32"})
 
 
 class CpuTarget(Machine):
-    """A :class:`~.ir.target.Target`."""
+    """A :class:`onnxplug_compiler.ir.target.Target`."""
 
     chain_limits = _LIMITS
     prefers_channels_last = True

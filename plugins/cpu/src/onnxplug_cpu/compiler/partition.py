@@ -14,11 +14,11 @@ from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, call_of, numpy_dtype
+from onnxplug_compiler.frontend.call import Call, NotCompiled, call_of, numpy_dtype
+from onnxplug_compiler.schedule.constants import Constants
+from onnxplug_compiler.segmentation import Analysis, Unit, analyse, split
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
-from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.segment import Compiler, Segment
-from onnxplug_cpu.compiler.segmentation import Analysis, Unit, analyse, split
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
 

@@ -18,22 +18,22 @@ from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.authoring.memory_limit import check_left
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.frontend.call import Abstract, Call
+from onnxplug_compiler.frontend.elementwise import StepForm
+from onnxplug_compiler.ir.buffers import Check
+from onnxplug_compiler.ir.pieces import Work
+from onnxplug_compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_compiler.schedule.constants import Constants
+from onnxplug_compiler.schedule.plan import Plans
+from onnxplug_compiler.schedule.planned import Planned, Result
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.frontend.call import Abstract, Call
-from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.ir.buffers import Check
-from onnxplug_cpu.compiler.ir.pieces import Work
-from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_cpu.compiler.machine.cores import default_workers
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
 from onnxplug_cpu.compiler.runtime.jit import Library, warn_of_amx
 from onnxplug_cpu.compiler.runtime.link import ArraySpec, Described
 from onnxplug_cpu.compiler.runtime.out_of_memory import out_of_memory
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
-from onnxplug_cpu.compiler.schedule.constants import Constants
-from onnxplug_cpu.compiler.schedule.plan import Plans
-from onnxplug_cpu.compiler.schedule.planned import Planned, Result
-from onnxplug_cpu.compiler.target.cores import default_workers
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]

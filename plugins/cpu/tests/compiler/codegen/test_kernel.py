@@ -15,11 +15,11 @@ from unittest import mock
 import pytest
 
 import onnxplug_cpu.compiler
+from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_cpu.compiler.codegen.emit import Module
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
-from onnxplug_cpu.compiler.ir.parameters import Parameters
+from onnxplug_cpu.compiler.machine.isa import Isa
 from onnxplug_cpu.compiler.runtime import driver, pool
-from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..differential import session
 from ..random_graphs import RandomGraph

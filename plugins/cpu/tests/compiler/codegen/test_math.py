@@ -12,8 +12,8 @@ import pytest
 from onnxplug_cpu.compiler.codegen import math as vector
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.commands.machine import call
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.commands.recording import call
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 from ..interpreter import ISAS, Interpreter
 

@@ -10,9 +10,9 @@ import pytest
 from onnxplug_cpu.compiler.codegen.emit import I8, I32, I64, Module
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.tile_registers import COUNT, state_bytes, tiles_of
-from onnxplug_cpu.compiler.commands.machine import call
+from onnxplug_cpu.compiler.commands.recording import call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import Interpreter
 from ..tiled import EMULATED

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.kernels.attention.commands import record_attention
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
 

@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_compiler.ir.buffers import Packed
+from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_compiler.ir.epilogue import epilogue
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.buffers import Packed
-from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.epilogue import epilogue
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction import commands
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
 

@@ -11,9 +11,9 @@ from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import PackTerms, SplitTerms
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import LINES, BlockOfSums
+from onnxplug_cpu.compiler.machine.isa import AMX
 from onnxplug_cpu.compiler.runtime.elf import flatten
 from onnxplug_cpu.compiler.runtime.jit import compile_object, symbol
-from onnxplug_cpu.compiler.target.isa import AMX
 
 from ..interpreter import assembly
 from .test_contraction_code import loops, vectors_on_stack

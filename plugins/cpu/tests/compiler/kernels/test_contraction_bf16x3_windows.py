@@ -8,18 +8,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.epilogue import Epilogue, epilogue
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import SplitProduct
 from onnxplug_cpu.compiler.kernels.contraction.commands import (
     record_contraction,
     record_matmul,
 )
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
-from onnxplug_cpu.compiler.target.isa import AMX, Isa
+from onnxplug_cpu.compiler.machine.isa import AMX, Isa
 
 from ..interpreter import Interpreter
 from ..tiled import EMULATED, counted

@@ -24,7 +24,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     tile_shape,
     wide_vectors,
 )
-from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..interpreter import assembly
 

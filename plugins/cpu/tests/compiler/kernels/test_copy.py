@@ -13,11 +13,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.copies import record_concat, record_fill
 from onnxplug_cpu.compiler.kernels.movement import copy
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.schedule.copies import record_concat, record_fill
-from onnxplug_cpu.compiler.target.isa import AVX512, NEON, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX512, NEON, Isa
 
 from ..interpreter import ISAS, Interpreter, assembly, source, target_machine
 

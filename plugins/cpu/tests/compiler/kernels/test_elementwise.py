@@ -11,12 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
-from onnxplug_cpu.compiler.ir.epilogue import epilogue
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
+from onnxplug_compiler.ir.epilogue import epilogue
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
-from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, Isa
 
 from ..interpreter import ISAS, Interpreter, address, assembly
 

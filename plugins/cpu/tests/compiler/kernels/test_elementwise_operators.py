@@ -10,11 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.elementwise import ChainBuilder, Scalar
+from onnxplug_compiler.ir.elementwise import ChainBuilder, Scalar
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.kernels.elementwise.emitters import EMITTERS
 from onnxplug_cpu.compiler.kernels.elementwise.operators import OPERATORS, supports
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 from onnxplug_kernels import find_kernel
 from onnxplug_kernels.namespaces import namespace_of
 

@@ -9,7 +9,7 @@ import pytest
 from onnx.reference.ops.op_gathernd import _gather_nd_impl
 
 from onnxplug.authoring.bounds import OutOfBounds
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement import gather
 from onnxplug_cpu.compiler.kernels.movement.gather import (
     record_gather,
@@ -18,7 +18,7 @@ from onnxplug_cpu.compiler.kernels.movement.gather import (
     record_scatter_elements,
     record_scatter_nd,
 )
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
 

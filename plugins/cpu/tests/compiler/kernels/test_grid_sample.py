@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.spatial.grid_sample import record_grid_sample
-from onnxplug_cpu.compiler.target.isa import AVX512, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX512, Isa
 
 from ..interpreter import ISAS, Interpreter, assembly
 

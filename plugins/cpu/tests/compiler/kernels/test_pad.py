@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.schedule.pad import MODES, record_pad
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_compiler.schedule.pad import MODES, record_pad
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
 

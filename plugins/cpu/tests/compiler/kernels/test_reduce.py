@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.families import REDUCTIONS
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.families import REDUCTIONS
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.reduction import commands
 from onnxplug_cpu.compiler.kernels.reduction.commands import (
     record_moments,
     record_reduce,
 )
-from onnxplug_cpu.compiler.target.isa import Isa, host_isa
+from onnxplug_cpu.compiler.machine.isa import Isa, host_isa
 
 from ..interpreter import ISAS, Interpreter
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.kernels.spatial.roi_align import record_roi_align
-from onnxplug_cpu.compiler.target.isa import AVX512, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX512, Isa
 
 from ..interpreter import ISAS, Interpreter, assembly
 

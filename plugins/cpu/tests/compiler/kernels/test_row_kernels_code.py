@@ -8,12 +8,12 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.attention.commands import record_attention
 from onnxplug_cpu.compiler.kernels.normalization.norm import record_norm
 from onnxplug_cpu.compiler.kernels.normalization.softmax import record_softmax
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
-from onnxplug_cpu.compiler.target.isa import AVX512, NEON
+from onnxplug_cpu.compiler.machine.isa import AVX512, NEON
 
 from ..interpreter import Interpreter, assembly, source, target_machine
 

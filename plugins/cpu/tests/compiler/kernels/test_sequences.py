@@ -8,7 +8,7 @@ import pytest
 from onnxplug_cpu.compiler.kernels.movement.trilu import record_trilu
 from onnxplug_cpu.compiler.kernels.reduction import cumulative
 from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels import rows as kernels_rows
 from onnxplug_cpu.compiler.kernels.normalization.softmax import record_softmax
-from onnxplug_cpu.compiler.target.isa import Isa, host_isa
+from onnxplug_cpu.compiler.machine.isa import Isa, host_isa
 
 from ..interpreter import ISAS, Interpreter
 

@@ -9,13 +9,13 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.families import ResampledAxis
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.families import ResampledAxis
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_moments
 from onnxplug_cpu.compiler.kernels.spatial.grid_sample import record_grid_sample
 from onnxplug_cpu.compiler.kernels.spatial.resample import record_resample
 from onnxplug_cpu.compiler.kernels.spatial.roi_align import record_roi_align
-from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa
 
 from ..interpreter import Interpreter, source, target_machine
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.epilogue import epilogue
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.windows import (
+from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_compiler.ir.epilogue import epilogue
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import (
     LARGEST,
     MEAN,
     SUM,
@@ -24,7 +24,7 @@ from onnxplug_cpu.compiler.ir.windows import (
 from onnxplug_cpu.compiler.kernels import rows as kernels_rows
 from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
 from onnxplug_cpu.compiler.kernels.window.pool import record_pool
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
 

@@ -7,8 +7,8 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
+from onnxplug_compiler.ir.windows import LARGEST, MEAN, SUM, WEIGHED, norm
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
-from onnxplug_cpu.compiler.ir.windows import LARGEST, MEAN, SUM, WEIGHED, norm
 from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
 from onnxplug_cpu.compiler.kernels.window.lines import WindowLines
 from onnxplug_cpu.compiler.kernels.window.tile import (
@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
     group_pixels,
     tile_shape,
 )
-from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..interpreter import assembly
 from .test_contraction_code import loops, vectors_on_stack

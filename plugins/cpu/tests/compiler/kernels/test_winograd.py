@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.buffers import Address, Packed
-from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.ir.epilogue import epilogue
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.buffers import Address, Packed
+from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_compiler.ir.epilogue import epilogue
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.winograd.commands import record_transformed
 from onnxplug_cpu.compiler.kernels.winograd.division import best_tile
+from onnxplug_cpu.compiler.machine.isa import AMX, AVX2, AVX512, Isa
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
-from onnxplug_cpu.compiler.target.isa import AMX, AVX2, AVX512, Isa
 
 from ..interpreter import ISAS, Interpreter
 from .test_window import PLACINGS, Placing, backward, channels_last, rows

@@ -16,7 +16,7 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     OutputTransform,
     TransformWeights,
 )
-from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..interpreter import assembly
 from .test_contraction_code import loops, vectors_on_stack

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.machine.isa import AVX2, NEON
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library, compile_object
 from onnxplug_cpu.compiler.runtime.link import ArraySpec
 from onnxplug_cpu.compiler.runtime.program import Program
-from onnxplug_cpu.compiler.target.isa import AVX2, NEON
 
 from ..sample_kernels import ADD, COUNT, FLOAT, LONG, input_view, output_view
 

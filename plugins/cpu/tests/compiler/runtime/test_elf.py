@@ -13,11 +13,11 @@ import pytest
 
 from onnxplug_cpu.compiler.codegen.emit import Module
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.machine.isa import AVX2, NEON, Isa, host_isa
 from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory
 from onnxplug_cpu.compiler.runtime.elf import ImageError, flatten
 from onnxplug_cpu.compiler.runtime.image import Image
 from onnxplug_cpu.compiler.runtime.jit import compile_object, symbol
-from onnxplug_cpu.compiler.target.isa import AVX2, NEON, Isa, host_isa
 
 X86_64, AARCH64 = 62, 183
 llvm.initialize_all_targets()

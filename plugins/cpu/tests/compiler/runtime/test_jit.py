@@ -18,6 +18,7 @@ from onnxplug import ep
 from onnxplug.authoring.entries import Cache
 from onnxplug_cpu.compiler.codegen.emit import F32, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.machine.isa import AVX512, NEON, Isa, host_isa
 from onnxplug_cpu.compiler.runtime import jit
 from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory
 from onnxplug_cpu.compiler.runtime.jit import (
@@ -26,7 +27,6 @@ from onnxplug_cpu.compiler.runtime.jit import (
     compile_object,
     machine_code_unavailable,
 )
-from onnxplug_cpu.compiler.target.isa import AVX512, NEON, Isa, host_isa
 
 HOST = host_isa()
 needs_host = pytest.mark.skipif(HOST is None, reason="no kernels for this processor")

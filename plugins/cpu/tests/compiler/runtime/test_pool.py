@@ -14,16 +14,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+from onnxplug_compiler.ir.buffers import Address
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.buffers import Address
+from onnxplug_cpu.compiler.machine.cores import default_workers
+from onnxplug_cpu.compiler.machine.isa import AVX2, NEON
 from onnxplug_cpu.compiler.runtime import pool, program
 from onnxplug_cpu.compiler.runtime.jit import Library, compile_object
 from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.runtime.waits import System
-from onnxplug_cpu.compiler.target.cores import default_workers
-from onnxplug_cpu.compiler.target.isa import AVX2, NEON
 
 from ..sample_kernels import COUNT, LONG, output_view
 

@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.machine.isa import AVX2, NEON, SSE
 from onnxplug_cpu.compiler.runtime import profile as profile_module
 from onnxplug_cpu.compiler.runtime.jit import Library, compile_object
 from onnxplug_cpu.compiler.runtime.profile import Peaks, Timing, measured_peaks, profile
 from onnxplug_cpu.compiler.runtime.program import Program
-from onnxplug_cpu.compiler.target.isa import AVX2, NEON, SSE
 
 from ..sample_kernels import ADD, COUNT, FLOAT, LONG, input_view, output_view
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_compiler.ir.buffers import Address, Buffer
+from onnxplug_compiler.ir.recorder import PackedConstants
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Words
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.ir.buffers import Address, Buffer
-from onnxplug_cpu.compiler.ir.recorder import PackedConstants
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime import time_slices
 from onnxplug_cpu.compiler.runtime.arena import Arenas

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from onnxplug_cpu.compiler.schedule import inference, planner, structure
+from onnxplug_compiler.schedule import inference, planner, structure
 
 from ..lowered import graph, lowered, random
 from ..replanning import compared_with_fresh_plans

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnxplug
-from onnxplug_cpu.compiler.schedule import inference
+from onnxplug_compiler.schedule import inference
 
 from ..lowered import graph, lowered, random
 

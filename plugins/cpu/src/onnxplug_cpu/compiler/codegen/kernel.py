@@ -22,19 +22,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_cpu.compiler.codegen.types import F32, F64, I64, PTR, Type
-from onnxplug_cpu.compiler.ir.parameters import Parameters
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
-    from onnxplug_cpu.compiler.target.isa import Isa
+    from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 class Generator(Parameters):
     """Writes the code of a kernel; its fields are all that it knows of the kernel.
 
     As a class of a module it closes over nothing, so no parameter can be missing in
-    the kernel's key.  What it knows of the processor is an :class:`~..target.isa.Isa`,
+    the kernel's key.  What it knows of the processor is an :class:`~..machine.isa.Isa`,
     which is part of the name under which code is kept.
 
     Raises:

@@ -15,7 +15,7 @@ from onnxplug_cpu.compiler.codegen.math.narrow import (
     from_bf16,
     from_f16,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 
 def held(element: str, lanes: int = LANES) -> Type:

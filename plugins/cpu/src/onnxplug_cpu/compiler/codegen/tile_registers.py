@@ -22,7 +22,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Module,
     Value,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 ROWS: Final = 16
 """The most rows of a tile."""

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
-from onnxplug_cpu.compiler.ir.buffers import (
+from onnxplug_compiler.ir.buffers import (
     Address,
     Buffer,
     Check,
@@ -21,7 +19,9 @@ from onnxplug_cpu.compiler.ir.buffers import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Piece, Placed, Work
+from onnxplug_compiler.ir.pieces import Piece, Placed, Work
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 

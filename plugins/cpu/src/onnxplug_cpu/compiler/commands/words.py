@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Self, TypeAlias
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.ir.buffers import Address
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.buffers import Address
 
 
 class Code(Record):
@@ -30,7 +30,7 @@ class Command(Record):
     Commands run in order; all chunks of one end before the next begins.
 
     Attributes:
-        label, flops, nbytes, nodes, note: as of :class:`~..ir.pieces.Command`.
+        label, flops, nbytes, nodes, note: as of ``onnxplug_compiler.ir.pieces``.
     """
 
     kernel: Kernel

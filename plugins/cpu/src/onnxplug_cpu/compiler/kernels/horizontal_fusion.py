@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 _ROW = 3  # words of a part: chunks, code, words
 

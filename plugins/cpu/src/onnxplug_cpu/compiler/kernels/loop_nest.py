@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.types import I8, I64
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
-from onnxplug_cpu.compiler.commands.machine import Recorder
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.buffers import Address
-from onnxplug_cpu.compiler.ir.views import View
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Value

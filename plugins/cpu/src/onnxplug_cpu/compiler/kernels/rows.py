@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen import emit
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Number, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
@@ -18,9 +20,7 @@ from onnxplug_cpu.compiler.commands.chunks import (
     fewest_chunks,
 )
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.parameters import Parameters
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.target.isa import LANES
+from onnxplug_cpu.compiler.machine.isa import LANES
 
 
 @dataclass(frozen=True, slots=True)

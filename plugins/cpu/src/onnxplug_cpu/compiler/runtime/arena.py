@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.authoring.memory_limit import check_left
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.ir.buffers import Constant, Packed
+from onnxplug_compiler.ir.buffers import Constant, Packed
 
 ALIGNMENT: Final = 64
 """Bytes that every buffer's offset is a multiple of: a cache line."""

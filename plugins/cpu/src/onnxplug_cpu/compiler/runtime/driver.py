@@ -24,8 +24,8 @@ from onnxplug_cpu.compiler.runtime.waits import convention
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
+    from onnxplug_cpu.compiler.machine.isa import Isa
     from onnxplug_cpu.compiler.runtime.jit import Library
-    from onnxplug_cpu.compiler.target.isa import Isa
 
 # The header of a block: numbers of words.  Offsets are in bytes from its start.
 CONTROL: Final = 0

@@ -12,14 +12,15 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+import onnxplug_compiler
 from onnxplug import ep
 from onnxplug.authoring.entries import Cache, fingerprint
 from onnxplug.authoring.locks import new_lock
 from onnxplug_cpu import __version__
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.machine.isa import Isa, amx_problem, host_isa
 from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory
 from onnxplug_cpu.compiler.runtime.image import Image
-from onnxplug_cpu.compiler.target.isa import Isa, amx_problem, host_isa
 
 COMPILE: Final = "ONNXPLUG_CPU_COMPILE"
 """The variable that turns machine code off."""
@@ -113,7 +114,8 @@ class Library:
         self.isa = isa
         self.cache = cache or Cache(_DISTRIBUTION)
         self.compiler = llvmlite_version()
-        self._identity = f"{__version__}\0{source_state()}\0{isa!r}\0"
+        versions = f"{__version__}\0{onnxplug_compiler.__version__}"
+        self._identity = f"{versions}\0{source_state()}\0{isa!r}\0"
         self._lock = new_lock()
         self._addresses: dict[str, int] = {}
         self._warned: set[str] = set()
@@ -298,12 +300,15 @@ def llvmlite_version() -> str | None:
 
 
 def source_state() -> str:
-    """What changes whenever the source of the compiler does.
+    """What changes whenever the source of the compiler does, in both distributions.
 
     Names, sizes and times of the files; reading them all would take ten times as long.
     """
     found: list[str] = []
-    folders = [os.path.dirname(os.path.dirname(__file__))]
+    folders = [
+        os.path.dirname(os.path.dirname(__file__)),
+        os.path.dirname(onnxplug_compiler.__file__),
+    ]
     try:
         while folders:
             with os.scandir(folders.pop()) as entries:

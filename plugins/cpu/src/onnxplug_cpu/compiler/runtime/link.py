@@ -14,9 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import numpy as np
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.commands.chunks import MAX_CHUNKS
-from onnxplug_cpu.compiler.commands.laid import Laid
-from onnxplug_cpu.compiler.ir.buffers import (
+from onnxplug_compiler.ir.buffers import (
     Buffer,
     Constant,
     Flag,
@@ -25,7 +23,9 @@ from onnxplug_cpu.compiler.ir.buffers import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Work
+from onnxplug_compiler.ir.pieces import Work
+from onnxplug_cpu.compiler.commands.chunks import MAX_CHUNKS
+from onnxplug_cpu.compiler.commands.laid import Laid
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 

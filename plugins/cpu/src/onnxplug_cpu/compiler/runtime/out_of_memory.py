@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
+from onnxplug_compiler.ir.buffers import Address, Buffer, Output, Packed, Temporary
 from onnxplug_cpu.compiler.commands.words import Command, Word, Words
-from onnxplug_cpu.compiler.ir.buffers import Address, Buffer, Output, Packed, Temporary
 
 
 def out_of_memory(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
-from onnxplug_cpu.compiler.ir.buffers import (
+from onnxplug_compiler.ir.buffers import (
     Address,
     Buffer,
     Constant,
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 DIVIDING: Final = frozenset({"parts"})
 """Words of kernels that, like the number of chunks, say how work is divided among

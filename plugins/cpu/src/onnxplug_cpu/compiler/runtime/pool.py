@@ -32,6 +32,7 @@ from onnxplug.ep import raise_interruption
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR, Type
 from onnxplug_cpu.compiler.commands.chunks import MAX_CHUNKS
+from onnxplug_cpu.compiler.machine.cores import default_workers
 from onnxplug_cpu.compiler.runtime.arena import address_of
 from onnxplug_cpu.compiler.runtime.waits import (
     LONGEST_MICROSECONDS,
@@ -41,12 +42,11 @@ from onnxplug_cpu.compiler.runtime.waits import (
     write_wait,
     write_wake,
 )
-from onnxplug_cpu.compiler.target.cores import default_workers
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
+    from onnxplug_cpu.compiler.machine.isa import Isa
     from onnxplug_cpu.compiler.runtime.jit import Library
-    from onnxplug_cpu.compiler.target.isa import Isa
 
 MAX_WORKERS: Final = 256
 """Threads of one job at most, the caller included."""

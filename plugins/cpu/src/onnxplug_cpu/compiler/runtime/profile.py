@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from onnxplug_compiler.ir.buffers import Input, Output
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.commands.machine import Machine, Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Machine, Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.buffers import Input, Output
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.machine.isa import LANES
 from onnxplug_cpu.compiler.runtime.arena import allocate
 from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.runtime.time_slices import Part
-from onnxplug_cpu.compiler.target.isa import LANES
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.machine.isa import Isa
     from onnxplug_cpu.compiler.runtime.jit import Library
-    from onnxplug_cpu.compiler.target.isa import Isa
 
 
 class Timing(NamedTuple):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug.authoring.arrays import usual_form
+from onnxplug_compiler.ir.buffers import Buffer, Check, Constant, Packed
+from onnxplug_compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.commands.laid import Laid, work_of
 from onnxplug_cpu.compiler.commands.words import Command
-from onnxplug_cpu.compiler.ir.buffers import Buffer, Check, Constant, Packed
-from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import (
     Arenas,

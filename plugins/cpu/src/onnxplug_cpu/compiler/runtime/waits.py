@@ -15,7 +15,7 @@ from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Value
-    from onnxplug_cpu.compiler.target.isa import Isa
+    from onnxplug_cpu.compiler.machine.isa import Isa
 
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE: Final = 128

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 def from_f16(f: Function, isa: Isa, bits: Value) -> Value:

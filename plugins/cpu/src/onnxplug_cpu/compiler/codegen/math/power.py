@@ -7,7 +7,7 @@ from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
 from onnxplug_cpu.compiler.codegen.math.primitives import at_least, at_most, polynomial
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 def power(f: Function, isa: Isa, x: Value, y: Value) -> Value:

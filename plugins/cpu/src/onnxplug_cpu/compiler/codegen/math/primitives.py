@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import I16, I32, Function, Number, Value
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 SIGN = -(1 << 31)
 """The sign of f32 as an i32."""

@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.codegen.math.primitives import (
     sign_of,
     with_sign,
 )
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 def sin(f: Function, isa: Isa, x: Value) -> Value:

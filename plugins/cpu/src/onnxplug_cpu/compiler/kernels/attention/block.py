@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Final, NamedTuple
 
+from onnxplug_compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Float,
@@ -16,12 +17,11 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 BLOCK_DEPTH = 256
 """Keys that are summed in one chain; with the panel of the values that is half of the

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.families import Undefined
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
-from onnxplug_cpu.compiler.ir.buffers import Address
-from onnxplug_cpu.compiler.ir.families import Undefined
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
 from onnxplug_cpu.compiler.kernels.attention.few import FewQueries
 from onnxplug_cpu.compiler.kernels.contraction.pack import (
@@ -37,7 +37,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     tile_shape,
 )
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 _SCORE_BYTES = 64 << 10
 """Scratch memory for the scores of a chunk, but for a last tile."""

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from onnxplug_compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Float,
@@ -17,10 +18,9 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque, spread
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _BLOCK = 256
 """Keys that are summed in one chain, and whose values should stay in the cache."""

@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from onnxplug_compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.codegen.emit import F32, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed, tanh
-from onnxplug_cpu.compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.kernels.rows import Operand, Operands, move, opaque, spread
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _VECTOR = F32.vector(LANES)
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
-from onnxplug_cpu.compiler.ir.buffers import Address, Constant
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
@@ -45,7 +45,7 @@ from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from onnxplug_cpu.compiler.ir.views import View
+    from onnxplug_compiler.ir.views import View
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
 LEAST_ROWS: Final = 32

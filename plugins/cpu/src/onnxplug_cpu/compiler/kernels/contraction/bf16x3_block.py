@@ -44,7 +44,7 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
 )
 from onnxplug_cpu.compiler.kernels.contraction.chunk import Chunk, ChunkWords, RowTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 
 class TermsWords(ChunkWords):

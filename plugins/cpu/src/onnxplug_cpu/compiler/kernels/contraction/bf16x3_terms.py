@@ -41,7 +41,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 from onnxplug_cpu.compiler.codegen.tile_registers import ROW_BYTES, TILE_BYTES
 from onnxplug_cpu.compiler.kernels.contraction.pack import MatrixWords, PanelArguments
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 TERMS: Final = 3
 

@@ -45,7 +45,7 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     load_sum,
 )
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 PRODUCTS: Final = ((1, 3), (1, 2), (2, 2), (2, 1), (3, 1), (1, 1))
 """Terms of A and of B, by number, in the order in which their products are added."""

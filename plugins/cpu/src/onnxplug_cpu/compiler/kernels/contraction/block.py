@@ -13,7 +13,7 @@ from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.kernels.contraction.chunk import Chunk, ChunkWords, Place
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments, offset
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
 STRIP_BYTES = 128 * VECTOR_BYTES
 """Room for the tiles that wait for the epilogue together; no processor has registers

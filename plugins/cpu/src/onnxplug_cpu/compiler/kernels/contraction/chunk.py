@@ -15,7 +15,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Pointer,
 )
 from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile, offset
-from onnxplug_cpu.compiler.target.isa import LANES
+from onnxplug_cpu.compiler.machine.isa import LANES
 
 
 class ChunkWords(KernelWords):

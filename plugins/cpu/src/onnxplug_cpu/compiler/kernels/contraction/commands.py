@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from onnxplug_compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder
-from onnxplug_cpu.compiler.ir.views import View, with_line
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold, once
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.ir.epilogue import Epilogue
+    from onnxplug_compiler.ir.epilogue import Epilogue
 
 MOST_TAP_AXES: Final = 3
 

@@ -14,7 +14,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     multiply_add,
     offset,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _VECTOR = F32.vector(LANES)
 _COLUMNS = 4

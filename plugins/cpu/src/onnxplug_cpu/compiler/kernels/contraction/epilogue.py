@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
     I8,
@@ -16,14 +20,10 @@ from onnxplug_cpu.compiler.codegen.emit import (
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
-from onnxplug_cpu.compiler.ir.elementwise import Chain
-from onnxplug_cpu.compiler.ir.epilogue import Epilogue
-from onnxplug_cpu.compiler.ir.parameters import Parameters
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile
 from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 
 class _Operand(Parameters):

@@ -6,12 +6,12 @@ import functools
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
-from onnxplug_cpu.compiler.ir.buffers import Address, Constant
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.block import (
     STRIP_BYTES,
     BlockProduct,
@@ -44,7 +44,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     tile_shape,
     wide_vectors,
 )
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from onnxplug_cpu.compiler.commands.machine import Recorder
-    from onnxplug_cpu.compiler.ir.views import View
+    from onnxplug_compiler.ir.views import View
+    from onnxplug_cpu.compiler.commands.recording import Recorder
 
 _PAGE = 4096  # rows so far apart, or a multiple, share few lines of the first cache
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from onnxplug_cpu.compiler.ir.formula import Formula
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
 from onnxplug_cpu.compiler.kernels.rows import element_of
@@ -17,8 +17,8 @@ from onnxplug_cpu.compiler.kernels.rows import element_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from onnxplug_cpu.compiler.commands.machine import Recorder
-    from onnxplug_cpu.compiler.ir.epilogue import Epilogue
+    from onnxplug_compiler.ir.epilogue import Epilogue
+    from onnxplug_cpu.compiler.commands.recording import Recorder
 
 _LEAD: Final = 4
 """Axes of A before those of K; B has two."""

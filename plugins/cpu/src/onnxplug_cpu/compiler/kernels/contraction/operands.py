@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 
 if TYPE_CHECKING:
+    from onnxplug_compiler.ir.epilogue import Epilogue
     from onnxplug_cpu.compiler.commands.words import Word
-    from onnxplug_cpu.compiler.ir.epilogue import Epilogue
 
 
 class Contraction(NamedTuple):

@@ -19,7 +19,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Pointer,
 )
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
-from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
 # one panel
 

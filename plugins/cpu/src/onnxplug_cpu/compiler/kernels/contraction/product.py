@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word, Words
 from onnxplug_cpu.compiler.kernels.contraction.division import Blocks, Division
 
 if TYPE_CHECKING:
+    from onnxplug_compiler.ir.views import View
     from onnxplug_cpu.compiler.codegen.kernel import Kernel
-    from onnxplug_cpu.compiler.ir.views import View
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
 

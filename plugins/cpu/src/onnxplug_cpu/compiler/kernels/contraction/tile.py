@@ -21,7 +21,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Pointer,
 )
 from onnxplug_cpu.compiler.codegen.scheduling import known_after
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
 _BYTE = Type("i8")
 

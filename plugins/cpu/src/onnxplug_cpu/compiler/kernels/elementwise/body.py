@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
-from onnxplug_cpu.compiler.ir.elementwise import Chain
 from onnxplug_cpu.compiler.kernels.elementwise.emitters import emit_step
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
 from onnxplug_cpu.compiler.kernels.elementwise.step import literal
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 
 class ChainBody:

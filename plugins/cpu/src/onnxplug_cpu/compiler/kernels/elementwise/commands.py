@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
-from onnxplug_cpu.compiler.ir.buffers import Address
-from onnxplug_cpu.compiler.ir.elementwise import Chain
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
 from onnxplug_cpu.compiler.kernels.loop_nest import (
     SPLAT,
@@ -23,11 +23,11 @@ from onnxplug_cpu.compiler.kernels.loop_nest import (
     chunks_wanted,
     collapse,
 )
-from onnxplug_cpu.compiler.target.isa import LANES
+from onnxplug_cpu.compiler.machine.isa import LANES
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Module
-    from onnxplug_cpu.compiler.target.isa import Isa
+    from onnxplug_cpu.compiler.machine.isa import Isa
 
 _GATHERED_BLOCK = 256
 """Columns that strided operands are read in, for cache lines to stay until the next

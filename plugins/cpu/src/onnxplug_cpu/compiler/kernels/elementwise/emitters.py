@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from onnxplug_compiler.ir.elementwise import Step
 from onnxplug_cpu.compiler.codegen import math
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
 from onnxplug_cpu.compiler.codegen.math.narrow import rounded
-from onnxplug_cpu.compiler.ir.elementwise import Step
 from onnxplug_cpu.compiler.kernels.elementwise import step_activation as activation
 from onnxplug_cpu.compiler.kernels.elementwise import step_arithmetic as arithmetic
 from onnxplug_cpu.compiler.kernels.elementwise import step_cast, step_logic
 from onnxplug_cpu.compiler.kernels.elementwise.step import Arguments
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 EMITTERS: Final[Mapping[str, Callable[[Arguments], Value]]] = {
     "Add": arithmetic.add,

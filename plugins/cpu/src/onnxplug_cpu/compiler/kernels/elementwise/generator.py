@@ -11,7 +11,7 @@ from onnxplug_cpu.compiler.kernels.elementwise.body import LONG, ChainBody
 from onnxplug_cpu.compiler.kernels.elementwise.commands import Elementwise
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 class Writer:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.ir.elements import (
+from onnxplug_compiler.ir.elements import (
     FLOATS,
     INTEGERS,
     NARROW_FLOATS,
@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.ir.elements import (
     SIGNED,
     UNSIGNED,
 )
-from onnxplug_cpu.compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.elementwise import Chain
 
 ANY: Final = NUMBERS | {"i1"}
 _BOOL: Final = frozenset({"i1"})
@@ -49,10 +49,10 @@ def supports(
 
     Args:
         operator: ONNX's name.
-        operand_elements: element types as in :class:`~...ir.elementwise.Chain`; empty
-            for an operand that is left out.
+        operand_elements: names of ``onnxplug_compiler.ir.elements``; empty for an
+            operand that is left out.
         result: the result's element type.
-        attributes: as of :class:`~...ir.elementwise.Step`.
+        attributes: as of :class:`onnxplug_compiler.ir.elementwise.Step`.
     """
     found = OPERATORS.get(operator)
     if found is None or not found.operands[0] <= len(operand_elements):

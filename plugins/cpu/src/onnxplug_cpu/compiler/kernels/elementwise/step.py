@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onnxplug_compiler.ir.elementwise import Scalar
 from onnxplug_cpu.compiler.codegen.emit import (
     Function,
     Number,
@@ -15,8 +16,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     constant_text,
 )
 from onnxplug_cpu.compiler.codegen.lanes import held
-from onnxplug_cpu.compiler.ir.elementwise import Scalar
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 
 class Literal(Value):

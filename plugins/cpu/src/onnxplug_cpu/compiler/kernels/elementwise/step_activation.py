@@ -5,6 +5,7 @@ from __future__ import annotations
 import math as numbers
 from collections.abc import Callable
 
+from onnxplug_compiler.ir.elementwise import Scalar
 from onnxplug_cpu.compiler.codegen import math
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
 from onnxplug_cpu.compiler.codegen.math.exponential import (
@@ -13,9 +14,8 @@ from onnxplug_cpu.compiler.codegen.math.exponential import (
 )
 from onnxplug_cpu.compiler.codegen.math.narrow import rounded
 from onnxplug_cpu.compiler.codegen.math.primitives import at_least, at_most
-from onnxplug_cpu.compiler.ir.elementwise import Scalar
 from onnxplug_cpu.compiler.kernels.elementwise.step import Arguments, literal
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 def of_math(

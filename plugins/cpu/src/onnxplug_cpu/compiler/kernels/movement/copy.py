@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import (
@@ -25,13 +27,11 @@ from onnxplug_cpu.compiler.codegen.row_copy import (
     row_class,
 )
 from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
-from onnxplug_cpu.compiler.ir.buffers import Address
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.kernels.horizontal_fusion import record_together
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.kernels.loop_nest import merge as merge_axes
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _LINE = 64
 _LONG_ROW = 64 << 10  # bytes from which a row is worth cutting for several workers

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, U64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import (
@@ -19,12 +20,11 @@ from onnxplug_cpu.compiler.codegen.row_copy import (
     row_class,
 )
 from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 _OPERANDS = ("dense", "indices", "data")
 

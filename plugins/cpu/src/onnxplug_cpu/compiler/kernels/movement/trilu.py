@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import move_type
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 def record_trilu(

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug_cpu.compiler.commands.machine import Recorder
-from onnxplug_cpu.compiler.ir.formula import Formula
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.reduction.commands import (
     record_moments,

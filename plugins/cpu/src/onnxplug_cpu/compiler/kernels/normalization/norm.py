@@ -12,6 +12,7 @@ import functools
 import struct
 from collections.abc import Callable, Sequence
 
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Float,
@@ -20,9 +21,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Kernel,
     KernelWords,
 )
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.rows import (
     Axes,
     Operand,
@@ -34,7 +34,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     spread,
     walk_words,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _NANOSECONDS = 0.25
 """What one element takes, about."""

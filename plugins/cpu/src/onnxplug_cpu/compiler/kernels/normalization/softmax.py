@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Float,
@@ -23,9 +24,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 )
 from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed
 from onnxplug_cpu.compiler.codegen.math.logarithm import log
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.rows import (
     Axes,
     Operand,
@@ -38,7 +38,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     spread,
     walk_words,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _NANOSECONDS = 0.4
 """What one element takes, about."""

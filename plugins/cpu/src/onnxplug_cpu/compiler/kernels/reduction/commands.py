@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from onnxplug_compiler.ir.families import REDUCTIONS
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder
-from onnxplug_cpu.compiler.ir.families import REDUCTIONS
-from onnxplug_cpu.compiler.ir.formula import Formula
-from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
 from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS
 from onnxplug_cpu.compiler.kernels.reduction.single import Plan, record_single

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import I8, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.formula import Formula
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Walk, chunks, collapse
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 _ELEMENTS = {"int32": "i32", "int64": "i64", "float32": "f32", "float64": "f64"}
 

@@ -40,7 +40,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     opaque,
     walk_words,
 )
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 MOMENTS = "Moments"
 """The kind of reduction that gives two results: the mean, and the variance."""

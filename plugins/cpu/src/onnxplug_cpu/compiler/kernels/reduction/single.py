@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, Type
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS, Reduction
 from onnxplug_cpu.compiler.kernels.rows import Axes, chunk_size, element_of, lanes_of
 

@@ -10,6 +10,7 @@ its axis, as an integer, so nothing outside the array is read whatever the grid 
 
 from __future__ import annotations
 
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
     I8,
@@ -27,9 +28,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.rows import Elements
@@ -39,7 +39,7 @@ from onnxplug_cpu.compiler.kernels.spatial.weighted_rows import (
     gather,
     sum_rows,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 MOST_ELEMENTS = 1 << 21
 """Of a spatial axis: places are computed in float32, halves too."""

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxplug_compiler.ir.families import ResampledAxis
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, I8, I32, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.families import ResampledAxis
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import (
     Axis,
     Walk,
@@ -42,7 +42,7 @@ from onnxplug_cpu.compiler.kernels.spatial.weighted_rows import (
     sum_rows,
     sweep_columns,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 MOST_TAPS = 16
 """Taps of several axes together above which each axis is resampled by itself."""

@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
     F64,
@@ -26,15 +27,14 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.commands.machine import Recorder, call
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import maximum
 from onnxplug_cpu.compiler.kernels.rows import Elements
 from onnxplug_cpu.compiler.kernels.spatial.weighted_rows import VECTOR, sweep_columns
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 MOST_SAMPLES = 256
 """Samples of a bin along one axis, where an attribute says how many."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Function, Type, Value
 from onnxplug_cpu.compiler.kernels.rows import Elements
-from onnxplug_cpu.compiler.target.isa import LANES
+from onnxplug_cpu.compiler.machine.isa import LANES
 
 SIDE = 4
 """Vectors of a row that are summed side by side."""

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from onnxplug_compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.scheduling import known_after
-from onnxplug_cpu.compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.kernels.rows import Elements, move
 from onnxplug_cpu.compiler.kernels.window.tile import Tile
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 class ChannelTile(Generator):

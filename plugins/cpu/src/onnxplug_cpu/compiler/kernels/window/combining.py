@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from onnxplug_compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Type, Value
 from onnxplug_cpu.compiler.codegen.math.power import power
-from onnxplug_cpu.compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import maximum
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 class Folding:

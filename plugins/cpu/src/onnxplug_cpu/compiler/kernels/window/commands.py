@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import STILL, WEIGHED, Combining, Slide, slides_of
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word
-from onnxplug_cpu.compiler.ir.buffers import Address, Constant
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.windows import STILL, WEIGHED, Combining, Slide, slides_of
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks_wanted
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
@@ -26,10 +26,10 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
     group_pixels,
     tile_shape,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.ir.epilogue import Epilogue
+    from onnxplug_compiler.ir.epilogue import Epilogue
 
 LONG: Final = 384
 """Terms of a sum from which on rounding errors are carried along."""

@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile
 from onnxplug_cpu.compiler.kernels.rows import move
 from onnxplug_cpu.compiler.kernels.window.tile import WindowArguments, taps_within
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 AXES: Final = ("plane", "line", "pixel")
 """The spatial axes, the innermost last."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from onnxplug_cpu.compiler.commands.machine import Recorder
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.windows import LARGEST, MEAN, STILL, Combining, Slide
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import LARGEST, MEAN, STILL, Combining, Slide
+from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.window.commands import (
     channels_side_by_side,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onnxplug_cpu.compiler.ir.windows import Slide
-from onnxplug_cpu.compiler.target.isa import LANES
+from onnxplug_compiler.ir.windows import Slide
+from onnxplug_cpu.compiler.machine.isa import LANES
 
 MOST_POSITIONS: Final = 1 << 30
 """Positions from the first to the last that windows reach, padding included."""

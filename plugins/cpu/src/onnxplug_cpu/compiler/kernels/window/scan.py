@@ -10,6 +10,8 @@ octagonal kernels, 1992; J. Gil, M. Werman, Computing 2-D min, median, and max f
 
 from __future__ import annotations
 
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import Combining, Slide
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Generator,
@@ -18,10 +20,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Word
-from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.windows import Combining, Slide
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import Accumulator, Fold
 from onnxplug_cpu.compiler.kernels.rows import (
     Axes,
@@ -34,7 +34,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     walk_words,
 )
 from onnxplug_cpu.compiler.kernels.window.combining import Folding, vector_of
-from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
 _NANOSECONDS = 1.0
 """What one element takes, about."""

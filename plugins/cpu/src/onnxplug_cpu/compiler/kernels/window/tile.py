@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from onnxplug_compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
     I64,
@@ -27,11 +28,10 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Integer,
     Pointer,
 )
-from onnxplug_cpu.compiler.ir.windows import Combining
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import Accumulator, Fold
 from onnxplug_cpu.compiler.kernels.rows import Elements, move, opaque
 from onnxplug_cpu.compiler.kernels.window.combining import Folding, vector_of
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 class WindowArguments(FunctionArguments):

@@ -25,7 +25,7 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     Tiling,
     padded,
 )
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 
 class BlocksWords(KernelWords):

@@ -7,14 +7,14 @@ from typing import Final
 
 import numpy as np
 
+from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
-from onnxplug_cpu.compiler.commands.machine import Recorder, call, worker_memory
+from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word
-from onnxplug_cpu.compiler.ir.buffers import Address, Constant
-from onnxplug_cpu.compiler.ir.epilogue import Epilogue
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
@@ -38,7 +38,7 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     TransformWeights,
     padded,
 )
-from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES
+from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES
 
 MOST_DEPTH: Final = 48
 """The most terms of one chain of sums: transforms magnify the errors of sums, and short

@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
 )
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.commands.machine import Recorder
+    from onnxplug_cpu.compiler.commands.recording import Recorder
 
 LEAST_CHANNELS: Final = 16
 """Below these, transforms cost more than products save."""

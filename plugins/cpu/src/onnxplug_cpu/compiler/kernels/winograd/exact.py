@@ -33,7 +33,7 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     lanes_of,
     padded,
 )
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 _ROUNDED: Final = 2.0**-23
 """More than what transformed weights are rounded by, relative to their sizes."""

@@ -33,7 +33,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
 TAPS: Final = 3
 """Elements of the kernel along an axis."""

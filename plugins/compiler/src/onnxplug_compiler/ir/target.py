@@ -1,0 +1,113 @@
+"""What the compiler asks of a target, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.ir.families import (
+    Attention,
+    Contractions,
+    Elementwise,
+    GridSampling,
+    Indexing,
+    Movement,
+    Pools,
+    Reductions,
+    RegionPools,
+    Resampling,
+    Rows,
+    Transforms,
+    Windows,
+)
+from onnxplug_compiler.ir.pieces import Assembly
+
+
+class ChainLimits(Record):
+    """How large a chain may become.
+
+    Attributes:
+        steps: at most, as their values no longer fit registers then.
+        operands: arrays that it reads, at most.
+        inputs: of one operator, at most.
+    """
+
+    steps: int
+    operands: int
+    inputs: int
+
+
+class Support(Protocol):
+    """What a target computes: what decides which calls are compiled."""
+
+    @property
+    def chain_limits(self) -> ChainLimits:
+        """How large chains may become."""
+
+    def supports_step(
+        self,
+        operator: str,
+        operands: Sequence[str],
+        result: str,
+        attributes: Mapping[str, Any],
+    ) -> bool:
+        """Whether an element-wise operator may be a step of a chain.
+
+        Args:
+            operator: ONNX's name.
+            operands: their elements, names of :mod:`~.elements`; empty for one that is
+                left out.
+            result: the result's elements.
+            attributes: of the operator, with their defaults.
+        """
+
+    def elements(self, operator: str) -> Collection[str]:
+        """The elements of the first input for which an operator is computed that is no
+        step; none if it is not at all."""
+
+
+class Target(Support, Protocol):
+    """What records commands, by families, and answers questions of planning."""
+
+    @property
+    def prefers_channels_last(self) -> bool:
+        """Whether convolutions are fastest where channels are last in memory."""
+
+    def row_padding(self, nbytes: int) -> int:
+        """By how many bytes rows of *nbytes* should be farther apart, for products to
+        read them fast; mostly 0."""
+
+    def assemble(self, commands: Sequence[Any]) -> Assembly:
+        """What is kept of the commands of a piece, made once for all its plans."""
+
+    @property
+    def elementwise(self) -> Elementwise: ...
+    @property
+    def contractions(self) -> Contractions: ...
+    @property
+    def transforms(self) -> Transforms | None:
+        """``None`` if all convolutions are contractions or windows."""
+
+    @property
+    def windows(self) -> Windows | None:
+        """``None`` if convolutions of each channel by itself are contractions, too."""
+
+    @property
+    def pools(self) -> Pools: ...
+    @property
+    def movement(self) -> Movement: ...
+    @property
+    def indexing(self) -> Indexing: ...
+    @property
+    def reductions(self) -> Reductions: ...
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def attention(self) -> Attention: ...
+    @property
+    def resampling(self) -> Resampling: ...
+    @property
+    def grid_sampling(self) -> GridSampling: ...
+    @property
+    def region_pools(self) -> RegionPools: ...

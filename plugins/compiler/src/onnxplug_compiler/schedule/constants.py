@@ -1,0 +1,67 @@
+"""A partition's constants; large ones are loaded only while they are packed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_compiler.frontend.call import Abstract
+from onnxplug_compiler.ir.buffers import Constant
+from onnxplug_compiler.ir.views import View
+
+LARGE: Final = 1 << 16
+"""Elements above which a constant's content is not looked at when planning."""
+
+
+class Constants:
+    """Those of *names* that are constants of *partition*."""
+
+    def __init__(self, partition: ep.Partition, names: Iterable[str]) -> None:
+        self._partition = partition
+        self._known: dict[str, Abstract] = {}
+        for name in names:
+            value = partition.value(name)
+            if value.is_constant:
+                self._known[name] = self._look_at(name, value)
+
+    def _look_at(self, name: str, value: ep.ValueInfo) -> Abstract:
+        dtype, shape = value.dtype, value.shape
+        if dtype is not None and shape is not None:
+            sizes = tuple(size for size in shape if isinstance(size, int))
+            large = Abstract(dtype.numpy, sizes)
+            if len(sizes) == len(shape) and large.size > LARGE:
+                return large
+        return Abstract.known(self._load(name))
+
+    def _load(self, name: str) -> np.ndarray[Any, Any]:
+        content = self._partition.constant(name)
+        assert content is not None, f"{name} is no constant"
+        return np.asarray(content)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def known(self, name: str) -> Abstract:
+        """What is known of a constant: of a large one its dtype and shape."""
+        return self._known[name]
+
+    def view(self, name: str) -> View:
+        """The whole constant, loaded when its address is asked for."""
+        value = self._known[name]
+        buffer = Constant(
+            value.size * value.dtype.itemsize,
+            functools.partial(self._load, name),
+            (id(self._partition.graph), name),
+            functools.partial(self._partition.weight, name),
+        )
+        return View.contiguous(buffer, value.dtype, value.shape)

@@ -1,0 +1,152 @@
+"""Records convolutions, with the chains of element-wise calls behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnxplug_compiler.frontend.call import Call
+from onnxplug_compiler.frontend.fusion import Group
+from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.target import Target
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.elementwise import (
+    Builder,
+    label_of,
+    operand_views,
+    record_chain,
+)
+from onnxplug_compiler.schedule.operations.convolution import (
+    Convolution,
+    Part,
+    convolution_of,
+)
+from onnxplug_compiler.schedule.operations.depthwise import Depthwise
+from onnxplug_compiler.schedule.operations.registry import Plan
+
+if TYPE_CHECKING:
+    from onnxplug_compiler.schedule.winograd import Transformed
+
+
+def record_convolution(
+    plan: Plan, call: Call, group: Group, outputs: Sequence[str]
+) -> None:
+    """Record the convolution *call* and the chain of *group* behind it, which write
+    *outputs*: the chain applied to its tiles if all views have its axes."""
+    convolution = convolution_of(plan, call)
+    result = call.outputs[0]
+    assert result is not None
+    finish = convolution.finish
+    built = Builder(plan, group, call, finish).build(outputs)
+    first = group.calls[0].outputs[0] if group.calls else result
+    assert first is not None
+    shape = plan.known(first).shape
+    operands = [
+        view.broadcast_to(
+            convolution.shape if operand in (finish.scale, finish.addend) else shape
+        )
+        for operand, view in zip(
+            built.operands, operand_views(plan, built), strict=True
+        )
+    ]
+    targets = [plan.destination(name) for name in outputs]
+    label = label_of([call, *group.calls])
+    whole = [view.reshape(convolution.shape) for view in (*operands, *targets)]
+    views = [view for view in whole if view is not None]
+    if len(views) == len(whole):
+        inputs, results = views[: len(operands)], views[len(operands) :]
+        _record(plan, convolution, built.chain, inputs, results, label)
+        return
+    dtype = call.dtypes[0]
+    assert dtype is not None
+    tile = plan.recorder.channels_last(dtype, convolution.shape)
+    _record(
+        plan,
+        convolution,
+        Chain(built.chain.inputs[:1], (), (), (0,)),
+        [],
+        [tile],
+        label,
+    )
+    again = [
+        view.reshape(shape) or plan.contiguous(view).reshape(shape)
+        for view in (tile, *operands)
+    ]
+    views = [view for view in again if view is not None]
+    record_chain(plan, built.chain, views, targets, label)
+
+
+def _record(
+    plan: Plan,
+    convolution: Convolution,
+    chain: Chain,
+    operands: Sequence[View],
+    targets: Sequence[View],
+    label: str,
+) -> None:
+    """Each contraction with its part of a chain; all views are of the result's
+    shape."""
+    recorder = plan.recorder
+    plain = not chain.steps and len(targets) == 1
+    for part in convolution.parts:
+        folded = [part.fold(view) for view in (*operands, *targets)]
+        out, after = folded[-1], None
+        if not plain or not _can_write(part, out):
+            inputs, results = folded[: len(operands)], folded[len(operands) :]
+            after = epilogue(chain, inputs, results)
+        if isinstance(part, Depthwise):
+            _record_depthwise(recorder, part, out, after, label)
+            continue
+        if not isinstance(part, Part):
+            _record_transformed(recorder, part, after, label)
+            continue
+        if after is not None:
+            # not written to, it takes no memory
+            out = recorder.temporary(part.a.dtype, out.shape)
+        recorder.target.contractions.record_contraction(
+            recorder, part.a, part.b, out, epilogue=after, label=label
+        )
+
+
+def _can_write(part: Part | Depthwise | Transformed, out: View) -> bool:
+    """Whether results can be written to *out* without an epilogue."""
+    if not isinstance(part, Part):
+        return isinstance(part, Depthwise)
+    return out.shape[-1] < 2 or out.strides[-1] == 1
+
+
+def _record_transformed(
+    recorder: Recorder[Target],
+    part: Transformed,
+    after: Epilogue | None,
+    label: str,
+) -> None:
+    transforms = recorder.target.transforms
+    assert after is not None and transforms is not None
+    transforms.record_transformed(
+        recorder, part.x, part.weights, part.pads, after, tile=part.tile, label=label
+    )
+
+
+def _record_depthwise(
+    recorder: Recorder[Target],
+    part: Depthwise,
+    out: View,
+    after: Epilogue | None,
+    label: str,
+) -> None:
+    windows = recorder.target.windows
+    assert windows is not None
+    windows.record_depthwise(
+        recorder,
+        part.x,
+        part.weights,
+        out,
+        strides=part.strides,
+        dilations=part.dilations,
+        pads=part.pads,
+        epilogue=after,
+        label=label,
+    )

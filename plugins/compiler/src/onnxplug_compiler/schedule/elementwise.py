@@ -1,0 +1,270 @@
+"""Builds the chains of element-wise calls, and records those that stand alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.frontend.call import Call
+from onnxplug_compiler.frontend.elementwise import StepForm, scalar_of
+from onnxplug_compiler.frontend.fusion import Group
+from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.elementwise import Chain, Scalar, Step
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.operations.registry import Plan
+
+_WORTH_A_VIEW: Final = 1 << 14
+"""Elements that need not be computed for a result to be one that is stretched: who
+reads few of them is faster where they lie in order."""
+
+Operand: TypeAlias = str | View
+"""What a chain reads: a value, by its name, or what is no value of the plan."""
+
+
+class Finish(Record):
+    """What becomes of the sums of a product or convolution before all else.
+
+    Attributes:
+        scale: what they are multiplied with, if they are.
+        alpha: a factor of them.
+        addend: what is added, if something is.
+        beta: a factor of it.
+    """
+
+    scale: Operand | None = None
+    alpha: float = 1.0
+    addend: Operand | None = None
+    beta: float = 1.0
+
+
+class Built(Record):
+    """A chain and its operands, the product's result left out."""
+
+    chain: Chain
+    operands: list[Operand]
+
+
+def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
+    """Record the chain of *group*, which writes *outputs*."""
+    built = Builder(plan, group).build(outputs)
+    views, label = operand_views(plan, built), label_of(group.calls)
+    stretched = _stretched(plan, views, outputs)
+    if not stretched:
+        targets = [plan.destination(name, padded_rows=True) for name in outputs]
+        record_chain(plan, built.chain, views, targets, label)
+        return
+    values = [plan.known(name) for name in outputs]
+    shape = values[0].shape
+    starts = [0] * len(shape)
+    sizes = [1 if axis in stretched else n for axis, n in enumerate(shape)]
+    once = [view.broadcast_to(shape).slice(starts, sizes) for view in views]
+    targets = [plan.recorder.temporary(value.dtype, sizes) for value in values]
+    record_chain(plan, built.chain, once, targets, label)
+    for name, target in zip(outputs, targets, strict=True):
+        plan.alias(name, target.broadcast_to(shape))
+
+
+def record_chain(
+    plan: Plan,
+    chain: Chain,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    label: str,
+) -> None:
+    """Record *chain* applied to every element."""
+    elementwise = plan.recorder.target.elementwise
+    elementwise.record_chain(plan.recorder, chain, inputs, outputs, label=label)
+
+
+def _stretched(
+    plan: Plan, views: Sequence[View], outputs: Sequence[str]
+) -> frozenset[int]:
+    """Axes along which all *outputs* repeat what they have, if it is worth a view to
+    compute that once."""
+    shapes = {plan.known(name).shape for name in outputs}
+    if len(shapes) != 1 or not views:
+        return frozenset()
+    (shape,) = shapes
+    if math.prod(shape) < _WORTH_A_VIEW:
+        return frozenset()
+    strides = [view.broadcast_to(shape).strides for view in views]
+    repeated = frozenset(
+        axis
+        for axis, size in enumerate(shape)
+        if size > 1 and not any(each[axis] for each in strides)
+    )
+    computed = math.prod(n for axis, n in enumerate(shape) if axis not in repeated)
+    worth = math.prod(shape) - computed >= _WORTH_A_VIEW
+    return repeated if worth else frozenset()
+
+
+def operand_views(plan: Plan, built: Built) -> list[View]:
+    """Where the operands of a chain are."""
+    return [
+        operand if isinstance(operand, View) else plan.view(operand)
+        for operand in built.operands
+    ]
+
+
+def label_of(calls: Sequence[Call]) -> str:
+    """How profiles call the commands of *calls*."""
+    return " + ".join(call.op_type for call in calls)
+
+
+class Builder:
+    """Numbers the values of a chain.
+
+    Args:
+        anchor: the product or convolution whose result is value 0, if there is one.
+        finish: what becomes of its sums.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        group: Group,
+        anchor: Call | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        self.plan = plan
+        self.group = group
+        self.result = None if anchor is None else anchor.outputs[0]
+        dtype = None if anchor is None else anchor.dtypes[0]
+        self.element = "" if dtype is None else _element(dtype)
+        self.finish = finish
+        self.operands: list[Operand] = []
+        self.constants: list[Scalar] = []
+        self.steps: list[tuple[str, tuple[object, ...], str, object]] = []
+
+    def build(self, outputs: Sequence[str]) -> Built:
+        """The chain of the group, after what finishes the sums."""
+        group = self.group
+        numbers: dict[str, object] = {}
+        if self.result is not None:
+            value = numbers[self.result] = self._finished()
+            numbers |= {r.outputs[0]: value for r in group.reshapes if r.outputs[0]}
+        for call, form in zip(group.calls, group.forms, strict=True):
+            name = call.outputs[0]
+            assert name is not None
+            numbers[name] = self._add_form(form, numbers)
+        inputs = [self.element] * (self.result is not None) + [
+            self._element_of(operand) for operand in self.operands
+        ]
+        place = _Places(self.result is not None, len(inputs), len(self.constants))
+        return Built(
+            Chain(
+                tuple(inputs),
+                tuple(self.constants),
+                tuple(
+                    Step(
+                        operator,
+                        tuple(place(operand) for operand in operands),
+                        element,
+                        attributes,  # type: ignore[arg-type]
+                    )
+                    for operator, operands, element, attributes in self.steps
+                ),
+                tuple(place(numbers[name]) for name in outputs),
+            ),
+            self.operands,
+        )
+
+    def _finished(self) -> object:
+        value: object = "result"
+        finish = self.finish
+        assert finish is not None
+        if finish.scale is not None:
+            value = self._add_sum("Mul", value, self._operand(finish.scale))
+        if finish.alpha != 1:
+            alpha = self._constant(finish.alpha, self.element)
+            value = self._add_sum("Mul", value, alpha)
+        if finish.addend is not None and finish.beta != 0:
+            addend = self._operand(finish.addend)
+            if finish.beta != 1:
+                beta = self._constant(finish.beta, self.element)
+                addend = self._add_sum("Mul", addend, beta)
+            value = self._add_sum("Add", value, addend)
+        return value
+
+    def _add_form(self, form: StepForm, numbers: dict[str, object]) -> object:
+        operands: list[object] = []
+        first: str | None = None
+        for operand in form.operands:
+            if operand is None:
+                operands.append(None)
+            elif isinstance(operand, str):
+                first = first or _element(self.plan.known(operand).dtype)
+                operands.append(
+                    numbers[operand] if operand in numbers else self._operand(operand)
+                )
+            else:
+                operands.append(self._constant(operand, first or form.element))
+        return self._add(form.operator, operands, form.element, form.attributes)
+
+    def _operand(self, operand: Operand) -> object:
+        if isinstance(operand, str):
+            value = self.plan.known(operand)
+            number = scalar_of(value)
+            if number is not None:
+                return self._constant(number, _element(value.dtype))
+        if operand not in self.operands:
+            self.operands.append(operand)
+        return "operand", self.operands.index(operand)
+
+    def _element_of(self, operand: Operand) -> str:
+        if isinstance(operand, str):
+            return _element(self.plan.known(operand).dtype)
+        return _element(operand.dtype)
+
+    def _add_sum(self, operator: str, one: object, other: object) -> object:
+        return self._add(operator, (one, other), self.element, ())
+
+    def _constant(self, number: float, element: str) -> object:
+        scalar = Scalar(element, number)
+        for index, known in enumerate(self.constants):
+            if repr(known) == repr(scalar):  # equality takes -0 for 0
+                return "constant", index
+        self.constants.append(scalar)
+        return "constant", len(self.constants) - 1
+
+    def _add(
+        self,
+        operator: str,
+        operands: Sequence[object],
+        element: str,
+        attributes: object,
+    ) -> object:
+        self.steps.append((operator, tuple(operands), element, attributes))
+        return "step", len(self.steps) - 1
+
+
+def _element(dtype: np.dtype[Any]) -> str:
+    element = element_of(dtype)
+    assert element is not None
+    return element
+
+
+class _Places(Record):
+    """Where the kinds of values begin among a chain's numbers."""
+
+    has_result: bool
+    inputs: int
+    constants: int
+
+    def __call__(self, value: object) -> int:
+        match value:
+            case None:
+                return -1
+            case "result":
+                return 0
+            case ("operand", int(index)):
+                return index + self.has_result
+            case ("constant", int(index)):
+                return self.inputs + index
+            case ("step", int(index)):
+                return self.inputs + self.constants + index
+        raise AssertionError(value)

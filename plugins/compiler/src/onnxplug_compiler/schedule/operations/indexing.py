@@ -1,0 +1,176 @@
+"""Operators that find elements by indices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxplug.authoring.bounds import normal_axis
+from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
+from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.operations.registry import (
+    Dtypes,
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    given,
+    moved,
+    register,
+)
+
+_INDICES = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if dtypes[1] not in _INDICES:
+        return f"{call.op_type} is not compiled for indices of {dtypes[1]}"
+    if call.attributes.get("reduction", "none") not in ("none", None):
+        return f"{call.op_type} is not compiled with a reduction"
+    if len(dtypes) > 2 and dtypes[2] != dtypes[0]:
+        return f"{call.op_type} is not compiled for updates of another type"
+    return moved(call, dtypes[:1], target)
+
+
+def _axis(call: Call, rank: int) -> int:
+    return normal_axis(int(call.attributes.get("axis") or 0), rank)
+
+
+def _views(plan: Plan, call: Call) -> tuple[list[View], View]:
+    """The inputs, and where the output goes."""
+    output = call.outputs[0]
+    assert output is not None
+    views = [plan.view(name) for name in call.inputs if name is not None]
+    return views, plan.destination(output)
+
+
+# taking
+
+
+def _check_gather(call: Call, inputs: Inputs, results: Results) -> None:
+    data = given(inputs)
+    if data.shape[_axis(call, len(data.shape))] == 0:
+        raise NotCompiled("nothing to gather from", call)
+
+
+def _record_gather(plan: Plan, call: Call) -> None:
+    if _record_row(plan, call):
+        return
+    (data, indices), target = _views(plan, call)
+    plan.recorder.target.indexing.record_gather(
+        plan.recorder, data, indices, target, _axis(call, len(data.shape))
+    )
+
+
+def _record_row(plan: Plan, call: Call) -> bool:
+    """Gather one place that is known when planning, which is a view."""
+    source, positions, output = call.inputs[0], call.inputs[1], call.outputs[0]
+    assert source is not None and positions is not None and output is not None
+    chosen = plan.known(positions)
+    content = chosen.content if chosen.size == 1 else None
+    if content is None:
+        return False
+    data = plan.view(source)
+    axis = _axis(call, len(data.shape))
+    index = normal_axis(int(content.reshape(-1)[0]), data.shape[axis])
+    if not 0 <= index < data.shape[axis]:
+        return False
+    starts = [0] * len(data.shape)
+    starts[axis] = index
+    sizes = [*data.shape[:axis], 1, *data.shape[axis + 1 :]]
+    row = data.slice(starts, sizes).reshape(plan.known(output).shape)
+    if row is None:
+        return False
+    plan.alias(output, row)
+    return True
+
+
+register("Gather", Operation(_record_gather, _accepts, _check_gather))
+
+
+def _covers(data: Abstract, indices: Abstract, axis: int) -> bool:
+    """Whether *indices*, but along *axis*, lie within *data*."""
+    return len(data.shape) == len(indices.shape) and all(
+        i <= d
+        for a, (i, d) in enumerate(zip(indices.shape, data.shape, strict=True))
+        if a != axis
+    )
+
+
+def _check_gather_elements(call: Call, inputs: Inputs, results: Results) -> None:
+    data, indices = given(inputs), given(inputs, 1)
+    axis = _axis(call, len(data.shape))
+    if not _covers(data, indices, axis) or (data.shape[axis] == 0 and indices.size):
+        raise NotCompiled(f"indices {indices.shape} for data {data.shape}", call)
+
+
+def _record_gather_elements(plan: Plan, call: Call) -> None:
+    (data, indices), target = _views(plan, call)
+    axis = _axis(call, len(data.shape))
+    plan.recorder.target.indexing.record_gather_elements(
+        plan.recorder, data, indices, target, axis
+    )
+
+
+register(
+    "GatherElements",
+    Operation(_record_gather_elements, _accepts, _check_gather_elements),
+)
+
+
+def _check_gather_nd(call: Call, inputs: Inputs, results: Results) -> None:
+    data, indices = given(inputs), given(inputs, 1)
+    batch = int(call.attributes.get("batch_dims", 0))
+    if (
+        not indices.shape[-1]
+        or data.shape[:batch] != indices.shape[:batch]
+        or 0 in data.shape
+    ):
+        raise NotCompiled(f"indices {indices.shape} for data {data.shape}", call)
+
+
+def _record_gather_nd(plan: Plan, call: Call) -> None:
+    (data, indices), target = _views(plan, call)
+    batch = int(call.attributes.get("batch_dims", 0))
+    plan.recorder.target.indexing.record_gather_nd(
+        plan.recorder, data, indices, target, batch
+    )
+
+
+register("GatherND", Operation(_record_gather_nd, _accepts, _check_gather_nd))
+
+
+# putting
+
+
+def _check_scatter(call: Call, inputs: Inputs, results: Results) -> None:
+    data, indices, updates = (given(inputs, position) for position in range(3))
+    if call.op_type == "ScatterND":
+        count = indices.shape[-1] if indices.shape else 0
+        wanted = (*indices.shape[:-1], *data.shape[count:])
+        fits = 0 < count <= len(data.shape) and updates.shape == wanted
+    else:
+        axis = _axis(call, len(data.shape))
+        fits = updates.shape == indices.shape and _covers(data, indices, axis)
+    if not fits or 0 in data.shape:
+        raise NotCompiled(
+            f"updates {updates.shape} at {indices.shape} of {data.shape}", call
+        )
+
+
+def _record_scatter(plan: Plan, call: Call) -> None:
+    (data, indices, updates), target = _views(plan, call)
+    if call.op_type == "ScatterND":
+        plan.recorder.target.indexing.record_scatter_nd(
+            plan.recorder, data, indices, updates, target
+        )
+        return
+    axis = _axis(call, len(data.shape))
+    plan.recorder.target.indexing.record_scatter_elements(
+        plan.recorder, data, indices, updates, target, axis
+    )
+
+
+register(
+    "ScatterElements ScatterND", Operation(_record_scatter, _accepts, _check_scatter)
+)

@@ -1,0 +1,350 @@
+"""Normalisations of images: by given statistics, their own, and their neighbours.
+
+They are put together from reductions and chains of element-wise operators, so that any
+order of axes is as good as another.  Most models have none, so these are imported when
+one is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from onnxplug.authoring.bounds import normal_axis
+from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.copies import record_fill
+from onnxplug_compiler.schedule.operations.registry import (
+    Dtypes,
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    computed,
+    given,
+    register,
+)
+
+_INFERENCE_SINCE: Final = 7
+"""The opset since which BatchNormalization of one output uses given statistics."""
+
+_GROUPS_UNTIL: Final = 20
+"""The opset until which GroupNormalization has one scale for each group."""
+
+
+def _border(plan: Plan, call: Call) -> tuple[View, View]:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    return plan.view(source), plan.destination(output)
+
+
+def _parameters(plan: Plan, call: Call) -> list[View]:
+    return [plan.view(name) for name in call.inputs[1:] if name is not None]
+
+
+def _per_channel(view: View, rank: int) -> View:
+    """A vector of channels, to be broadcast to [N, C, *spatial] of *rank*."""
+    return _reshaped(view, (view.shape[0], *(1,) * (rank - 2)))
+
+
+def _reshaped(view: View, shape: Sequence[int]) -> View:
+    reshaped = view.reshape(shape)
+    if reshaped is None:
+        raise NotCompiled(f"the axes of {view.shape} do not become {tuple(shape)}")
+    return reshaped
+
+
+def _record_standardised(
+    plan: Plan,
+    x: View,
+    out: View,
+    mean: View,
+    factor: View,
+    shift: View,
+    label: str,
+) -> None:
+    """``(x - mean) * factor + shift``; these are broadcast."""
+    chain = Formula.of(x)
+    centered = chain.step("Sub", chain.read(x), chain.read(mean))
+    scaled = chain.step("Mul", centered, chain.read(factor))
+    chain.record(
+        plan.recorder, chain.step("Add", scaled, chain.read(shift)), out, label
+    )
+
+
+def _factor(plan: Plan, variances: Sequence[View], epsilon: float, scale: View) -> View:
+    """``scale / sqrt(sum of variances + epsilon)``, broadcast, in new memory."""
+    chain = Formula.of(scale)
+    total, *more = (chain.read(variance) for variance in variances)
+    for variance in more:
+        total = chain.step("Add", total, variance)
+    root = chain.step("Sqrt", chain.step("Add", total, chain.number(epsilon)))
+    shape = np.broadcast_shapes(variances[0].shape, scale.shape)
+    out = plan.recorder.temporary(scale.dtype, shape)
+    result = chain.step("Div", chain.read(scale), root)
+    chain.record(plan.recorder, result, out, "Normalization")
+    return out
+
+
+# BatchNormalization
+
+
+def _accepts_batch(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    attributes = call.attributes
+    if call.version < _INFERENCE_SINCE or attributes.get("training_mode", 0):
+        return "BatchNormalization is not compiled to train"
+    if any(name is not None for name in call.outputs[1:]):
+        return "BatchNormalization is compiled with its first output only"
+    if not attributes.get("spatial", 1):
+        return "BatchNormalization is compiled with statistics of channels"
+    return computed(call, dtypes, target)
+
+
+def _check_batch(call: Call, inputs: Inputs, results: Results) -> None:
+    shapes = [given(inputs, position).shape for position in range(5)]
+    if len(shapes[0]) < 2 or any(shape != shapes[0][1:2] for shape in shapes[1:]):
+        raise NotCompiled(f"BatchNormalization of {shapes}", call)
+
+
+def _record_batch(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    epsilon = float(call.attributes["epsilon"])
+    contents = [
+        plan.known(name).content for name in call.inputs[1:] if name is not None
+    ]
+    wide = [np.asarray(c, np.float64) for c in contents if c is not None]
+    if len(wide) == len(contents):
+        with np.errstate(all="ignore"):
+            slope = wide[0] / np.sqrt(wide[3] + epsilon)
+            offset = wide[1] - wide[2] * slope
+            both = [array.astype(x.dtype) for array in (slope, offset)]
+        by, plus = (plan.recorder.constant(array) for array in both)
+    else:
+        scale, shift, mean, variance = _parameters(plan, call)
+        by = _factor(plan, [variance], epsilon, scale)
+        plus = plan.recorder.temporary(x.dtype, shift.shape)
+        chain = Formula.of(x)
+        moved = chain.step("Mul", chain.read(mean), chain.read(by))
+        result = chain.step("Sub", chain.read(shift), moved)
+        chain.record(plan.recorder, result, plus, call.op_type)
+    by, plus = (_per_channel(view, len(x.shape)) for view in (by, plus))
+    chain = Formula.of(x)
+    scaled = chain.step("Mul", chain.read(x), chain.read(by))
+    result = chain.step("Add", scaled, chain.read(plus))
+    chain.record(plan.recorder, result, out, call.op_type)
+
+
+register("BatchNormalization", Operation(_record_batch, _accepts_batch, _check_batch))
+
+# InstanceNormalization
+
+
+def _check_instance(call: Call, inputs: Inputs, results: Results) -> None:
+    shapes = [given(inputs, position).shape for position in range(3)]
+    if len(shapes[0]) < 3 or any(shape != shapes[0][1:2] for shape in shapes[1:]):
+        raise NotCompiled(f"InstanceNormalization of {shapes}", call)
+
+
+def _record_instance(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    if not out.size:
+        return
+    epsilon = float(call.attributes["epsilon"])
+    scale, shift = (_per_channel(view, 3) for view in _parameters(plan, call))
+    rows = (*x.shape[:2], math.prod(x.shape[2:]))
+    x, out = _reshaped(_evenly_spaced(plan, x, rows), rows), _reshaped(out, rows)
+    if x.strides[2] == out.strides[2] == 1:
+        plan.recorder.target.rows.record_norm(
+            plan.recorder,
+            x,
+            out,
+            epsilon=epsilon,
+            scale=scale,
+            bias=shift,
+            label=call.op_type,
+        )
+        return
+    reductions = plan.recorder.target.reductions
+    mean, variance = reductions.record_moments(plan.recorder, x, (2,))
+    factor = _factor(plan, [variance], epsilon, scale)
+    _record_standardised(plan, x, out, mean, factor, shift, call.op_type)
+
+
+def _evenly_spaced(plan: Plan, view: View, shape: Sequence[int]) -> View:
+    """*view*, or a copy that takes *shape*."""
+    return view if view.reshape(shape) is not None else plan.contiguous(view)
+
+
+register(
+    "InstanceNormalization", Operation(_record_instance, computed, _check_instance)
+)
+
+# GroupNormalization
+
+
+def _groups(call: Call) -> int:
+    return int(call.attributes["num_groups"])
+
+
+def _accepts_group(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if int(call.attributes.get("stash_type", 1)) != 1:
+        return "GroupNormalization is compiled to compute in float32"
+    return computed(call, dtypes, target)
+
+
+def _check_group(call: Call, inputs: Inputs, results: Results) -> None:
+    x, *parameters = (given(inputs, position).shape for position in range(3))
+    groups = _groups(call)
+    if len(x) < 2 or groups < 1 or x[1] % groups:
+        raise NotCompiled(f"GroupNormalization of {x} in {groups} groups", call)
+    wanted = (groups if call.version <= _GROUPS_UNTIL else x[1],)
+    if any(shape != wanted for shape in parameters):
+        raise NotCompiled(f"GroupNormalization of {x} by {parameters}", call)
+
+
+def _record_group(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    if not out.size:
+        return
+    groups = _groups(call)
+    shape = (x.shape[0], groups, x.shape[1] // groups, math.prod(x.shape[2:]))
+    x, out = _reshaped(_evenly_spaced(plan, x, shape), shape), _reshaped(out, shape)
+    parameters = _parameters(plan, call)
+    scale, shift = (
+        _reshaped(view, (groups, view.shape[0] // groups, 1)) for view in parameters
+    )
+    recorder, reductions = plan.recorder, plan.recorder.target.reductions
+    if x.strides[2] == 1 and shape[2] > 1 and shape[3] > 1:
+        # channels are adjacent: each has its moments, of which a group's are made
+        means, variances = reductions.record_moments(recorder, x, (3,))
+        mean, between = reductions.record_moments(recorder, means, (2,))
+        within = recorder.temporary(x.dtype, mean.shape)
+        reductions.record_reduce(recorder, "ReduceMean", variances, within, (2,))
+        both = [within, between]
+    else:
+        mean, variance = reductions.record_moments(recorder, x, (2, 3))
+        both = [variance]
+    factor = _factor(plan, both, float(call.attributes["epsilon"]), scale)
+    _record_standardised(plan, x, out, mean, factor, shift, call.op_type)
+
+
+register("GroupNormalization", Operation(_record_group, _accepts_group, _check_group))
+
+# LpNormalization
+
+
+def _accepts_lp(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    p = call.attributes.get("p", 2)
+    if p not in (1, 2):
+        return f"LpNormalization is compiled for p of 1 and 2; found {p}"
+    return computed(call, dtypes, target)
+
+
+def _record_lp(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    if not out.size:
+        return
+    axis = normal_axis(int(call.attributes["axis"]), len(x.shape))
+    shape = list(x.shape)
+    shape[axis] = 1
+    norm = plan.recorder.temporary(x.dtype, shape)
+    kind = f"ReduceL{call.attributes['p']}"
+    reductions = plan.recorder.target.reductions
+    reductions.record_reduce(plan.recorder, kind, x, norm, (axis,))
+    divisor = plan.recorder.temporary(x.dtype, shape)
+    chain = Formula.of(x)
+    size = chain.read(norm)
+    is_zero = chain.step("Equal", size, chain.number(0.0), element="i1")
+    result = chain.step("Where", is_zero, chain.number(1.0), size)
+    chain.record(plan.recorder, result, divisor, call.op_type)
+    chain = Formula.of(x)
+    result = chain.step("Div", chain.read(x), chain.read(divisor))
+    chain.record(plan.recorder, result, out, call.op_type)
+
+
+register("LpNormalization", Operation(_record_lp, _accepts_lp))
+
+# LRN
+
+
+def _check_lrn(call: Call, inputs: Inputs, results: Results) -> None:
+    shape, size = given(inputs).shape, int(call.attributes["size"])
+    if len(shape) < 2 or size < 1:
+        raise NotCompiled(f"LRN of {shape} over {size} channels", call)
+
+
+def _record_lrn(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    if not out.size:
+        return
+    attributes = call.attributes
+    size = int(attributes["size"])
+    # beyond the channels there is nothing to add, however far the window reaches
+    before = min((size - 1) // 2, x.shape[1] - 1)
+    window = before + 1 + min(size // 2, x.shape[1] - 1)
+    chain = Formula.of(x)
+    value = chain.read(x)
+    parts = _window_sums(plan, x, before, window)
+    total, *more = (chain.read(part) for part in parts)
+    for part in more:
+        total = chain.step("Add", total, part)
+    weighted = chain.step("Mul", total, chain.number(float(attributes["alpha"]) / size))
+    base = chain.step("Add", weighted, chain.number(float(attributes["bias"])))
+    beta = float(attributes["beta"])
+    if beta == 0.75:
+        root = chain.step("Sqrt", base)
+        power = chain.step("Mul", root, chain.step("Sqrt", root))
+    else:
+        power = chain.step("Pow", base, chain.number(beta))
+    chain.record(plan.recorder, chain.step("Div", value, power), out, call.op_type)
+
+
+def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
+    """Arrays of x's shape that add up to the square sums over *window* channels, of
+    which *before* are in front of each.
+
+    Windows of 1, 2, 4 … channels are added up, each of two of the one before.
+    """
+    channels = x.shape[1]
+
+    def channels_of(view: View, start: int, count: int) -> View:
+        starts, sizes = [0] * len(view.shape), list(view.shape)
+        starts[1], sizes[1] = start, count
+        return view.slice(starts, sizes)
+
+    def empty(count: int) -> View:
+        shape = (x.shape[0], count, *x.shape[2:])
+        return plan.recorder.ordered_like(x, shape)
+
+    sums, width = empty(channels + window - 1), 1
+    after = window - 1 - before
+    for start, count in ((0, before), (before + channels, after)):
+        if count:
+            border = channels_of(sums, start, count)
+            record_fill(plan.recorder, np.zeros((), x.dtype), border, label="LRN")
+    chain = Formula.of(x)
+    value = chain.read(x)
+    inside = channels_of(sums, before, channels)
+    chain.record(plan.recorder, chain.step("Mul", value, value), inside, "LRN")
+    parts, offset = [], 0
+    while True:
+        if window & width:
+            parts.append(channels_of(sums, offset, channels))
+            offset += width
+        if 2 * width > window:
+            return parts
+        count = sums.shape[1] - width
+        wider = empty(count)
+        chain = Formula.of(x)
+        one, other = (channels_of(sums, start, count) for start in (0, width))
+        both = chain.step("Add", chain.read(one), chain.read(other))
+        chain.record(plan.recorder, both, wider, "LRN")
+        sums, width = wider, 2 * width
+
+
+register("LRN", Operation(_record_lrn, computed, _check_lrn))

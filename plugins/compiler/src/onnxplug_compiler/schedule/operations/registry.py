@@ -1,0 +1,163 @@
+"""The table of operators, filled by the modules beside this one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.frontend.call import Abstract, Call
+from onnxplug_compiler.ir.elements import described, element_of
+
+if TYPE_CHECKING:
+    from onnxplug_compiler.ir.recorder import Recorder
+    from onnxplug_compiler.ir.target import Support, Target
+    from onnxplug_compiler.ir.views import View
+
+Inputs: TypeAlias = Sequence[Abstract | None]
+"""What is known of a call's inputs, by position."""
+
+Results: TypeAlias = Sequence[Abstract | None]
+"""What is known of a call's outputs, by position."""
+
+Dtypes: TypeAlias = Sequence["np.dtype[Any] | None"]
+
+F32: Final = np.dtype(np.float32)
+
+
+class Plan(Protocol):
+    """A plan while it is made, as an operation sees it."""
+
+    recorder: Recorder[Target]
+
+    def known(self, name: str) -> Abstract:
+        """What is known of a value of the plan."""
+
+    def results(self, call: Call) -> Results:
+        """What is known of the call's outputs, also of those that nobody wants."""
+
+    def view(self, name: str) -> View:
+        """Where a value is."""
+
+    def destination(self, name: str, *, padded_rows: bool = False) -> View:
+        """Where to write a value: a new array, its elements in the order of its axes,
+        or, around convolutions, in another one if the operator's traits say that it
+        takes any.
+
+        With *padded_rows* there may be gaps between rows, for products that want them.
+        """
+
+    def around(self, name: str) -> tuple[View, tuple[int, ...]] | None:
+        """A value with the zeros around it in memory, and where in that it begins;
+        ``None`` if there are none."""
+
+    def lies_within(self, name: str, whole: str, start: int) -> bool:
+        """Whether a value was written where its channels are those of *whole*, which
+        has its target, from *start* on."""
+
+    def alias(self, name: str, view: View) -> None:
+        """Say that a value is *view* of one that was computed before."""
+
+    def contiguous(self, view: View) -> View:
+        """*view*, or a copy of it in C order."""
+
+
+class Operation(Record):
+    """How one operator is planned.
+
+    Attributes:
+        record: records the commands, or the alias, of a call.
+        accepts: why a call with these dtypes of inputs is not compiled for a target,
+            ``None`` if it is; looks at what is known before shapes are.
+        check: raises ``NotCompiled`` for inputs whose sizes do not go together, or are
+            none that the kernel takes, whatever the host's rules say of the outputs.
+        known: positions of inputs whose content must be known when planning.
+    """
+
+    record: Callable[[Plan, Call], None]
+    accepts: Callable[[Call, Dtypes, Support], str | None]
+    check: Callable[[Call, Inputs, Results], None] | None = None
+    known: frozenset[int] = frozenset()
+
+
+OPERATORS: Final = {
+    "attention": "ScaledDotProduct Attention",
+    "convolution": "Conv ConvTranspose",
+    "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
+    "matmul": "MatMul Gemm",
+    "movement": "Concat Tile Pad Trilu CumSum",
+    "normalization": "BatchNormalization InstanceNormalization GroupNormalization "
+    "LpNormalization LRN",
+    "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
+    "GlobalLpPool",
+    "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
+    "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
+    "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
+    "spatial": "Resize Upsample GridSample RoiAlign",
+    "views": "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity",
+}
+"""The modules of this package, and the operators that each registers: a process imports
+those that its models need."""
+
+_MODULES: Final = {
+    op_type: module for module, named in OPERATORS.items() for op_type in named.split()
+}
+_OPERATIONS: Final[dict[str, Operation]] = {}
+
+
+def register(op_types: str, operation: Operation) -> None:
+    """Declare *operation* the way to plan the operators named, separated by spaces."""
+    for op_type in op_types.split():
+        _OPERATIONS[op_type] = operation
+
+
+def find_operation(call: Call) -> Operation | None:
+    """How to plan *call*; ``None`` for what the compiled tier does not have."""
+    module = _MODULES.get(call.op_type)
+    if module is None or call.domain != "":
+        return None
+    if call.op_type not in _OPERATIONS:
+        importlib.import_module(f"{__package__}.{module}")
+    return _OPERATIONS[call.op_type]
+
+
+def given(values: Sequence[Abstract | None], position: int = 0) -> Abstract:
+    """The input or output at *position*, which is there."""
+    value = values[position]
+    assert value is not None
+    return value
+
+
+def computed(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts inputs of one type with which the target computes the operator."""
+    elements, first = target.elements(call.op_type), dtypes[0]
+    if (
+        first is not None
+        and element_of(first) in elements
+        and all(dtype is None or dtype == first for dtype in dtypes)
+    ):
+        return None
+    if not elements:
+        return f"{call.op_type} is not compiled"
+    found = ", ".join(str(dtype) for dtype in dtypes)
+    return f"{call.op_type} is compiled for {described(elements)}; found {found}"
+
+
+def alike(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts inputs of one type that the target moves."""
+    if any(dtype != dtypes[0] for dtype in dtypes[1:]):
+        found = ", ".join(str(dtype) for dtype in dtypes)
+        return f"{call.op_type} is compiled for inputs of one type; found {found}"
+    return moved(call, dtypes, target)
+
+
+def moved(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts inputs of types that the target takes, each by itself."""
+    elements = target.elements(call.op_type)
+    for dtype in dtypes:
+        if dtype is not None and element_of(dtype) not in elements:
+            return f"{call.op_type} is not compiled for {dtype}"
+    return None

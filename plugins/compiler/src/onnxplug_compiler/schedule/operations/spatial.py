@@ -1,0 +1,218 @@
+"""Operators that read pixels between pixels.
+
+Most models have none, so the kernels are imported when one is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.families import ResampledAxis
+from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.schedule.copies import record_fill
+from onnxplug_compiler.schedule.operations.registry import (
+    Dtypes,
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    computed,
+    given,
+    moved,
+    register,
+)
+
+if TYPE_CHECKING:
+    from onnxplug_kernels.resize import ResizedAxis
+
+_MOST_PLACES: Final = 1 << 20
+"""Elements of an axis above which no table of its places is made."""
+
+_MOST_TAPS: Final = 1 << 10
+"""Elements of an axis that become one, above which no table is made: with each a few
+arrays are computed."""
+
+# Resize and Upsample
+
+_RESIZE: Final = (
+    "antialias",
+    "axes",
+    "coordinate_transformation_mode",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "keep_aspect_ratio_policy",
+    "mode",
+    "nearest_mode",
+)
+
+
+def _accepts_resize(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if call.op_type == "Upsample" and call.version < 7:
+        return "Upsample is compiled since opset 7"
+    return moved(call, dtypes[:1], target)
+
+
+def _check_resize(call: Call, inputs: Inputs, results: Results) -> None:
+    before, after = given(inputs).shape, given(results).shape
+    if any(size > _MOST_PLACES for size in (*before, *after)):
+        raise NotCompiled(f"tables for axes of {before} and {after}", call)
+    if call.attributes.get("antialias") and any(
+        size > _MOST_TAPS * wanted for size, wanted in zip(before, after, strict=True)
+    ):
+        raise NotCompiled(f"{before} is averaged to {after}", call)
+
+
+def _resized(
+    call: Call, shape: tuple[int, ...], contents: list[Any]
+) -> list[ResizedAxis]:
+    """The axes of *shape* that the call changes.
+
+    Args:
+        contents: of the inputs behind the first.
+    """
+    from onnxplug_kernels.resize import resized_axes, upsampled_axes
+
+    if call.op_type == "Resize" and call.version > 10:
+        roi, scales, sizes = (*contents, None, None, None)[:3]
+        attributes = {name: call.attributes[name] for name in _RESIZE}
+        return resized_axes(np, shape, roi, scales, sizes, **attributes)
+    scales = contents[0].reshape(-1) if contents else call.attributes["scales"]
+    return upsampled_axes(
+        np, shape, [float(n) for n in scales], call.attributes["mode"]
+    )
+
+
+def _record_resize(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    x = plan.view(source)
+    contents = [
+        None if name is None else plan.known(name).content for name in call.inputs[1:]
+    ]
+    axes = _resized(call, x.shape, contents)
+    if not axes:
+        plan.alias(output, x)
+        return
+    out = plan.destination(output)
+    tables = []
+    for axis in axes:
+        weights = [weight for _, weight in axis.taps if weight is not None]
+        tables.append(
+            ResampledAxis(
+                axis.axis,
+                np.stack([index for index, _ in axis.taps]),
+                np.stack(weights).astype(np.float32) if weights else None,
+            )
+        )
+    resampling = plan.recorder.target.resampling
+    resampling.record_resample(plan.recorder, x, out, tables, label=call.op_type)
+    beyond = np.array(call.attributes.get("extrapolation_value", 0), x.dtype)
+    for axis in axes:
+        if axis.beyond is None or not out.size:
+            continue
+        # places go one way, so what is beyond the axis is at the ends
+        inside = np.flatnonzero(~axis.beyond)
+        first, last = (inside[0], inside[-1] + 1) if inside.size else (0, 0)
+        for start, stop in ((0, int(first)), (int(last), out.shape[axis.axis])):
+            starts, sizes = [0] * len(out.shape), list(out.shape)
+            starts[axis.axis], sizes[axis.axis] = start, stop - start
+            border = out.slice(starts, sizes)
+            record_fill(plan.recorder, beyond, border, label=call.op_type)
+
+
+register(
+    "Resize Upsample",
+    Operation(_record_resize, _accepts_resize, _check_resize, frozenset({1, 2, 3})),
+)
+
+
+# GridSample
+
+_MODES: Final = {"bilinear": "linear", "bicubic": "cubic"}
+"""The names of modes before opset 20 to those since."""
+
+
+def _check_grid_sample(call: Call, inputs: Inputs, results: Results) -> None:
+    x, grid = given(inputs).shape, given(inputs, 1).shape
+    wanted = (*x[:2], *grid[1:-1])
+    if (
+        not 3 <= len(x) <= 5
+        or len(grid) != len(x)
+        or (grid[0], grid[-1]) != (x[0], len(x) - 2)
+        or given(results).shape != wanted
+    ):
+        raise NotCompiled(f"GridSample of {x} at {grid}", call)
+
+
+def _record_grid_sample(plan: Plan, call: Call) -> None:
+    x, grid = (plan.view(name) for name in call.inputs if name is not None)
+    output = call.outputs[0]
+    assert output is not None
+    out = plan.destination(output)
+    count = math.prod(grid.shape[1:-1])
+    points = grid.reshape((grid.shape[0], count, grid.shape[-1]))
+    if points is None:
+        whole = plan.contiguous(grid)
+        points = whole.reshape((grid.shape[0], count, grid.shape[-1]))
+    target = out.reshape((*out.shape[:2], count))
+    if points is None or target is None:
+        raise NotCompiled(f"the points of {grid.shape} are not in a row", call)
+    mode = call.attributes["mode"]
+    plan.recorder.target.grid_sampling.record_grid_sample(
+        plan.recorder,
+        x,
+        points,
+        target,
+        mode=_MODES.get(mode, mode),
+        padding=call.attributes["padding_mode"],
+        align_corners=bool(call.attributes["align_corners"]),
+    )
+
+
+register(
+    "GridSample",
+    Operation(_record_grid_sample, computed, _check_grid_sample),
+)
+
+# RoiAlign
+
+
+def _accepts_roi_align(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if dtypes[2] != np.dtype(np.int64):
+        return f"RoiAlign is compiled for indices of int64; found {dtypes[2]}"
+    return computed(call, dtypes[:2], target)
+
+
+def _check_roi_align(call: Call, inputs: Inputs, results: Results) -> None:
+    x, regions, images = (given(inputs, position).shape for position in range(3))
+    out = given(results).shape
+    if len(x) != 4 or regions != (*out[:1], 4) or images != regions[:1]:
+        raise NotCompiled(f"RoiAlign of {x}, {regions} and {images}", call)
+
+
+def _record_roi_align(plan: Plan, call: Call) -> None:
+    x, regions, images = (plan.view(name) for name in call.inputs if name is not None)
+    output = call.outputs[0]
+    assert output is not None
+    attributes = call.attributes
+    shift = attributes.get("coordinate_transformation_mode", "output_half_pixel")
+    if shift not in ("half_pixel", "output_half_pixel"):
+        raise NotCompiled(f"RoiAlign in mode {shift}", call)
+    plan.recorder.target.region_pools.record_roi_align(
+        plan.recorder,
+        x,
+        regions,
+        images,
+        plan.destination(output),
+        mode=attributes["mode"],
+        samples=int(attributes["sampling_ratio"]),
+        scale=float(attributes["spatial_scale"]),
+        half_pixel=shift == "half_pixel",
+    )
+
+
+register("RoiAlign", Operation(_record_roi_align, _accepts_roi_align, _check_roi_align))

@@ -1,0 +1,228 @@
+"""Operators that give their input's elements another shape, order or extent."""
+
+from __future__ import annotations
+
+from onnxplug.authoring.bounds import normal_axes, normal_axis, sliced_range
+from onnxplug.authoring.bounds import permutation as checked_permutation
+from onnxplug_compiler.frontend.call import (
+    Call,
+    NotCompiled,
+    broadcasts_to,
+    integers,
+)
+from onnxplug_compiler.schedule.operations.registry import (
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    given,
+    moved,
+    register,
+)
+
+# shapes
+
+
+def _check_numbers(call: Call, inputs: Inputs, what: str) -> None:
+    """Take a second input for a vector of integers only, if there is one."""
+    if call.input(1) is not None:
+        integers(call, inputs[1], what)
+
+
+def _check_size(call: Call, inputs: Inputs, results: Results) -> None:
+    x, y = given(inputs), given(results)
+    _check_numbers(call, inputs, "the shape")
+    if x.size != y.size:
+        raise NotCompiled(f"{x.shape} does not reshape to {y.shape}", call)
+
+
+def _check_ones(call: Call, inputs: Inputs, results: Results) -> None:
+    """Only sizes of 1 may come or go."""
+    x, y = given(inputs), given(results)
+    _check_numbers(call, inputs, "the axes")
+    if [size for size in x.shape if size != 1] != [s for s in y.shape if s != 1]:
+        raise NotCompiled(f"{x.shape} does not become {y.shape}", call)
+
+
+def _record_reshaped(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    view = plan.view(source)
+    shape = plan.known(output).shape
+    reshaped = view.reshape(shape)
+    if reshaped is None:
+        reshaped = plan.contiguous(view).reshape(shape)
+        assert reshaped is not None
+    plan.alias(output, reshaped)
+
+
+for _op_types, _check in (
+    ("Reshape Flatten", _check_size),
+    ("Squeeze Unsqueeze", _check_ones),
+):
+    register(
+        _op_types,
+        Operation(
+            _record_reshaped,
+            moved,
+            check=_check,
+            known=frozenset({1}),
+        ),
+    )
+
+
+# the order of axes
+
+
+def permutation(call: Call, rank: int) -> tuple[int, ...]:
+    """The axes of a Transpose; reversed by default."""
+    perm = call.attributes.get("perm")
+    if perm is None:
+        return tuple(reversed(range(rank)))
+    return checked_permutation(perm, rank)
+
+
+def _record_transpose(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    view = plan.view(source)
+    plan.alias(output, view.transpose(permutation(call, len(view.shape))))
+
+
+register("Transpose", Operation(_record_transpose, moved))
+
+
+# extents
+
+
+def _check_expand(call: Call, inputs: Inputs, results: Results) -> None:
+    x, y = given(inputs), given(results)
+    _check_numbers(call, inputs, "the shape")
+    if not broadcasts_to(x.shape, y.shape):
+        raise NotCompiled(f"{x.shape} does not expand to {y.shape}", call)
+
+
+def _record_expand(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    plan.alias(output, plan.view(source).broadcast_to(plan.known(output).shape))
+
+
+register(
+    "Expand",
+    Operation(
+        _record_expand,
+        moved,
+        check=_check_expand,
+        known=frozenset({1}),
+    ),
+)
+
+
+def _bounds(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
+    """Of Slice: for each axis the first index and the step."""
+    x = given(inputs)
+    rank = len(x.shape)
+    attributes = call.attributes
+    if "starts" in attributes:
+        starts = [int(value) for value in attributes["starts"]]
+        ends = [int(value) for value in attributes["ends"]]
+        stated = attributes.get("axes")
+        axes = list(range(len(starts))) if stated is None else [int(a) for a in stated]
+        steps = [1] * len(starts)
+    else:
+        starts = integers(call, inputs[1], "the start")
+        ends = integers(call, inputs[2], "the end")
+        axes = (
+            integers(call, inputs[3], "the axes")
+            if call.input(3) is not None
+            else list(range(len(starts)))
+        )
+        steps = (
+            integers(call, inputs[4], "the step")
+            if call.input(4) is not None
+            else [1] * len(starts)
+        )
+    first, step = [0] * rank, [1] * rank
+    axes = [*normal_axes(axes, rank)]
+    for axis, start, end, by in zip(axes, starts, ends, steps, strict=True):
+        span = sliced_range(x.shape[axis], start, end, by)
+        first[axis] = span.start if len(span) else 0
+        step[axis] = by
+    return first, step
+
+
+def _record_slice(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    inputs = [None if name is None else plan.known(name) for name in call.inputs]
+    first, step = _bounds(call, inputs)
+    sizes = plan.known(output).shape
+    plan.alias(output, plan.view(source).slice(first, sizes, step))
+
+
+register(
+    "Slice",
+    Operation(
+        _record_slice,
+        moved,
+        known=frozenset({1, 2, 3, 4}),
+    ),
+)
+
+
+def _split_axis(call: Call, rank: int) -> int:
+    return normal_axis(int(call.attributes.get("axis") or 0), rank)
+
+
+def _check_split(call: Call, inputs: Inputs, results: Results) -> None:
+    x = given(inputs)
+    _check_numbers(call, inputs, "the sizes")
+    axis = _split_axis(call, len(x.shape))
+    sizes = [None if value is None else value.shape[axis] for value in results]
+    if (
+        len(sizes) != len(call.outputs)
+        or None in sizes
+        or sum(filter(None, sizes)) != x.shape[axis]
+    ):
+        raise NotCompiled(f"{x.shape} does not split into {sizes}", call)
+
+
+def _record_split(plan: Plan, call: Call) -> None:
+    source = call.inputs[0]
+    assert source is not None
+    view = plan.view(source)
+    axis = _split_axis(call, len(view.shape))
+    start = 0
+    for name, piece in zip(call.outputs, plan.results(call), strict=True):
+        assert piece is not None
+        size = piece.shape[axis]
+        starts = [0] * len(view.shape)
+        starts[axis] = start
+        extent = [*view.shape[:axis], size, *view.shape[axis + 1 :]]
+        if name is not None:
+            plan.alias(name, view.slice(starts, extent))
+        start += size
+
+
+register(
+    "Split",
+    Operation(
+        _record_split,
+        moved,
+        check=_check_split,
+        known=frozenset({1}),
+    ),
+)
+
+
+# as it is
+
+
+def _record_identity(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    plan.alias(output, plan.view(source))
+
+
+register("Identity", Operation(_record_identity, moved))

@@ -1,0 +1,248 @@
+"""Splits a partition into segments that are compiled, and calls that are not.
+
+A value is *known* when it follows from constants and shapes.  Calls that compute known
+values belong to no unit: every segment that needs them computes them while planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.frontend.call import Call
+from onnxplug_compiler.frontend.elementwise import StepForm, step_form
+from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.schedule.operations.registry import find_operation
+from onnxplug_kernels import is_refusal
+
+
+class Unit(Record):
+    """A part of a partition.
+
+    Attributes:
+        calls: of a segment those to compile, with those that compute known values;
+            otherwise one call.
+        inputs, outputs: names of values that come from and go to other units.
+        compiled: whether it is a segment.
+    """
+
+    calls: tuple[Call, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    compiled: bool
+
+
+class Analysis(Record):
+    """What is known of a partition's calls before any shape is.
+
+    Attributes:
+        forms: the element-wise calls, as steps of chains.
+        reasons: why a call is not compiled.
+        known: the calls whose results follow from constants and shapes.
+    """
+
+    forms: dict[Call, StepForm]
+    reasons: dict[Call, str]
+    known: frozenset[Call]
+
+
+def analyse(
+    calls: Sequence[Call],
+    dtypes: Mapping[str, np.dtype[np.generic] | None],
+    constants: Collection[str],
+    refused: Mapping[int, str],
+    target: Support,
+) -> Analysis:
+    """Which calls can be compiled.
+
+    Args:
+        calls: in topological order.
+        dtypes: of all values.
+        constants: names of values that never change.
+        refused: nodes, by index, that are to run on arrays, and why.
+        target: what they are compiled for.
+    """
+    forms: dict[Call, StepForm] = {}
+    reasons: dict[Call, str] = {}
+    known_calls: set[Call] = set()
+    known = set(constants)
+    for call in calls:
+        refusal = next((refused[node] for node in call.nodes if node in refused), None)
+        if refusal is not None:
+            reasons[call] = refusal
+            continue
+        if is_refusal(call.function):
+            reasons[call] = "an attribute has a value that ONNX does not allow"
+            continue
+        names = [name for name in call.inputs if name is not None]
+        is_known = call.traits.of_shapes or (
+            bool(names)
+            and known.issuperset(names)
+            and not call.traits.varies
+            and call.function is not None
+        )
+        if is_known and call.domain == "":
+            known_calls.add(call)
+            known.update(name for name in call.outputs if name is not None)
+            continue
+        found = tuple(
+            None if name is None else dtypes.get(name) for name in call.inputs
+        )
+        form = step_form(call, found, target)
+        if form is not None:
+            forms[call] = form
+            continue
+        reason = _why_not(call, found, known, target)
+        if reason is not None:
+            reasons[call] = reason
+    return Analysis(forms, reasons, frozenset(known_calls))
+
+
+def _why_not(
+    call: Call,
+    dtypes: tuple[np.dtype[np.generic] | None, ...],
+    known: Collection[str],
+    target: Support,
+) -> str | None:
+    operation = find_operation(call)
+    if operation is None:
+        return f"{call.op_type} has no compiled kernel for these types"
+    for position in operation.known:
+        name = call.input(position)
+        if name is not None and name not in known:
+            return f"input {position} of {call.op_type} does not follow from shapes"
+    if call.output(0) is None:
+        return f"{call.op_type} is compiled with its first output only"
+    for what, names, types in (
+        ("input", call.inputs, dtypes),
+        ("output", call.outputs, call.dtypes),
+    ):
+        if any(
+            dtype is None and name is not None
+            for dtype, name in zip(types, names, strict=True)
+        ):
+            return f"the type of an {what} of {call.op_type} is unknown"
+    return operation.accepts(call, dtypes, target)
+
+
+def split(
+    calls: Sequence[Call],
+    analysis: Analysis,
+    outputs: Sequence[str],
+    constants: Collection[str],
+) -> list[Unit]:
+    """The units, in an order in which they can run; as few segments as possible.
+
+    Args:
+        calls: the partition's calls in topological order.
+        outputs: names of what the partition gives out.
+        constants: names of values that never change.
+    """
+    return _Splitter(calls, analysis, outputs, constants).split()
+
+
+class _Splitter:
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        analysis: Analysis,
+        outputs: Sequence[str],
+        constants: Collection[str],
+    ) -> None:
+        self.calls = calls
+        self.analysis = analysis
+        self.outputs = outputs
+        self.constants = frozenset(constants)
+        self.producer = {
+            name: call for call in calls for name in call.outputs if name is not None
+        }
+        self.positions = {call: position for position, call in enumerate(calls)}
+        self.plain = self._plain_calls()
+
+    def _plain_calls(self) -> set[Call]:
+        """The calls that run one by one: those without a kernel, and the known values
+        that these, or the caller, want as arrays."""
+        plain = {call for call in self.calls if call in self.analysis.reasons}
+        wanted = [name for call in plain for name in call.inputs] + list(self.outputs)
+        while wanted:
+            call = self.producer.get(wanted.pop() or "")
+            if call is not None and call in self.analysis.known and call not in plain:
+                plain.add(call)
+                wanted += call.inputs
+        return plain
+
+    def split(self) -> list[Unit]:
+        """Take what can run on arrays, then what else can run, and so on."""
+        # of each value the round after which it is there, plain calls in even ones; a
+        # value that follows from others is there when they are
+        there: dict[str, int] = {}
+        rounds: dict[int, list[Call]] = {}
+        for call in self.calls:
+            first = max((there.get(name or "", 0) for name in call.inputs), default=0)
+            is_plain = call in self.plain
+            if is_plain or call not in self.analysis.known:
+                number = first + (first % 2 if is_plain else 1 - first % 2)
+                rounds.setdefault(number, []).append(call)
+            else:
+                number = first
+            there.update((name, number) for name in call.outputs if name is not None)
+        drafts: list[tuple[list[Call], bool]] = []
+        for number, taken in sorted(rounds.items()):
+            if number % 2:
+                drafts.append((taken, True))
+            else:
+                drafts += [([call], False) for call in taken]
+        return self._units(drafts)
+
+    def _needs(self, calls: Sequence[Call]) -> list[str]:
+        """Values that must exist before *calls* can be computed, or planned, if there
+        are no others; those that *calls* make are among them."""
+        needs: dict[str, None] = {}
+        seen: set[str] = set()
+        for call in calls:
+            is_plain = call in self.plain
+            stack = [name for name in reversed(call.inputs) if name is not None]
+            while stack:
+                name = stack.pop()
+                if name in self.constants or name in seen:
+                    continue
+                seen.add(name)
+                source = self.producer.get(name)
+                if source is None or is_plain or source not in self.analysis.known:
+                    needs[name] = None
+                else:
+                    stack += [n for n in reversed(source.inputs) if n is not None]
+        return list(needs)
+
+    def _units(self, drafts: Sequence[tuple[list[Call], bool]]) -> list[Unit]:
+        units: list[Unit] = []
+        later = set(self.outputs)
+        for calls, compiled in reversed(drafts):
+            made = [name for call in calls for name in call.outputs if name is not None]
+            inside = set(made)
+            needs = self._needs(calls)
+            units.append(
+                Unit(
+                    tuple(self._with_known(calls) if compiled else calls),
+                    tuple(name for name in needs if name not in inside),
+                    tuple(name for name in made if name in later),
+                    compiled,
+                )
+            )
+            later.update(needs)
+        return units[::-1]
+
+    def _with_known(self, calls: Sequence[Call]) -> list[Call]:
+        """The calls and those that compute the known values that they read."""
+        needed = set(calls)
+        stack = list(calls)
+        while stack:
+            for name in stack.pop().inputs:
+                source = self.producer.get(name or "")
+                if source in self.analysis.known and source not in needed:
+                    assert source is not None
+                    needed.add(source)
+                    stack.append(source)
+        return sorted(needed, key=self.positions.__getitem__)

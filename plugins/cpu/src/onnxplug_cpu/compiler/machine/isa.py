@@ -1,0 +1,175 @@
+"""What the processor has: vector registers, features, caches.
+
+Kernels are generated from a description, so that they can be generated, and looked
+at, for a processor other than this one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Final
+
+from onnxplug import ep
+from onnxplug.authoring.record import Record
+
+LANES = 16
+"""Lanes of the f32 vectors that kernels are written in, on every processor.
+
+LLVM splits them into the registers there are: two on AVX2, four on NEON.
+"""
+
+VECTOR_BYTES: Final = 4 * LANES
+"""Bytes of such a vector."""
+
+
+class Isa(Record):
+    """A processor, as far as generated code depends on it.
+
+    Attributes:
+        name: ``avx512``, ``avx2``, ``neon`` or ``generic``.
+        triple: LLVM's target triple; always of the ELF format, which is what the
+            loader reads, whatever the system.
+        cpu: the processor whose scheduling LLVM assumes.
+        features: LLVM's features in use, ``+avx512f,…``.
+        vector_bytes: of one register.
+        registers: how many vector registers there are.
+        l1, l2, l3: bytes of data cache that one core can use.
+        system_attributes: of every function, because of the operating system.
+        tiles: what multiplies tiles of bfloat16: ``amx``; ``emulated``, by slow vector
+            code, for tests; or nothing.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+    l3: int = 8 << 20
+    system_attributes: str = ""
+    tiles: str = ""
+
+    @property
+    def registers_per_vector(self) -> int:
+        """How many registers one vector of :data:`LANES` f32 takes."""
+        return max(1, 4 * LANES // self.vector_bytes)
+
+    def has(self, feature: str) -> bool:
+        """Whether a feature (LLVM's name, such as ``amx-bf16``) is in use."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def attributes(self) -> str:
+        """The attributes of every function."""
+        width = 8 * self.vector_bytes
+        return (
+            'nounwind "no-builtins" "frame-pointer"="none" '
+            f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+            f" {self.system_attributes}"
+        ).rstrip()
+
+
+AVX512 = Isa(
+    "avx512",
+    "x86_64-unknown-linux-gnu",
+    "skylake-avx512",
+    "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,+f16c,+bmi2",
+    64,
+    32,
+)
+AMX = AVX512._replace(
+    features=f"{AVX512.features},+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16",
+    l2=2 << 20,
+    tiles="amx",
+)
+AVX2 = Isa(
+    "avx2", "x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c,+bmi2", 32, 16
+)
+SSE = Isa("generic", "x86_64-unknown-linux-gnu", "x86-64", "+sse4.1", 16, 16)
+NEON = Isa("neon", "aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 16, 32)
+
+
+LIMIT: Final = "ONNXPLUG_CPU_ISA"
+"""The variable that limits what :func:`host_isa` gives."""
+
+_OPTIONAL: Final[tuple[str, ...]] = ("avx512vnni", "avx512bf16")
+_AMX: Final = frozenset(("amx-tile", "amx-bf16"))
+
+
+def host_isa(limit: str | None = None) -> Isa | None:
+    """This processor; ``None`` for an architecture that no kernel is written for.
+
+    Args:
+        limit: use no more than ``avx512`` (without AMX), ``avx2`` or ``generic`` has;
+            the variable ``ONNXPLUG_CPU_ISA`` by default.
+
+    Raises:
+        OptionError: the limit is none of these.
+    """
+    return detect(_checked(limit))[0]
+
+
+def amx_problem() -> str | None:
+    """Why AMX, which this processor has, cannot be used, in a sentence with a remedy;
+    ``None`` if it is used, or is not wanted, or if the processor has none.
+
+    Raises:
+        OptionError: ``ONNXPLUG_CPU_ISA`` has a value that is not understood.
+    """
+    return detect(_checked(None))[1]
+
+
+def _checked(limit: str | None) -> str:
+    limit = limit or os.environ.get(LIMIT, "").strip().lower()
+    if limit not in ("", "avx512", "avx2", "generic"):
+        raise ep.OptionError(f"{LIMIT} is {limit!r}; it can be avx512, avx2 or generic")
+    return limit
+
+
+@functools.cache
+def detect(limit: str) -> tuple[Isa | None, str | None]:
+    """What :func:`host_isa` and :func:`amx_problem` tell, found once in a process.
+
+    Args:
+        limit: as :func:`host_isa` takes it; empty for none.
+    """
+    from onnxplug_cpu.compiler.machine import processor
+
+    found = processor.read_processor()
+    features = found.features
+    problem = None
+    if found.architecture == "x86-64":
+        isa = SSE
+        if limit != "generic" and features >= processor.HASWELL:
+            isa = AVX2
+            if limit != "avx2" and features >= processor.SKYLAKE_SERVER:
+                used = [name for name in _OPTIONAL if name in features]
+                tiles = ""
+                # asking is lasting, and makes signals' frames larger: only where it
+                # is of use
+                if not limit and features >= _AMX:
+                    problem = processor.amx_refusal()
+                    if problem is None:
+                        used += sorted(features & {*_AMX, "amx-int8"})
+                        tiles = "amx"
+                named = ",+".join([AVX512.features, *used])
+                isa = AVX512._replace(features=named, tiles=tiles)
+    elif found.architecture == "aarch64":
+        isa = NEON
+        if sys.platform in ("darwin", "win32"):
+            # the register x18 belongs to these systems
+            isa = isa._replace(features=f"{isa.features},+reserve-x18")
+    else:
+        return None, None
+    if sys.platform == "win32":
+        isa = isa._replace(system_attributes=_WINDOWS_ATTRIBUTES)
+    l1, l2, l3 = found.caches
+    return isa._replace(l1=l1 or isa.l1, l2=l2 or isa.l2, l3=l3 or isa.l3), problem
+
+
+_WINDOWS_ATTRIBUTES: Final = 'noredzone "probe-stack"="inline-asm"'
+"""Nothing below the stack pointer is safe, and the stack grows page by page."""
