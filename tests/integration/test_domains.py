@@ -247,19 +247,28 @@ def test_a_rewrite(supply) -> None:
 
 
 @pytest.mark.parametrize(
-    "operator", ['Gradient <xs = ["x"], y = "x">', "Adam", "GraphCall"]
+    ("operator", "domain", "distribution"),
+    [
+        ('Gradient <xs = ["x"], y = "x">', "ai.onnx.preview.training", "training"),
+        ("Adam", "ai.onnx.preview.training", "training"),
+        ("GraphCall", "ai.onnx.preview.training", "training"),
+        ("Gelu", "com.microsoft", "microsoft"),
+        ("ReorderInput", "com.microsoft.nchwc", "microsoft"),
+        ("SimplifiedLayerNormalization", "", "microsoft"),
+    ],
 )
-def test_a_domain_that_onnxplug_publishes(operator: str) -> None:
+def test_a_domain_that_onnxplug_publishes(
+    operator: str, domain: str, distribution: str
+) -> None:
     def find(group: str) -> list[FoundPlugin]:
         return [] if group == DOMAINS else find_plugins(group)
 
     without = PluginRegistry({}, find)
-    training = "ai.onnx.preview.training"
-    asking = model(f"y = {training}.{operator} (x)")
-    asking.opset_import.add(domain=training, version=1)
-    with pytest.raises(
-        UnassignedNode, match=f"operators of '{training}'; install onnxplug-training"
-    ):
+    asking = model(f"y = {domain}{'.' if domain else ''}{operator} (x)")
+    if domain:
+        asking.opset_import.add(domain=domain, version=1)
+    lacking = f"operators of '{domain or 'ai.onnx'}'; install onnxplug-{distribution}"
+    with pytest.raises(UnassignedNode, match=lacking):
         onnxplug.InferenceSession(asking, registry=without)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from onnxplug.authoring.bounds import normal_axes, normal_axis
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.sizes import broadcast
 from onnxplug.ep import DataType
 from onnxplug.shapes.facts import Fact, NodeCall, Shape, Value
@@ -163,25 +164,20 @@ def _layer_norm(call: NodeCall) -> list[Value]:
 
 
 RULES: Final[dict[str, Rule]] = {
+    # those that are not like most have rules of their own below
+    **dict.fromkeys(having("unary"), same_as_first),
+    **dict.fromkeys(having("broadcast"), _broadcasting),
     **dict.fromkeys(
-        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu "
-        "Erf Exp Floor Gelu HardSigmoid HardSwish InstanceNormalization "
-        "GroupNormalization LRN LeakyRelu Log Mish Neg Not Reciprocal Relu Round "
-        "ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan "
-        "Tanh ThresholdedRelu Trilu RotaryEmbedding ReverseSequence ImageScaler Scale "
-        "ScaledTanh SwiGLU ParametricSoftplus".split(),
+        "GroupNormalization ImageScaler InstanceNormalization LRN ParametricSoftplus "
+        "ReverseSequence RotaryEmbedding Scale ScaledTanh ScatterND SwiGLU "
+        "Trilu".split(),
         same_as_first,
     ),
-    **dict.fromkeys(
-        "Add Sub Mul Div Max Min Sum Mean Mod BitShift BitwiseAnd BitwiseOr "
-        "BitwiseXor".split(),
-        _broadcasting,
-    ),
     **dict.fromkeys(["CumProd", "CumSum"], _cumulative),
-    **dict.fromkeys(["Hardmax", "LogSoftmax", "Softmax"], _along_softmax),
+    **dict.fromkeys(having("softmax"), _along_softmax),
     **dict.fromkeys(["Scatter", "ScatterElements"], _along),
     **dict.fromkeys(
-        "And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual".split(),
+        having("comparison") | {"And", "Or", "Xor"},
         partial(_broadcasting, dtype=DataType.BOOL),
     ),
     "BatchNormalization": _batch_norm,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from onnxplug.authoring.bounds import at_least, normal_axes
+from onnxplug.authoring.operators import having
 from onnxplug.authoring.sizes import Extent, broadcast
 from onnxplug.ep import DataType
 from onnxplug.shapes.elementwise import Rule, broadcast_shapes
@@ -172,9 +173,5 @@ RULES: Final[dict[str, Rule]] = {
         ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"], _likelihood_loss
     ),
     "QLinearMatMul": _qlinear_matmul,
-    **dict.fromkeys(
-        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
-        "ReduceProd ReduceSum ReduceSumSquare".split(),
-        _reduce,
-    ),
+    **dict.fromkeys(having("reduction"), _reduce),
 }
