@@ -29,7 +29,6 @@ def reference(x: Any, axis: int = -1, log: bool = False) -> Any:
 def softmax(
     isa: Isa,
     x: np.ndarray[Any, Any],
-    mask: np.ndarray[Any, Any] | None = None,
     change: Any = lambda view: view,
     workers: int = 1,
     in_place: bool = False,
@@ -45,8 +44,6 @@ def softmax(
         view = out = change(copy)
     else:
         out = interpreter.output(np.float32, view.shape)
-    if mask is not None:
-        options["mask"] = interpreter.input(mask).broadcast_to(view.shape)
     record_softmax(interpreter.recorder, view, out, **options)
     interpreter.run()
     return interpreter.read(out)
@@ -96,24 +93,6 @@ def test_other_axes_and_strides(isa: Isa, log: bool) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
-def test_scale_and_mask(isa: Isa) -> None:
-    rng = np.random.default_rng(3)
-    x = (rng.standard_normal((2, 3, 7, 37)) * 20).astype(np.float32)
-    for shape in [(2, 1, 1, 37), (1, 1, 7, 37), (2, 3, 7, 37), (2, 3, 7, 1), (1,)]:
-        mask = rng.standard_normal(shape).astype(np.float32)
-        for axis in (-1, 2):
-            found = softmax(isa, x, mask, scale=0.125, axis=axis)
-            check(found, x.astype(np.float64) * 0.125 + mask, axis)
-            found = softmax(isa, x, mask, axis=axis)
-            check(found, x.astype(np.float64) + mask, axis)
-        if shape[-1] == 37:
-            kept = mask < 1
-            found = softmax(isa, x, kept, scale=-0.125)
-            check(found, np.where(kept, x.astype(np.float64) * -0.125, -math.inf))
-    check(softmax(isa, x, scale=-0.125), x * np.float64(-0.125))
-
-
-@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 def test_special_values(isa: Isa) -> None:
     inf, nan = math.inf, math.nan
     rows = [
@@ -134,17 +113,6 @@ def test_special_values(isa: Isa) -> None:
             found = softmax(isa, array, axis=axis, log=log)
             expected = reference(array, axis, log)
             np.testing.assert_allclose(found, expected, 1e-6, 2e-38)
-
-
-@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
-def test_rows_that_are_masked_away_can_be_zero(isa: Isa) -> None:
-    x = np.array([[math.nan, 1.0, 2.0], [1.0, 2.0, 3.0]], np.float32)
-    bools = np.array([[False, True, True], [False] * 3])
-    addends = np.where(bools, 0, -math.inf).astype(np.float32)
-    for mask in (bools, addends):
-        found = softmax(isa, x, mask, zero_masked=True)
-        expected = [0, 1 / (1 + math.e), math.e / (1 + math.e)]
-        np.testing.assert_allclose(found, [expected, [0, 0, 0]], 1e-6)
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)

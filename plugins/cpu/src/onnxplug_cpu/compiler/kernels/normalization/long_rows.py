@@ -6,8 +6,6 @@ chunks as they need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from onnxplug_compiler.ir.formula import Formula
@@ -69,20 +67,11 @@ def record_long_norm(
     centered: bool,
     scale: View | None,
     bias: View | None,
-    addends: Sequence[View],
-    total: View | None,
     mean: View | None,
     inverse: View | None,
     label: str,
 ) -> None:
     """Normalise rows, as :func:`~.norm.record_norm`."""
-    if addends:
-        formula = Formula("f32")
-        value = formula.read(x)
-        for addend in addends:
-            value = formula.step("Add", value, formula.read(addend))
-        x = recorder.temporary(x.dtype, x.shape) if total is None else total
-        formula.record(recorder, value, x, label)
     axis = len(x.shape) - 1
     shape = (*x.shape[:axis], 1)
     if centered:

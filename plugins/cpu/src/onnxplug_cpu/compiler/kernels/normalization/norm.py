@@ -51,8 +51,6 @@ def record_norm(
     centered: bool = True,
     scale: View | None = None,
     bias: View | None = None,
-    addends: Sequence[View] = (),
-    total: View | None = None,
     mean: View | None = None,
     inverse: View | None = None,
     label: str = "",
@@ -60,8 +58,7 @@ def record_norm(
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` of each row.
 
     The row is the last axis: several normalised axes must have been made one by
-    :meth:`View.reshape`.  With *addends*, ``x + addends`` takes the place of x, added
-    from left to right.
+    :meth:`View.reshape`.
 
     Args:
         x: f32 [..., n], any strides; fastest with stride 1 in the last axis, as all
@@ -70,15 +67,13 @@ def record_norm(
         centered: LayerNormalization; if not, RMSNormalization: the mean is taken to be
             zero, and the variance is the mean square.
         scale, bias: f32, broadcast to x's shape.
-        addends: f32, broadcast to x's shape.
-        total: where to write ``x + addends``; f32 of x's shape, or not at all.
         mean, inverse: where to write the mean and the inverse standard deviation; f32
             of x's shape but for a last axis of 1.
         label: for profiles.
     """
     if not out.size:
         return
-    given = _given(x, out, scale, bias, addends, total)
+    given = _given(x, out, scale, bias)
     columns = [
         (name, view)
         for name, view in (("mean", mean), ("inverse", inverse))
@@ -100,8 +95,6 @@ def record_norm(
             centered=centered,
             scale=scale,
             bias=bias,
-            addends=addends,
-            total=total,
             mean=mean,
             inverse=inverse,
             label=label or f"{_name(centered)} {'×'.join(map(str, x.shape))}",
@@ -134,7 +127,7 @@ def record_norm(
         chunks=-(-rows.count // chunk_rows),
         label=label or f"{_name(centered)} {'×'.join(map(str, x.shape))}",
         flops=8 * x.size,
-        nbytes=sum(4 * view.size for view in (x, out, *addends)),
+        nbytes=sum(4 * view.size for view in (x, out)),
     )
 
 
@@ -143,15 +136,11 @@ def _given(
     out: View,
     scale: View | None,
     bias: View | None,
-    addends: Sequence[View],
-    total: View | None,
 ) -> list[tuple[str, View]]:
     """What is read and written along rows, by name."""
     return [
         ("x", x),
         ("out", out),
-        *((f"addend{i}", a.broadcast_to(x.shape)) for i, a in enumerate(addends)),
-        *([] if total is None else [("total", total)]),
         *(
             (name, view.broadcast_to(x.shape))
             for name, view in (("scale", scale), ("bias", bias))
@@ -265,10 +254,6 @@ class _Rows:
         self.number = {name: index for index, name in enumerate(names)}
         self.type = F32.vector(LANES)
         self.full = count - count % LANES
-        # later passes read the sums where the first one wrote them
-        self.source = 0
-        if "addend0" in self.number:
-            self.source = self.number.get("total", self.number["out"])
 
     def run(self) -> None:
         """All passes."""
@@ -307,7 +292,7 @@ class _Rows:
         """Sums of what the elements are apart from *means*, and of its squares."""
         f, each = self.f, range(len(means))
         xs = [
-            self.operands.load(self.source, place, lanes) - mean
+            self.operands.load(0, place, lanes) - mean
             for place, mean in zip(places, means, strict=True)
         ]
         if lanes is not None:
@@ -326,7 +311,7 @@ class _Rows:
     ) -> list[Value]:
         """Writes the results."""
         f = self.f
-        xs = [self.operands.load(self.source, place, lanes) for place in places]
+        xs = [self.operands.load(0, place, lanes) for place in places]
         if means:
             xs = [x - mean for x, mean in zip(xs, means, strict=True)]
         xs = [x * inverse for x, inverse in zip(xs, inverses, strict=True)]
@@ -354,18 +339,11 @@ class _Rows:
     def _first_turn(
         self, places: Sequence[Sequence[Value]], lanes: Value | None, *sums: Value
     ) -> list[Value]:
-        """Sums of the elements or of their squares; writes the sum with addends."""
+        """Sums of the elements or of their squares."""
         f = self.f
         after = []
         for place, total in zip(places, sums, strict=True):
             x = self.operands.load(0, place, lanes)
-            for name, number in self.number.items():
-                if name.startswith("addend"):
-                    x = x + self.operands.load(number, place, lanes)
-            if self.source:
-                self.operands.store(self.source, x, place, lanes)
-                if lanes is not None:
-                    x = f.select(lanes, x, 0.0)
             after.append(total + x if self.form.centered else f.fma(x, x, total))
         return after
 

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm along one axis, with what attention does to scores first.
+"""Softmax and its logarithm along one axis.
 
 The largest element is subtracted before the exponential (N. J. Higham et al.,
 "Accurately computing the log-sum-exp and softmax functions", 2021).  Several rows, or
@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Float,
     Generator,
     Integer,
     Kernel,
@@ -51,12 +49,9 @@ def record_softmax(
     *,
     axis: int = -1,
     log: bool = False,
-    scale: float = 1.0,
-    mask: View | None = None,
-    zero_masked: bool = False,
     label: str = "",
 ) -> None:
-    """Softmax of ``x * scale + mask`` along an axis.
+    """Softmax of *x* along an axis.
 
     Exponentials that are no normal numbers are 0.
 
@@ -67,15 +62,11 @@ def record_softmax(
             overlap.
         axis: which; may be negative.
         log: give the logarithm instead.
-        scale: multiplied with *x*.
-        mask: f32 to add, or bool: minus infinity where false; broadcast to x's shape.
-        zero_masked: give 0, not NaN, for rows of minus infinity, and ignore NaN where
-            *mask* is minus infinity or false, as ONNX's Attention does.
         label: for profiles.
     """
     if not out.size:
         return
-    views = [x, out] if mask is None else [x, out, mask.broadcast_to(x.shape)]
+    views = [x, out]
     axis %= len(x.shape)
     others = [a for a in range(len(x.shape)) if a != axis and x.shape[a] != 1]
     others.sort(key=lambda a: -abs(x.strides[a]))
@@ -84,8 +75,7 @@ def record_softmax(
     down = down and count > 1
     lane_axis = others.pop() if down else axis
     operands = tuple(
-        Operand.of(name, view, lane_axis)
-        for name, view in zip(("x", "out", "mask"), views, strict=False)
+        Operand.of(name, view, lane_axis) for name, view in (("x", x), ("out", out))
     )
     _check(x, views, operands)
     rows = Axes.collapsed(
@@ -94,7 +84,7 @@ def record_softmax(
     )
     columns = x.shape[lane_axis] if down else 1
     parts = fewest_parts(count * columns, _NANOSECONDS)
-    if parts > 1 and mask is None and scale == 1.0:
+    if parts > 1:
         # few are so long, and what they take is not imported for others
         from onnxplug_cpu.compiler.kernels.normalization.long_rows import (
             record_long_softmax,
@@ -105,9 +95,8 @@ def record_softmax(
         record_long_softmax(recorder, x, out, axis, across, parts, log, label)
         return
     held = 0 if down else _held(count, recorder.target.isa)
-    form = _Softmax(down, held, log, scale != 1.0, zero_masked, rows.rank, operands)
+    form = _Softmax(down, held, log, rows.rank, operands)
     words: dict[str, Word] = {
-        "scale": struct.unpack("<I", struct.pack("<f", scale))[0],
         "count": count,
         "columns": x.shape[lane_axis] if down else 1,
         "rows": rows.count,
@@ -134,10 +123,7 @@ def record_softmax(
 
 def _check(x: View, views: Sequence[View], operands: Sequence[Operand]) -> None:
     for view, operand in zip(views, operands, strict=True):
-        if operand.element != "f32" and (operand.name, operand.element) != (
-            "mask",
-            "i1",
-        ):
+        if operand.element != "f32":
             raise ValueError(
                 f"softmax has no kernel for {operand.name} of {view.dtype}; expected "
                 f"float32"
@@ -152,7 +138,6 @@ def _check(x: View, views: Sequence[View], operands: Sequence[Operand]) -> None:
 class SoftmaxWords(KernelWords):
     """Words of :class:`_Softmax`; those of operands and of the walk follow."""
 
-    scale: Float
     count: Integer
     columns: Integer
     rows: Integer
@@ -166,21 +151,14 @@ class _Softmax(Generator):
         down: whether the axis runs from vector to vector, not along the lanes.
         held: how many vectors of a row are held in registers; 0 for passes over rows
             in memory.
-        operands: x, out and perhaps mask.
+        operands: x and out.
     """
 
     down: bool
     held: int
     log: bool
-    scaled: bool
-    zero_masked: bool
     rank: int
     operands: tuple[Operand, ...]
-
-    @property
-    def mask(self) -> str:
-        """The element type of the mask, or nothing."""
-        return self.operands[2].element if len(self.operands) > 2 else ""
 
     def side(self, isa: Isa) -> int:
         """How many rows go side by side."""
@@ -236,34 +214,14 @@ class _Scores:
     def __init__(self, k: SoftmaxWords, isa: Isa, form: _Softmax) -> None:
         self.f, self.isa, self.form = k.function, isa, form
         self.operands = Operands(k, form.operands, LANES)
-        self.scale = k.function.splat(k.scale, LANES) if form.scaled else None
         self.type = F32.vector(LANES)
 
     def load(self, places: _Places, masks: _Masks) -> list[Value]:
         """The scores; minus infinity in lanes that do not exist."""
         return [
-            self._load(place, lanes) for place, lanes in zip(places, masks, strict=True)
+            self.operands.load(0, place, lanes, -math.inf)
+            for place, lanes in zip(places, masks, strict=True)
         ]
-
-    def _load(self, place: Sequence[Value], lanes: Value | None) -> Value:
-        f, form = self.f, self.form
-        x = self.operands.load(0, place, lanes, -math.inf)
-        kept = lanes
-        if form.mask == "i1":
-            mask = self.operands.load(2, place, lanes)
-            kept = mask if kept is None else mask & kept
-            x = x * self.scale if self.scale else x
-        elif form.mask:
-            mask = self.operands.load(2, place, lanes)
-            x = f.fma(x, self.scale, mask) if self.scale else x + mask
-            if form.zero_masked:
-                allowed = mask.compare("ne", -math.inf)
-                kept = allowed if kept is None else allowed & kept
-        elif self.scale:
-            x = x * self.scale
-        if kept is not None and (self.scale or form.mask):
-            x = f.select(kept, x, -math.inf)
-        return x
 
     def store(self, xs: Sequence[Value], places: _Places, masks: _Masks) -> None:
         """Write the vectors to the output."""
@@ -274,23 +232,9 @@ class _Scores:
         """The larger, and *b* if one is NaN, which the exponentials then are."""
         return self.f.select(a > b, a, b)
 
-    def subtrahend(self, largest: Value) -> Value:
-        """What to subtract from scores of which *largest* is the largest."""
-        if not self.form.zero_masked:
-            return largest
-        f = self.f
-        return f.select(largest.compare("eq", -math.inf), f.zero(self.type), largest)
-
     def exponential(self, x: Value, top: Value) -> Value:
         """e**(x - top)."""
         return exp_flushed(self.f, self.isa, x - top)
-
-    def factor(self, total: Value) -> Value:
-        """What exponentials of sum *total* are multiplied with."""
-        factor = 1.0 / total
-        if self.form.zero_masked:
-            factor = self.f.select(total.compare("eq", 0.0), total, factor)
-        return factor
 
     def logarithm(self, total: Value) -> Value:
         """The logarithm of the exponentials' sum."""
@@ -315,10 +259,7 @@ def _in_registers(scores: _Scores, rows: Sequence[_Places], masks: _Masks) -> No
     """Softmax of rows, all of whose vectors are in registers at once."""
     f = scores.f
     loaded = [scores.load(row, masks) for row in rows]
-    tops = [
-        scores.subtrahend(spread(f, _tree(xs, scores.larger), scores.larger))
-        for xs in loaded
-    ]
+    tops = [spread(f, _tree(xs, scores.larger), scores.larger) for xs in loaded]
     powers = [
         [scores.exponential(x, top) for x in xs]
         for xs, top in zip(loaded, tops, strict=True)
@@ -329,7 +270,7 @@ def _in_registers(scores: _Scores, rows: Sequence[_Places], masks: _Masks) -> No
             logarithm = scores.logarithm(total)
             results = [(x - top) - logarithm for x in xs]
         else:
-            factor = scores.factor(total)
+            factor = 1.0 / total
             results = [e * factor for e in es]
         scores.store(results, row, masks)
 
@@ -394,9 +335,11 @@ def _in_passes(
 
     lowest = f.value(-math.inf, scores.type)
     tops = across(sweep(largest, [lowest] * count), scores.larger)
-    tops = [scores.subtrahend(top) for top in tops]
     totals = across(sweep(exponentials, [f.zero(scores.type)] * count), _plus)
-    last = list(map(scores.logarithm if scores.form.log else scores.factor, totals))
+    if scores.form.log:
+        last = list(map(scores.logarithm, totals))
+    else:
+        last = [1.0 / total for total in totals]
     sweep(finish, [])
 
 
