@@ -13,10 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-import numpy as np
-
 from onnxplug.authoring.operators import having
-from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
@@ -268,7 +265,12 @@ class Indexing(Protocol):
         *,
         label: str = "Gather",
     ) -> None:
-        """``target = numpy.take(data, indices, axis)``."""
+        """``target = numpy.take(data, indices, axis)``, for indices of any shape.
+
+        Args:
+            target: ``data[:axis] + indices + data[axis + 1:]``.
+            axis: from ``-rank`` to ``rank - 1``.
+        """
 
     def record_gather_elements(
         self,
@@ -280,7 +282,12 @@ class Indexing(Protocol):
         *,
         label: str = "GatherElements",
     ) -> None:
-        """``target[i, j, …] = data[i, indices[i, j, …], …]`` for an *axis* of 1."""
+        """``target[i, j, …] = data[i, indices[i, j, …], …]`` for an *axis* of 1.
+
+        Args:
+            indices: of the target's shape, no longer than the data along other axes.
+            axis: from ``-rank`` to ``rank - 1``.
+        """
 
     def record_gather_nd(
         self,
@@ -292,8 +299,13 @@ class Indexing(Protocol):
         *,
         label: str = "GatherND",
     ) -> None:
-        """ONNX's GatherND: the last axis of the indices holds one index per data
-        axis behind the *batch_dims* that both share."""
+        """ONNX's GatherND: the last axis of the indices holds one index per data axis.
+
+        Args:
+            indices: ``batch + outer + [count]``.
+            target: ``batch + outer + data[batch_dims + count:]``.
+            batch_dims: leading axes that data and indices share.
+        """
 
     def record_scatter_elements(
         self,
@@ -310,6 +322,12 @@ class Indexing(Protocol):
         updates[i, j, …]`` for an *axis* of 1.
 
         Of values for one place one is kept: the last if the updates are contiguous.
+
+        Args:
+            indices: no longer than the data along other axes.
+            updates: of the indices' shape.
+            target: of the data's shape; it may be the data itself.
+            axis: from ``-rank`` to ``rank - 1``.
         """
 
     def record_scatter_nd(
@@ -322,7 +340,14 @@ class Indexing(Protocol):
         *,
         label: str = "ScatterND",
     ) -> None:
-        """ONNX's ScatterND without reduction."""
+        """ONNX's ScatterND without reduction; of values for one place as in
+        :meth:`record_scatter_elements`.
+
+        Args:
+            indices: ``outer + [count]``.
+            updates: ``outer + data[count:]``.
+            target: of the data's shape; it may be the data itself.
+        """
 
 
 REDUCTIONS: Final = tuple(sorted(having("reduction")))
@@ -374,8 +399,13 @@ class Reductions(Protocol):
         reverse: bool = False,
         label: str = "CumSum",
     ) -> None:
-        """The sums of the elements up to each one along *axis*, without itself if
-        *exclusive*, from the end if *reverse*."""
+        """The sums of the elements up to each one along *axis*, added one by one.
+
+        Args:
+            axis: from ``-rank`` to ``rank - 1``.
+            exclusive: leave out the element itself.
+            reverse: begin at the end.
+        """
 
 
 class Rows(Protocol):
@@ -391,7 +421,14 @@ class Rows(Protocol):
         log: bool = False,
         label: str = "",
     ) -> None:
-        """Softmax of *x* along an axis, or its logarithm."""
+        """Softmax of *x* along an axis.
+
+        Args:
+            x, out: of one shape; they may be the same view.
+            axis: which; may be negative.
+            log: give the logarithm instead.
+            label: for profiles.
+        """
 
     def record_norm(
         self,
@@ -470,97 +507,4 @@ class Attention(Protocol):
             hides: a bool mask has the keys that a query does not see.
             fill: what a bool mask puts in the place of scores.
             label: for profiles.
-        """
-
-
-class ResampledAxis(Record):
-    """How an axis is resampled.
-
-    Attributes:
-        axis: which, from 0.
-        places: int64 [taps, size of the output], within the input's axis.
-        weights: float32 of the same shape; ``None`` for one tap that is only moved.
-    """
-
-    axis: int
-    places: np.ndarray[Any, Any]
-    weights: np.ndarray[Any, Any] | None
-
-    @property
-    def taps(self) -> int:
-        """How many elements of the input make one of the output."""
-        return len(self.places)
-
-
-class Resampling(Protocol):
-    """Images that are read at places that are known when planning."""
-
-    def record_resample(
-        self,
-        recorder: Recorder[Any],
-        x: View,
-        out: View,
-        axes: Sequence[ResampledAxis],
-        *,
-        label: str = "Resample",
-    ) -> None:
-        """Write *x* to *out*, resampled along *axes*, each once: every combination of
-        their taps is summed."""
-
-
-class GridSampling(Protocol):
-    """Images that are read at places that a run brings."""
-
-    def record_grid_sample(
-        self,
-        recorder: Recorder[Any],
-        x: View,
-        grid: View,
-        out: View,
-        *,
-        mode: str,
-        padding: str,
-        align_corners: bool,
-        label: str = "GridSample",
-    ) -> None:
-        """ONNX's GridSample.
-
-        Args:
-            x: [N, C, *spatial], one to three spatial axes.
-            grid: [N, points, rank], the innermost axis first.
-            out: [N, C, points].
-            mode: ``linear``, ``nearest`` or ``cubic``.
-            padding: ``zeros``, ``border`` or ``reflection``.
-            align_corners: whether -1 and 1 are the centres of the outermost pixels.
-        """
-
-
-class RegionPools(Protocol):
-    """Regions of images, pooled."""
-
-    def record_roi_align(
-        self,
-        recorder: Recorder[Any],
-        x: View,
-        regions: View,
-        images: View,
-        out: View,
-        *,
-        mode: str,
-        samples: int,
-        scale: float,
-        half_pixel: bool,
-        label: str = "RoiAlign",
-    ) -> None:
-        """ONNX's RoiAlign.
-
-        Args:
-            x: [N, C, H, W].
-            regions: [R, 4].
-            images: int64 [R]; one out of range is an ``IndexError`` of the run.
-            out: [R, C, lines, pixels].
-            mode: ``avg`` or ``max``.
-            samples: along each axis of a bin; 0 for as many as it has pixels.
-            scale: of coordinates.
-            half_pixel: coordinates are moved by half a pixel.
         """

@@ -10,17 +10,15 @@ from onnxplug_compiler.ir.families import (
     Attention,
     Contractions,
     Elementwise,
-    GridSampling,
     Indexing,
     Movement,
     Pools,
     Reductions,
-    RegionPools,
-    Resampling,
     Rows,
     Transforms,
     Windows,
 )
+from onnxplug_compiler.ir.images import GridSampling, RegionPools, Resampling
 from onnxplug_compiler.ir.pieces import Assembly
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from onnxplug_compiler.ir import families
+from onnxplug_compiler.ir import families, images
 from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
@@ -130,19 +130,19 @@ class CpuTarget(Machine):
         return commands
 
     @property
-    def resampling(self) -> families.Resampling:
+    def resampling(self) -> images.Resampling:
         from onnxplug_cpu.compiler.kernels.spatial import resample
 
         return resample
 
     @property
-    def grid_sampling(self) -> families.GridSampling:
+    def grid_sampling(self) -> images.GridSampling:
         from onnxplug_cpu.compiler.kernels.spatial import grid_sample
 
         return grid_sample
 
     @property
-    def region_pools(self) -> families.RegionPools:
+    def region_pools(self) -> images.RegionPools:
         from onnxplug_cpu.compiler.kernels.spatial import roi_align
 
         return roi_align

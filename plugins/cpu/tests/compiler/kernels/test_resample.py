@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_compiler.ir.families import ResampledAxis
+from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.spatial.resample import record_resample
 from onnxplug_cpu.compiler.machine.isa import AVX512, Isa

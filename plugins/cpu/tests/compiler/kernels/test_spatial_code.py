@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from onnxplug_compiler.ir.families import ResampledAxis
+from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_moments
 from onnxplug_cpu.compiler.kernels.spatial.grid_sample import record_grid_sample

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.ir.families import ResampledAxis
+from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.schedule.copies import record_fill
 from onnxplug_compiler.schedule.operations.registry import (

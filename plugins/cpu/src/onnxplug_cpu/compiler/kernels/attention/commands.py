@@ -64,26 +64,7 @@ def record_attention(
     fill: float = -math.inf,
     label: str = "",
 ) -> None:
-    """``softmax(q k^T * scale + mask) v`` for every head.
-
-    Args:
-        q: f32 [B, H, S, D]; all views may have any strides but 1 in the last axis.
-        k: f32 [B, Hkv, T, D]; H is a multiple of Hkv, and each key head serves H / Hkv
-            consecutive query heads.
-        v: f32 [B, Hkv, T, Dv].
-        out: f32 [B, H, S, Dv]; overlaps nothing else.
-        scale: multiplied with *q*.
-        mask: f32 to add, or bool: which keys a query sees; broadcast to
-            [B, H, S, T], any strides.
-        causal: query i sees the keys up to ``past_length + i`` only.
-        past_length: how many keys precede the first query, where *causal*; not
-            negative.
-        softcap: where not 0, scores become ``softcap * tanh(scores / softcap)`` before
-            they are masked.
-        undefined: what queries give that have no softmax.
-        hides: a bool mask has the keys that a query does not see.
-        fill: what a bool mask puts in the place of scores.
-        label: for profiles.
+    """See ``families.Attention.record_attention``; of float32.
 
     Raises:
         ValueError: shapes do not fit, another dtype, or a last axis is strided.

@@ -38,24 +38,11 @@ def record_contraction(
     epilogue: Epilogue | None = None,
     label: str = "Conv",
 ) -> None:
-    """Record the sum over taps and depth of *a* times *b*, line by line.
+    """See ``families.Contractions.record_contraction``.
 
-    Args:
-        a: ``[batch0, batch1, lines, rows, *taps, depth]``, at most three axes of taps;
-            float32 or float64.  Its elements may overlap in memory, as those of windows
-            of an image do.
-        b: ``[batch0, batch1, *taps, depth, columns]``.  A view of a constant is packed
-            once.
-        out: ``[batch0, batch1, lines, rows, columns]``, with consecutive columns.
-            Batch axes of *a* and *b* of size 1 or stride 0 are repeated.
-        epilogue: takes the tiles of the result instead of *out*, which is then not
-            written and whose strides do not matter; float32 only.  Its views have the
-            axes of *out*.
-        label: for profiles, the sizes not included.
-
-    Any strides of *a* and *b* are accepted, and axes are folded as far as they allow.
-    An *a* whose depth is consecutive is fastest; another is copied with all its taps.
-    No taps, or no depth, give zeros.
+    Of float32 and float64, with an epilogue float32 only.  A *b* that is a view of a
+    constant is packed once.  Axes are folded as far as strides allow; an *a* whose
+    depth is consecutive is fastest, another is copied with all its taps.
 
     Raises:
         ValueError: *out* has strided columns, or shapes do not fit.
@@ -159,21 +146,12 @@ def record_matmul(
     epilogue: Epilogue | None = None,
     label: str = "MatMul",
 ) -> None:
-    """Record the product of *a* and *b*, batch by batch.
+    """See ``families.Contractions.record_matmul``.
 
-    Args:
-        a: ``[*batch, M, K]``, at most two batch axes, float32 or float64.
-        b: ``[*batch, K, N]``.  A view of a constant is packed once.
-        out: ``[*batch, M, N]``, with consecutive columns.  Batch axes of *a* and *b*
-            that are missing, of size 1, or of stride 0 are repeated.
-        epilogue: takes the tiles of the result instead of *out*, which is then not
-            written and whose strides do not matter; float32 only.  Its views have the
-            axes of *out*.
-        label: for profiles, the sizes not included.
-
-    Any strides of *a* and *b* are accepted.  Rows of consecutive elements are fastest,
-    consecutive columns of *b* cost a transposition, anything else (and *a* without
-    consecutive rows) a copy.  K = 0 gives zeros.
+    Of float32 and float64, with an epilogue float32 only.  A *b* that is a view of a
+    constant is packed once.  Rows of consecutive elements are fastest, consecutive
+    columns of *b* cost a transposition, anything else (and *a* without consecutive
+    rows) a copy.  K = 0 gives zeros.
 
     Raises:
         ValueError: *out* has strided columns, or shapes do not fit.

@@ -42,16 +42,10 @@ def record_chain(
     *,
     label: str = "",
 ) -> None:
-    """Record *chain* applied to every element of *inputs*.
+    """See ``families.Elementwise.record_chain``.
 
-    Args:
-        inputs: one view per input of the chain, broadcast as numpy does to the shape
-            of the outputs.  Any strides; consecutive or repeated elements along the
-            outputs' innermost axis are fastest; others are gathered one by one or, if
-            they are many and far apart, copied first.
-        outputs: one view per output of the chain, all of one shape; they may be inputs
-            of the same place and strides too, but must not overlap them otherwise.
-        label: for profiles; the operators by default.
+    Consecutive or repeated elements along the outputs' innermost axis are fastest;
+    others are gathered one by one or, if they are many and far apart, copied first.
 
     Raises:
         ValueError: shapes do not fit, or as many views are not given as the chain has.

@@ -67,12 +67,7 @@ def record_copy(
 def record_copies(
     recorder: Recorder, pairs: Sequence[tuple[View, View]], *, label: str = "Copy"
 ) -> None:
-    """Copy the first view of each pair to the second, in one command.
-
-    Args:
-        pairs: each as for :func:`record_copy`; no target is in what others read or
-            write.
-    """
+    """See ``families.Movement.record_copies``; in one command."""
 
     def record(inner: Recorder) -> None:
         for source, target in pairs:

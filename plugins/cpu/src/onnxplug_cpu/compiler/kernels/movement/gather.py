@@ -46,14 +46,7 @@ def record_gather(
     *,
     label: str = "Gather",
 ) -> None:
-    """``target = numpy.take(data, indices, axis)``; negative indices count back.
-
-    Args:
-        data: of any dtype and any strides.
-        indices: int32 or int64 of any shape and strides.
-        target: of the data's dtype, shape ``data[:axis] + indices + data[axis + 1:]``,
-            any strides but no element twice.
-        axis: from ``-rank`` to ``rank - 1``.
+    """See ``families.Indexing.record_gather``.
 
     Raises:
         ValueError: Shapes or dtypes do not fit, or the axis is empty and the target
@@ -87,13 +80,7 @@ def record_gather_elements(
     *,
     label: str = "GatherElements",
 ) -> None:
-    """``target[i, j, …] = data[i, indices[i, j, …], …]`` for an *axis* of 1.
-
-    Args:
-        data: of any strides.
-        indices: int32 or int64, no longer than the data along other axes.
-        target: of the data's dtype and the indices' shape.
-        axis: from ``-rank`` to ``rank - 1``.
+    """See ``families.Indexing.record_gather_elements``.
 
     Raises:
         ValueError, IndexError: as :func:`record_gather`.
@@ -121,14 +108,7 @@ def record_gather_nd(
     *,
     label: str = "GatherND",
 ) -> None:
-    """ONNX's GatherND: the last axis of the indices holds one index per data axis.
-
-    Args:
-        data: of any strides.
-        indices: int32 or int64 of shape ``batch + outer + [count]``.
-        target: of the data's dtype and shape
-            ``batch + outer + data[batch_dims + count:]``.
-        batch_dims: leading axes that data and indices share.
+    """See ``families.Indexing.record_gather_nd``.
 
     Raises:
         ValueError, IndexError: as :func:`record_gather`.
@@ -160,19 +140,9 @@ def record_scatter_elements(
     *,
     label: str = "ScatterElements",
 ) -> None:
-    """The target is the data, but
-    ``target[i, indices[i, j, …], …] = updates[i, j, …]`` for an *axis* of 1.
+    """See ``families.Indexing.record_scatter_elements``.
 
-    Of elements that are written more than once, one of the values is kept: the last
-    if the updates are contiguous.
-
-    Args:
-        data: of any strides.
-        indices: int32 or int64, no longer than the data along other axes.
-        updates: of the data's dtype and the indices' shape.
-        target: of the data's dtype and shape; if it is the data itself, nothing is
-            copied.
-        axis: from ``-rank`` to ``rank - 1``.
+    If the target is the data itself, nothing is copied.
 
     Raises:
         ValueError, IndexError: as :func:`record_gather`.
@@ -201,15 +171,9 @@ def record_scatter_nd(
     *,
     label: str = "ScatterND",
 ) -> None:
-    """ONNX's ScatterND without reduction; of values for one place as in
-    :func:`record_scatter_elements`.
+    """See ``families.Indexing.record_scatter_nd``.
 
-    Args:
-        data: of any strides.
-        indices: int32 or int64 of shape ``outer + [count]``.
-        updates: of the data's dtype and shape ``outer + data[count:]``.
-        target: of the data's dtype and shape; if it is the data itself, nothing is
-            copied.
+    If the target is the data itself, nothing is copied.
 
     Raises:
         ValueError, IndexError: as :func:`record_gather`.

@@ -21,14 +21,7 @@ def record_trilu(
     upper: bool,
     label: str = "Trilu",
 ) -> None:
-    """The elements on one side of a diagonal, and on it; zero bits elsewhere.
-
-    Args:
-        source: matrices along the last two axes, of any dtype and any strides.
-        target: of the same shape and dtype; any strides, but no element twice.
-        diagonal: how far the diagonal lies above the main one.
-        upper: keep what is above, not below.
-    """
+    """See ``families.Movement.record_trilu``."""
     if target.size == 0:
         return
     rows, columns = target.shape[-2:]

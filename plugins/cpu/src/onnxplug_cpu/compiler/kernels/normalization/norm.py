@@ -55,21 +55,11 @@ def record_norm(
     inverse: View | None = None,
     label: str = "",
 ) -> None:
-    """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` of each row.
+    """See ``families.Rows.record_norm``.
 
-    The row is the last axis: several normalised axes must have been made one by
+    Of float32; fastest with stride 1 in the last axis of all views, of which *x* and
+    *out* may be the same.  Several normalised axes must have been made one by
     :meth:`View.reshape`.
-
-    Args:
-        x: f32 [..., n], any strides; fastest with stride 1 in the last axis, as all
-            views.
-        out: f32 of x's shape; may be the same view as x.
-        centered: LayerNormalization; if not, RMSNormalization: the mean is taken to be
-            zero, and the variance is the mean square.
-        scale, bias: f32, broadcast to x's shape.
-        mean, inverse: where to write the mean and the inverse standard deviation; f32
-            of x's shape but for a last axis of 1.
-        label: for profiles.
     """
     if not out.size:
         return

@@ -51,18 +51,10 @@ def record_softmax(
     log: bool = False,
     label: str = "",
 ) -> None:
-    """Softmax of *x* along an axis.
+    """See ``families.Rows.record_softmax``.
 
-    Exponentials that are no normal numbers are 0.
-
-    Args:
-        x: f32, any strides; fastest where *axis* or another axis has stride 1 in all
-            views.
-        out: f32 of x's shape; the same view as *x* for working in place, else no
-            overlap.
-        axis: which; may be negative.
-        log: give the logarithm instead.
-        label: for profiles.
+    Of float32; fastest where the axis or another one has stride 1 in both views, which
+    may be the same.  Exponentials that are no normal numbers are 0.
     """
     if not out.size:
         return

@@ -43,14 +43,10 @@ _OF_PIECES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 def record_reduce(
     recorder: Recorder, kind: str, x: View, out: View, axes: tuple[int, ...]
 ) -> None:
-    """Reduce *axes* of an array.
+    """See ``families.Reductions.record_reduce``.
 
-    Args:
-        kind: one of :data:`REDUCTIONS`.
-        x: f32, f64, i32 or i64, any strides; L2, LogSum and LogSumExp only of floats,
-            the logarithms only of f32.
-        out: x's dtype, any strides; the reduced axes are of size 1 or left out.
-        axes: which, from 0; none reduces each element by itself.
+    Of f32, f64, i32 or i64; L2, LogSum and LogSumExp only of floats, the logarithms
+    only of f32.
     """
     element = element_of(x)
     if (
@@ -83,15 +79,9 @@ def record_reduce(
 def record_moments(
     recorder: Recorder, x: View, axes: tuple[int, ...], *, label: str = ""
 ) -> tuple[View, View]:
-    """The mean and the variance over *axes*, the mean square of what differs from it.
+    """See ``families.Reductions.record_moments``; of f32.
 
-    Args:
-        x: f32, any strides.
-        axes: which, from 0; at least one.
-
-    Returns:
-        Both of x's shape with sizes of 1 along *axes*, in new memory, repeated where x
-        is.
+    What is returned is repeated where *x* is.
     """
     if x.dtype_name != "float32" or not axes:
         raise ValueError(f"moments of {x.dtype} over {axes}; expected float32, axes")

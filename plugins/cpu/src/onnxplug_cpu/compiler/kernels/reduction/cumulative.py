@@ -25,17 +25,10 @@ def record_cumsum(
     reverse: bool = False,
     label: str = "CumSum",
 ) -> None:
-    """The sums of the elements up to each one along *axis*, added one by one.
-
-    Args:
-        source: int32, int64, float32 or float64; of any strides.
-        target: of the same shape and dtype; any strides, but no element twice.
-        axis: from ``-rank`` to ``rank - 1``.
-        exclusive: leave out the element itself.
-        reverse: begin at the end.
+    """See ``families.Reductions.record_cumsum``: element after element.
 
     Raises:
-        ValueError: Another dtype.
+        ValueError: another dtype than int32, int64, float32 and float64.
     """
     element = _element_of(target)
     if target.size == 0:

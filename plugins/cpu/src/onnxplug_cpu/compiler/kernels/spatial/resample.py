@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug_compiler.ir.families import ResampledAxis
+from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32, I8, I32, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction

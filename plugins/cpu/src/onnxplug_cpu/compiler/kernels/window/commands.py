@@ -70,24 +70,14 @@ def record_depthwise(
     epilogue: Epilogue | None = None,
     label: str = "Conv",
 ) -> None:
-    """Convolve each channel with weights of its own, or each of a group with weights
-    for all of the group.
+    """See ``families.Windows.record_depthwise``.
 
-    Args:
-        a: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
-            consecutive channels; many that are apart are copied.
-        weights: f32 [C, D, *taps], for groups of D channels; any strides.  A view of a
-            constant is packed once.  Of groups :func:`takes_groups` says which.
-        out: f32 [N, C, *spatial], as many as windows fit; any strides.
-        strides, dilations: of each spatial axis, at least 1.
-        pads: at the beginnings, and then at the ends, not negative.
-        epilogue: of the shape of *out*; takes the tiles of the result instead of it,
-            which is then not written and whose strides do not matter.
-        label: for profiles, the sizes not included.
+    Consecutive channels are fastest; many that are apart are copied.  Weights that are
+    a view of a constant are packed once.
 
     Raises:
         ValueError: shapes do not fit, windows reach beyond
-            :data:`~.slide.MOST_POSITIONS`, or dtypes are not f32.
+            :data:`~.reach.MOST_POSITIONS`, or dtypes are not f32.
     """
     rank = len(a.shape) - 2
     slides = slides_of(weights.shape[2:], strides, dilations, pads)
@@ -128,13 +118,7 @@ def takes_groups(
     shape: Sequence[int],
     pixels: int,
 ) -> bool:
-    """Whether there are kernels for groups of *depth* channels.
-
-    Args:
-        slides: along each spatial axis.
-        shape: of the input, [N, C, *spatial].
-        pixels: windows along the last axis.
-    """
+    """See ``families.Windows.takes_groups``."""
     isa = recorder.target.isa
     elements = depth * math.prod(slide.taps for slide in slides)
     return (

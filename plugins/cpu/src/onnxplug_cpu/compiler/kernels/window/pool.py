@@ -33,25 +33,15 @@ def record_pool(
     counts_padding: bool = False,
     label: str = "Pool",
 ) -> None:
-    """Combine the elements of each window, channel by channel.
+    """See ``families.Pools.record_pool``.
 
     The time is that of reading the input and writing the output a few times, however
-    large windows are, unless they have gaps.
-
-    Args:
-        combining: how; without weights.
-        x: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
-            consecutive channels; many that are apart are copied.
-        out: f32 [N, C, *spatial]; any strides.  Windows may reach beyond the padding.
-        slides: how windows slide along each spatial axis.
-        counts_padding: for a mean, padding counts as zeros; what is beyond it does not.
-        label: for profiles, the sizes not included.
-
-    A window that has no element gives what the fold has of nothing, and a mean NaN.
+    large windows are, unless they have gaps.  Consecutive channels are fastest; many
+    that are apart are copied.
 
     Raises:
         ValueError: shapes do not fit, windows reach beyond
-            :data:`~.slide.MOST_POSITIONS`, or dtypes are not f32.
+            :data:`~.reach.MOST_POSITIONS`, or dtypes are not f32.
     """
     once = _once(combining, x, out, slides)
     if once:

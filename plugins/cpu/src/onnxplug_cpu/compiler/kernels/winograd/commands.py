@@ -60,20 +60,13 @@ def record_transformed(
     tile: int,
     label: str = "Conv",
 ) -> None:
-    """Convolve with kernels of 3×3 places, stride and dilation 1, by F(T×T, 3×3).
+    """See ``families.Transforms.record_transformed``: by F(T×T, 3×3), where
+    *tile* is T, a size of :data:`~.transforms.TILINGS`.
 
-    Args:
-        x: f32 [N, C, H, W] with consecutive channels; any other strides.
-        weights: f32 [M, C, 3, 3] of a constant, transformed and packed once.
-        pads: zeros before the first line and pixel; after the last ones there are as
-            many as the result's size asks for.
-        epilogue: takes the result; its views are [N, 1, lines, pixels, M].
-        tile: T, a size of :data:`~.transforms.TILINGS`.
-        label: for profiles, the sizes not included.
-
-    With tiles of 4×4 results differ from exact ones two to three times as much as those
-    of sums of products do, with 2×2 about as much.  Where transforms give what is not
-    finite, results are computed without them.
+    Weights are transformed and packed once.  With tiles of 4×4 results differ from
+    exact ones two to three times as much as those of sums of products do, with 2×2
+    about as much.  Where transforms give what is not finite, results are computed
+    without them.
 
     Raises:
         ValueError: shapes do not fit, or channels are apart.
@@ -147,13 +140,8 @@ def record_transformed(
 
 
 def transform_tile(recorder: Recorder, weights: View, shape: Sequence[int]) -> int:
-    """Of which tiles a convolution clearly takes the least time; 0 if it takes less, or
-    hardly more, without transforms, or the weights became something that is not finite.
-
-    Args:
-        weights: as :func:`record_transformed` takes them.
-        shape: of the result, [images, lines, pixels, columns].
-    """
+    """See ``families.Transforms.transform_tile``; it pays where it clearly takes
+    less time."""
     tile = best_tile(recorder, recorder.target.largest_tile, weights.shape[1], shape)
     if not tile:
         return 0
