@@ -161,3 +161,62 @@ def test_many_packed_varints_are_read_in_chunks() -> None:
 def test_damaged_packed_varints_are_invalid(data: bytes) -> None:
     with pytest.raises(InvalidModel, match="byte"):
         unpack(data)
+
+
+INTS, FLOATS = tag(8, VARINT), tag(7, FIXED32)
+
+
+def split(data: bytes) -> tuple[list[tuple[int, int, int]], list[int], list[float]]:
+    others, ints, floats = Message.whole(memoryview(data)).split(INTS, FLOATS)
+    return others, ints.tolist(), floats.tolist()
+
+
+def integers(values: list[int]) -> bytes:
+    return b"".join(bytes([INTS]) + varint(value) for value in values)
+
+
+@given(
+    st.lists(st.integers(0, 2**64 - 1), max_size=40),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=40),
+)
+def test_repeated_numbers_are_read_apart(ints: list[int], floats: list[float]) -> None:
+    name = b"\x0a\x04name"
+    written = b"".join(
+        bytes([FLOATS]) + np.float32(value).tobytes() for value in floats
+    )
+    after = b"\x4a\x03one\xa0\x01\x07"
+    data = name + written + integers(ints) + after
+    others, found, numbers = split(data)
+    assert found == ints
+    assert numbers == floats
+    start = len(data) - len(after)
+    assert others == [
+        (tag(1, BYTES), 2, 6),
+        (tag(9, BYTES), start + 2, start + 5),
+        (tag(20, VARINT), 7, start + 7),
+    ]
+
+
+def test_runs_longer_than_a_chunk_are_read_whole() -> None:
+    values = [value % 300 for value in range(700_000)]
+    assert split(integers(values)) == ([], values, [])
+
+
+def test_what_comes_later_is_among_the_fields() -> None:
+    data = integers([1]) + b"\x4a\x01x" + integers([2])
+    assert split(data) == ([(tag(9, BYTES), 4, 5), (INTS, 2, 6)], [1], [])
+
+
+@given(st.binary(max_size=60))
+def test_whatever_the_bytes_both_ways_of_reading_agree(data: bytes) -> None:
+    data = bytes([INTS]) + data
+    try:
+        fields = scan(data)
+    except InvalidModel:
+        with pytest.raises(InvalidModel):
+            split(data)
+        return
+    others, ints, floats = split(data)
+    every = [value for field, value, _ in fields if field == INTS]
+    assert ints + [value for field, value, _ in others if field == INTS] == every
+    assert len(floats) + len(others) + len(ints) == len(fields)

@@ -213,7 +213,14 @@ class GraphParser:
         values: dict[int, list[Any]] = {}
         ints: list[int] = []
         floats: list[float] = []
-        for tag, start, end in message.fields():
+        if message.end - message.start < _MANY:
+            fields = message.fields()
+        else:
+            fields, varints, numbers = message.split(
+                tags.ATTRIBUTE_INTS, tags.ATTRIBUTE_FLOATS
+            )
+            ints, floats = varints.view("i8").tolist(), numbers.tolist()
+        for tag, start, end in fields:
             match tag:
                 case tags.ATTRIBUTE_NAME:
                     name = message.text(start, end)
@@ -261,6 +268,10 @@ class GraphParser:
             f"byte {message.start}: attribute {name!r} has no value of its type, "
             f"{kind.name}"
         )
+
+
+_MANY: Final = 1 << 12
+"""Bytes of an attribute whose numbers are read at once."""
 
 
 class _Parts:

@@ -124,6 +124,92 @@ class Message:
             raise _truncated(position, end)
         return found
 
+    def split(
+        self, varint: int, fixed32: int
+    ) -> tuple[list[tuple[int, int, int]], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The fields, and apart from them the numbers of two that are repeated.
+
+        Many numbers, as of a tree ensemble, are read at once where they follow each
+        other, which they do if fields are written in the order of their numbers, as
+        protobuf does.
+
+        Args:
+            varint, fixed32: tags of one byte.  Of these fields, those that do not
+                follow each other may be among the fields all the same.
+
+        Returns:
+            The fields as :meth:`fields` has them, and the numbers as uint64 and as
+            float32.
+
+        Raises:
+            MalformedModel: the bytes are not a message.
+        """
+        others: list[tuple[int, int, int]] = []
+        varints, floats = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
+        position = self.start
+        while position < self.end and self.data[position] <= max(varint, fixed32):
+            found, begin = self.data[position], position
+            if found == varint:
+                numbers, position = self._run_of_varints(position)
+                varints.append(numbers)
+            elif found == fixed32:
+                numbers, position = self._run_of_floats(position)
+                floats.append(numbers)
+            else:
+                position = self._end_of_field(position)
+                others += Message(self.data, begin, position, self._depth).fields()
+            if position == begin:
+                break
+        others += Message(self.data, position, self.end, self._depth).fields()
+        return others, np.concatenate(varints), np.concatenate(floats)
+
+    def _run_of_varints(self, start: int) -> tuple[np.ndarray[Any, Any], int]:
+        """The varints of fields of one tag from *start* on, and where they end."""
+        values = [np.empty(0, np.uint64)]
+        position, tag_ = start, self.data[start]
+        while position < self.end:
+            end = min(position + _CHUNK, self.end)
+            octets = np.frombuffer(self.data[position:end], np.uint8)
+            last = np.flatnonzero(octets < 0x80)
+            last = last[: last.size // 2 * 2]
+            first = np.concatenate(([0], last[:-1] + 1))[: last.size]
+            tags, numbers = first[0::2], first[1::2]
+            other = (octets[tags] != tag_) | (last[0::2] != tags)
+            count = int(other.argmax()) if other.any() else tags.size
+            numbers, lengths = numbers[:count], (last - first + 1)[1::2][:count]
+            if not count or int(lengths.max()) > _MAX_VARINT:
+                break
+            values.append(_decoded(octets, numbers, lengths))
+            position += int(last[2 * count - 1]) + 1
+            if count < tags.size:
+                break
+        return np.concatenate(values), position
+
+    def _run_of_floats(self, start: int) -> tuple[np.ndarray[Any, Any], int]:
+        """The floats of fields of one tag from *start* on, and where they end."""
+        width = 1 + _fixed_width(FIXED32, start)
+        most = (self.end - start) // width
+        octets = np.frombuffer(self.data[start : start + most * width], np.uint8)
+        rows = octets.reshape(most, width)
+        other = rows[:, 0] != self.data[start]
+        count = int(other.argmax()) if other.any() else most
+        numbers = np.ascontiguousarray(rows[:count, 1:]).view("<f4").reshape(-1)
+        return numbers.astype(np.float32), start + count * width
+
+    def _end_of_field(self, position: int) -> int:
+        """The byte after the field at *position*."""
+        field, place = _varint(self.data, position, self.end)
+        if field & 7 == VARINT:
+            _, end = _varint(self.data, place, self.end)
+        elif field & 7 == BYTES:
+            length, place = _varint(self.data, place, self.end)
+            end = place + length
+        else:
+            end = place + _fixed_width(field & 7, place)
+        if end > self.end:
+            raise _truncated(end, self.end)
+        return end
+
     def text(self, start: int, end: int, errors: str = "strict") -> str:
         """The UTF-8 text in a range.
 
@@ -237,11 +323,20 @@ def _packed_varints(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
     values = np.empty(count, np.uint64)
     done = 0
     for first, lengths in _places(octets, offset):
-        part = values[done : done + first.size]
-        part[:] = octets[first] & 0x7F
-        for index in range(1, int(lengths.max())):
-            longer = np.flatnonzero(lengths > index)
-            septets = (octets[first[longer] + index] & 0x7F).astype(np.uint64)
-            part[longer] |= septets << np.uint64(7 * index)
+        values[done : done + first.size] = _decoded(octets, first, lengths)
         done += first.size
+    return values
+
+
+def _decoded(
+    octets: np.ndarray[Any, Any],
+    first: np.ndarray[Any, Any],
+    lengths: np.ndarray[Any, Any],
+) -> np.ndarray[Any, Any]:
+    """The varints of so many bytes from *first* on."""
+    values: np.ndarray[Any, Any] = (octets[first] & 0x7F).astype(np.uint64)
+    for index in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > index)
+        septets = (octets[first[longer] + index] & 0x7F).astype(np.uint64)
+        values[longer] |= septets << np.uint64(7 * index)
     return values

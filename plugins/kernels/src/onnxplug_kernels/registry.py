@@ -322,8 +322,9 @@ class _AttributeType(Record):
         """Whether *value* is of the type."""
         if not self.is_list:
             return isinstance(value, self.element)
+        # of each type once, as there may be a million elements
         return isinstance(value, tuple | list) and all(
-            isinstance(each, self.element) for each in value
+            issubclass(each, self.element) for each in set(map(type, value))
         )
 
 
