@@ -126,7 +126,9 @@ def _compiled_types(schema: Any, kernel: Kernel) -> Types | None:
     """The types in whose combinations a call is compiled; ``None`` if in none."""
     variables = _variables(schema)
     inputs = _needed(schema)
-    outputs = [formal.type_str for formal in schema.outputs[: schema.min_output]]
+    # of some operators every output may be left out, but none leaves out all
+    count = max(1, schema.min_output)
+    outputs = [formal.type_str for formal in schema.outputs[:count]]
     used = [name for name in variables if name in {*inputs, *outputs}]
     fixed = {
         text: _element_types([text])

@@ -17,14 +17,18 @@ from onnxplug_kernels.registry import PORTABLE, operator
 
 Activation = Callable[[Any], Any]
 
-LSTM_ACTIVATIONS: Final = ("Sigmoid", "Tanh", "Tanh")
+USUAL_ACTIVATIONS: Final = {
+    "RNN": ("Tanh",),
+    "GRU": ("Sigmoid", "Tanh"),
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+}
 """Those of a direction, of gates, cell and result, where the node names none."""
 
 Step = Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
 """From the projected input of a step and the states before it to those after it."""
 
 # "foward" is the default of GRU-1's schema, misspelt
-_DIRECTIONS: Final = {
+DIRECTIONS: Final = {
     "forward": ("forward",),
     "foward": ("forward",),
     "reverse": ("reverse",),
@@ -60,7 +64,7 @@ def rnn(
         xp, x, w, r, b, sequence_lens, direction, layout, hidden_size, gates=1
     )
     chosen = layer.activations(
-        activations, ("Tanh",), activation_alpha, activation_beta, clip
+        activations, USUAL_ACTIVATIONS["RNN"], activation_alpha, activation_beta, clip
     )
 
     def steps() -> Iterator[Step]:
@@ -96,7 +100,7 @@ def gru(
         xp, x, w, r, b, sequence_lens, direction, layout, hidden_size, gates=3
     )
     chosen = layer.activations(
-        activations, ("Sigmoid", "Tanh"), activation_alpha, activation_beta, clip
+        activations, USUAL_ACTIVATIONS["GRU"], activation_alpha, activation_beta, clip
     )
 
     def steps() -> Iterator[Step]:
@@ -140,7 +144,7 @@ def lstm(
         xp, x, w, r, b, sequence_lens, direction, layout, hidden_size, gates=4
     )
     chosen = layer.activations(
-        activations, LSTM_ACTIVATIONS, activation_alpha, activation_beta, clip
+        activations, USUAL_ACTIVATIONS["LSTM"], activation_alpha, activation_beta, clip
     )
     return run_lstm(layer, chosen, initial_h, initial_c, p, bool(input_forget))
 
@@ -228,7 +232,7 @@ class Layer:
         Raises:
             ValueError: its inputs do not have the shapes of one layer.
         """
-        directions = _DIRECTIONS.get(direction.lower())
+        directions = DIRECTIONS.get(direction.lower())
         if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
             raise ValueError(
                 f"X, W and R have shapes {x.shape}, {w.shape} and {r.shape}; "
@@ -439,9 +443,23 @@ def _activations(
     betas: Sequence[float],
     clip: float | None,
 ) -> list[Activation]:
-    """The functions of *names*, applied after clipping.
+    """The functions of *names*, applied after clipping."""
+    return [
+        _bound(xp, _ACTIVATIONS[name][0], alpha, beta, clip)
+        for name, alpha, beta in named_activations(names, alphas, betas)
+    ]
 
-    The values of *alphas* and *betas* go in order to the functions that take one.
+
+def named_activations(
+    names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]
+) -> list[tuple[str, float | None, float | None]]:
+    """The functions of *names* in lower case, with their alphas and betas.
+
+    The values of *alphas* and *betas* go in order to the functions that take one;
+    others have their default, and ``None`` where they take none.
+
+    Raises:
+        ValueError: there is no such function.
     """
     next_alpha, next_beta = iter(alphas), iter(betas)
     chosen = []
@@ -452,12 +470,12 @@ def _activations(
                 f"activation {name!r} is unknown, expected one of: "
                 f"{', '.join(sorted(_ACTIVATIONS))}"
             )
-        function, alpha, beta = kind
+        _, alpha, beta = kind
         if alpha is not None:
             alpha = next(next_alpha, alpha)
         if beta is not None:
             beta = next(next_beta, beta)
-        chosen.append(_bound(xp, function, alpha, beta, clip))
+        chosen.append((name.lower(), alpha, beta))
     return chosen
 
 

@@ -20,6 +20,9 @@ from onnxplug_compiler.ir.families import (
 )
 from onnxplug_compiler.ir.images import GridSampling, RegionPools, Resampling
 from onnxplug_compiler.ir.pieces import Assembly
+from onnxplug_compiler.ir.recurrent import Recurrent
+from onnxplug_compiler.ir.trees import Trees
+from onnxplug_kernels.ml.forest import Forest
 
 
 class ChainLimits(Record):
@@ -59,6 +62,9 @@ class Support(Protocol):
             result: the result's elements.
             attributes: of the operator, with their defaults.
         """
+
+    def takes_forest(self, forest: Forest) -> bool:
+        """Whether all comparisons of the nodes of trees are computed."""
 
     def elements(self, operator: str) -> Collection[str]:
         """The elements of the first input for which an operator is computed that is no
@@ -109,3 +115,7 @@ class Target(Support, Protocol):
     def grid_sampling(self) -> GridSampling: ...
     @property
     def region_pools(self) -> RegionPools: ...
+    @property
+    def recurrent(self) -> Recurrent: ...
+    @property
+    def trees(self) -> Trees: ...

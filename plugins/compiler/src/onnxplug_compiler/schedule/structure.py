@@ -467,10 +467,17 @@ def _kind_of(
     )
 
 
+_MOST_ELEMENTS: Final = 1024
+"""Elements of an attribute that is written as text."""
+
+
 def _written(attributes: Mapping[str, Any]) -> str | None:
-    """Attributes as a text that others do not have; ``None`` if there is none."""
+    """Attributes as a text that others do not have; ``None`` if there is none, or it
+    is long."""
     for value in attributes.values():
         elements = value if isinstance(value, (list, tuple)) else (value,)
+        if len(elements) > _MOST_ELEMENTS:
+            return None
         if not all(type(element) in _PLAIN for element in elements):
             return None
     return repr(sorted(attributes.items()))

@@ -6,9 +6,9 @@ Families are modules, imported when a model first needs them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug_compiler.ir import families, images
+from onnxplug_compiler.ir import families, images, recurrent, trees
 from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
@@ -17,6 +17,9 @@ from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
 from onnxplug_cpu.compiler.kernels.elementwise import commands as elementwise
 from onnxplug_cpu.compiler.kernels.elementwise.operators import supports
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
+
+if TYPE_CHECKING:
+    from onnxplug_kernels.ml.forest import Forest
 
 _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
 """Of more steps values no longer fit the registers; and the time that LLVM takes for a
@@ -37,6 +40,10 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         frozenset({"f32", "i32", "i64"}),
     ),
     "CumSum": frozenset({"f32", "f64", "i32", "i64"}),
+    **dict.fromkeys(
+        "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split(),
+        frozenset({"f32", "f64", "i32", "i64"}),
+    ),
 }
 _FLOAT32: Final = frozenset({"f32"})
 
@@ -56,6 +63,12 @@ class CpuTarget(Machine):
     ) -> bool:
         """Whether a kernel has the operator as a step."""
         return supports(operator, operands, result, attributes)
+
+    def takes_forest(self, forest: Forest) -> bool:
+        """Whether no node tests for members of a set."""
+        from onnxplug_cpu.compiler.kernels.trees.table import tests_members
+
+        return not tests_members(forest)
 
     def elements(self, operator: str) -> Collection[str]:
         """Those of which there are kernels."""
@@ -146,3 +159,15 @@ class CpuTarget(Machine):
         from onnxplug_cpu.compiler.kernels.spatial import roi_align
 
         return roi_align
+
+    @property
+    def recurrent(self) -> recurrent.Recurrent:
+        from onnxplug_cpu.compiler.kernels.recurrent import commands
+
+        return commands
+
+    @property
+    def trees(self) -> trees.Trees:
+        from onnxplug_cpu.compiler.kernels.trees import commands
+
+        return commands

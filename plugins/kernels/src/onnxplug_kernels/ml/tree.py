@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -29,8 +30,8 @@ _MODES: Final = {
     "BRANCH_NEQ": forest.NOT_EQUAL,
     "LEAF": _LEAF,
 }
-_AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
-_TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
+TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 @operator("TreeEnsemble", since=5, domain=_DOMAIN)
@@ -72,8 +73,8 @@ def tree_ensemble(
         nodes_truenodeids,
         tree_roots,
     )
-    aggregate = _named(_AGGREGATES, aggregate_function, "aggregate_function")
-    transform = _named(_TRANSFORMS, post_transform, "post_transform")
+    aggregate = named(AGGREGATES, aggregate_function, "aggregate_function")
+    transform = named(TRANSFORMS, post_transform, "post_transform")
     scores = _filled(xp, trees.scores(xp, feature_rows(xp, x), aggregate))
     return xp.astype(transformed(xp, scores, transform), x.dtype)
 
@@ -114,16 +115,16 @@ def tree_ensemble_regressor(
         nodes_nodeids,
         nodes_treeids,
         nodes_truenodeids,
-        _numbers(nodes_values, nodes_values_as_tensor),
+        numbers(nodes_values, nodes_values_as_tensor),
         target_ids,
         target_nodeids,
         target_treeids,
-        _numbers(target_weights, target_weights_as_tensor),
+        numbers(target_weights, target_weights_as_tensor),
         n_targets,
     )
     rows = feature_rows(xp, x)
     scores = _filled(xp, trees.scores(xp, rows, aggregate_function))
-    base = _numbers(base_values, base_values_as_tensor)
+    base = numbers(base_values, base_values_as_tensor)
     if len(base):
         scores = scores + _base_of(xp, base, scores)
     return xp.astype(transformed(xp, scores, post_transform), xp.float32)
@@ -158,7 +159,7 @@ def tree_ensemble_classifier(
 ) -> Any:
     """The label and the scores of each row."""
     labels = class_labels(xp, classlabels_strings, classlabels_int64s)
-    weights = _numbers(class_weights, class_weights_as_tensor)
+    weights = numbers(class_weights, class_weights_as_tensor)
     trees = _forest_of_nodes(
         xp,
         nodes_falsenodeids,
@@ -168,7 +169,7 @@ def tree_ensemble_classifier(
         nodes_nodeids,
         nodes_treeids,
         nodes_truenodeids,
-        _numbers(nodes_values, nodes_values_as_tensor),
+        numbers(nodes_values, nodes_values_as_tensor),
         class_ids,
         class_nodeids,
         class_treeids,
@@ -176,10 +177,10 @@ def tree_ensemble_classifier(
         labels.shape[0],
     )
     scores = trees.scores(xp, feature_rows(xp, x), "SUM")
-    base = _numbers(base_values, base_values_as_tensor)
-    sole = _sole_class(class_ids)
+    base = numbers(base_values, base_values_as_tensor)
+    sole = sole_class(class_ids)
     if labels.shape[0] == 2 and sole is not None:
-        positive = _none_negative(weights)
+        positive = none_negative(weights)
         index, scores = _of_one_score(xp, scores, base, sole, positive, post_transform)
         return labels_at(xp, labels, index), xp.astype(scores, xp.float32)
     if len(base):
@@ -223,7 +224,12 @@ def _base_of(xp: Any, base: Any, scores: Any) -> Any:
     return attribute_array(xp, base, xp.float64)
 
 
-def _named(names: tuple[str, ...], number: int, attribute: str) -> str:
+def named(names: tuple[str, ...], number: int, attribute: str) -> str:
+    """What *number*, the value of an attribute, stands for.
+
+    Raises:
+        ValueError: for nothing.
+    """
     if not 0 <= number < len(names):
         raise ValueError(
             f"{attribute} is {number}, expected from 0 to {len(names) - 1}"
@@ -235,20 +241,82 @@ def _filled(xp: Any, scores: Any) -> Any:
     return xp.where(xp.isnan(scores), 0.0, scores)
 
 
-def _numbers(floats: tuple[float, ...], tensor: Any) -> Any:
+def numbers(floats: tuple[float, ...], tensor: Any) -> Any:
     """The attribute that was given of two that mean the same."""
     return floats if tensor is None else tensor
 
 
 @prepared_once
-def _sole_class(class_ids: tuple[int, ...]) -> int | None:
+def sole_class(class_ids: tuple[int, ...]) -> int | None:
+    """The class that all votes are for, if there is one."""
     classes = set(class_ids)
     return classes.pop() if len(classes) == 1 else None
 
 
 @prepared_once
-def _none_negative(weights: Any) -> bool:
+def none_negative(weights: Any) -> bool:
+    """Whether all votes are for their class, and none is against it."""
     return bool((np.asarray(weights) >= 0).all())
+
+
+def forest_of(xp: Any, op_type: str, attributes: Mapping[str, Any]) -> forest.Forest:
+    """The forest that the attributes of an operator describe; made once for them.
+
+    Raises:
+        ValueError: they describe none.
+    """
+    if op_type == "TreeEnsemble":
+        return _forest_of_branches(xp, *(attributes[name] for name in _BRANCHES))
+    votes = "class" if op_type == "TreeEnsembleClassifier" else "target"
+    if votes == "class":
+        labels = attributes["classlabels_strings"] or attributes["classlabels_int64s"]
+        count = len(labels)
+    else:
+        count = attributes["n_targets"]
+    described = [
+        *(attributes[f"nodes_{name}"] for name in _NODES),
+        numbers(attributes["nodes_values"], attributes["nodes_values_as_tensor"]),
+        *(attributes[f"{votes}_{name}"] for name in ("ids", "nodeids", "treeids")),
+        numbers(
+            attributes[f"{votes}_weights"], attributes[f"{votes}_weights_as_tensor"]
+        ),
+        count,
+    ]
+    return _forest_of_nodes(xp, *described)
+
+
+def required(op_type: str) -> tuple[str, ...]:
+    """Attributes without which an operator describes no forest."""
+    if op_type == "TreeEnsemble":
+        optional = ("membership_values", "n_targets")
+        return tuple(name for name in _BRANCHES if name not in optional)
+    return tuple(f"nodes_{name}" for name in _NODES)
+
+
+_NODES: Final = (
+    "falsenodeids",
+    "featureids",
+    "missing_value_tracks_true",
+    "modes",
+    "nodeids",
+    "treeids",
+    "truenodeids",
+)
+_BRANCHES: Final = (
+    "leaf_targetids",
+    "leaf_weights",
+    "membership_values",
+    "n_targets",
+    "nodes_falseleafs",
+    "nodes_falsenodeids",
+    "nodes_featureids",
+    "nodes_missing_value_tracks_true",
+    "nodes_modes",
+    "nodes_splits",
+    "nodes_trueleafs",
+    "nodes_truenodeids",
+    "tree_roots",
+)
 
 
 @prepared_once

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxplug_kernels.quantize import dynamic_quantize_linear, exact_dtype
-from onnxplug_kernels.rnn import LSTM_ACTIVATIONS, Layer, Weights, run_lstm
+from onnxplug_kernels.rnn import USUAL_ACTIVATIONS, Layer, Weights, run_lstm
 from onnxplug_microsoft.kernels import KERNELS
 
 
@@ -78,7 +78,7 @@ def dynamic_quantize_lstm(
     ]
     layer = replace(layer, weights=weights)
     chosen = layer.activations(
-        activations, LSTM_ACTIVATIONS, activation_alpha, activation_beta, clip
+        activations, USUAL_ACTIVATIONS["LSTM"], activation_alpha, activation_beta, clip
     )
     return run_lstm(layer, chosen, initial_h, initial_c, p, bool(input_forget))
 

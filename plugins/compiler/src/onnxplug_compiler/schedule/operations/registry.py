@@ -93,14 +93,17 @@ OPERATORS: Final = {
     "LpNormalization LRN",
     "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
     "GlobalLpPool",
+    "recurrent": "GRU LSTM RNN",
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
     "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
     "spatial": "Resize Upsample GridSample RoiAlign",
+    "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
+    "ai.onnx.ml.TreeEnsembleRegressor",
     "views": "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity",
 }
-"""The modules of this package, and the operators that each registers: a process imports
-those that its models need."""
+"""The modules of this package, and the operators that each registers, with their domain
+if it is not ONNX's: a process imports those that its models need."""
 
 _MODULES: Final = {
     op_type: module for module, named in OPERATORS.items() for op_type in named.split()
@@ -109,19 +112,21 @@ _OPERATIONS: Final[dict[str, Operation]] = {}
 
 
 def register(op_types: str, operation: Operation) -> None:
-    """Declare *operation* the way to plan the operators named, separated by spaces."""
+    """Declare *operation* the way to plan the operators named, separated by spaces, as
+    :data:`OPERATORS` names them."""
     for op_type in op_types.split():
         _OPERATIONS[op_type] = operation
 
 
 def find_operation(call: Call) -> Operation | None:
     """How to plan *call*; ``None`` for what the compiled tier does not have."""
-    module = _MODULES.get(call.op_type)
-    if module is None or call.domain != "":
+    name = f"{call.domain}.{call.op_type}" if call.domain else call.op_type
+    module = _MODULES.get(name)
+    if module is None:
         return None
-    if call.op_type not in _OPERATIONS:
+    if name not in _OPERATIONS:
         importlib.import_module(f"{__package__}.{module}")
-    return _OPERATIONS[call.op_type]
+    return _OPERATIONS[name]
 
 
 def given(values: Sequence[Abstract | None], position: int = 0) -> Abstract:

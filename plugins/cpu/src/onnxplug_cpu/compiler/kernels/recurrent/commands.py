@@ -1,0 +1,310 @@
+"""Recurrent layers as commands: one product for all inputs, then the steps.
+
+The product of the inputs does not depend on states, so it is computed for all steps and
+both directions at once.  What is left of a step is one kernel's work.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.recurrent import Cell, Layer
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.commands.chunks import chunks_for, fewest_chunks
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
+from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps, panel_lanes
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
+
+_FLOPS: Final = 40e9  # of one thread, a second: to guess how long work takes
+_MOST_ROWS: Final = 6
+_F32: Final = np.dtype(np.float32)
+
+
+def record_recurrent(recorder: Recorder, cell: Cell, layer: Layer, label: str) -> None:
+    """Record the steps of *layer*.
+
+    The reported error of a run is that a sequence's length is negative, or more than
+    there are steps.
+    """
+    time, batch, inputs = layer.x.shape
+    directions, _, hidden = layer.r.shape
+    if not directions * batch * hidden:
+        return
+    gates = directions * cell.gates * hidden
+    # panels of the last sequence read beyond the last gate, which does no harm
+    room = recorder.temporary(_F32, (time * batch * gates + LANES,))
+    projected = View(
+        room.buffer,
+        room.offset,
+        _F32,
+        (1, 1, time, batch, gates),
+        (0, 0, batch * gates, gates, 1),
+    )
+    weights = _reshaped(recorder, layer.w, (gates, inputs))
+    record_contraction(
+        recorder,
+        _with_lead(layer.x),
+        _with_lead(weights.transpose((1, 0))),
+        projected,
+        label=f"{label} inputs",
+    )
+    _Steps(recorder, cell, layer, label, projected).record()
+
+
+def _with_lead(view: View) -> View:
+    shape, strides = (1, 1, *view.shape), (0, 0, *view.strides)
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+class _Steps:
+    """The steps while they are recorded."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        cell: Cell,
+        layer: Layer,
+        label: str,
+        projected: View,
+    ) -> None:
+        self.recorder, self.cell, self.layer = recorder, cell, layer
+        self.label, self.projected = label, projected
+        self.time, self.batch = projected.shape[2:4]
+        self.directions, _, self.hidden = layer.r.shape
+        self.width = panel_lanes(recorder.target.isa)
+        self.panels = -(-self.hidden // self.width)
+        self.slot = self.panels * self.width
+
+    def record(self) -> None:
+        cell, layer, recorder = self.cell, self.layer, self.recorder
+        blocks = -(-self.batch // _rows(recorder.target.isa, cell))
+        rows = -(-self.batch // blocks)
+        tall = self.batch - blocks * (rows - 1)
+        kernel = RecurrentSteps(
+            cell,
+            rows,
+            tall < blocks,
+            _chains(recorder.target.isa, cell) if rows == 1 else 1,
+            self.hidden % self.width != 0,
+            layer.bias is not None,
+            layer.lengths is not None,
+            layer.y is not None,
+        )
+        flops = self.batch * self.directions * cell.gates * self.hidden**2 * 2
+        seconds = self.time * flops / _FLOPS
+        workers = min(
+            chunks_for(seconds, recorder.target.workers), recorder.target.workers
+        )
+        parts = min(blocks, max(1, -(-workers // self.directions)))
+        each = -(-blocks // parts)
+        parts = -(-blocks // each)
+        words = self._words() | {
+            "blocks": blocks,
+            "each": each,
+            "parts": parts,
+            "tall_blocks": tall,
+        }
+        chunks = self.directions * parts
+        pieces = min(max(1, self.time), fewest_chunks(seconds / chunks))
+        count = max(1, -(-self.time // pieces))
+        for first in range(0, max(1, self.time), count):
+            now = min(count, self.time - first)
+            of_piece: dict[str, Word] = {
+                "first": first,
+                "count": now,
+                "begins": int(first == 0),
+                "ends": int(first + now == self.time),
+            }
+            call(
+                recorder,
+                Kernel(kernel),
+                words | of_piece,
+                chunks=chunks,
+                label=f"{self.label} {now}×{self.batch}×{self.hidden}",
+                flops=now * flops,
+                nbytes=now * self.directions * cell.gates * self.hidden**2 * 4,
+            )
+
+    def _words(self) -> dict[str, Word]:
+        """The words that do not depend on how the work is divided."""
+        cell, layer = self.cell, self.layer
+        shape = (self.directions, self.batch, slots(cell), self.slot)
+        state = self.recorder.temporary(_F32, shape)
+        words: dict[str, Word] = {
+            "reverse": sum(flag << n for n, flag in enumerate(layer.reverse)),
+            "time": self.time,
+            "hidden": self.hidden,
+            "panels": self.panels,
+            "x": self.projected.address,
+            "x_direction": 4 * cell.gates * self.hidden,
+            "x_time": 4 * self.projected.strides[2],
+            "x_row": 4 * self.projected.strides[3],
+            "state": state.address,
+            "state_direction": 4 * state.strides[0],
+            "slot": 4 * self.slot,
+            "bias": self._bias(),
+            "peepholes": self._peepholes(),
+            **self._given("h0", layer.h0),
+            **self._given("c0", layer.c0),
+            **self._given("last_h", layer.last_h),
+            **self._given("last_c", layer.last_c),
+            **self._y(),
+            **self._lengths(),
+        }
+        for number, gates in enumerate(phases(cell)):
+            words[f"r{number}"] = self._packed_weights(gates)
+            distance = 4 * self.panels * self.hidden * len(gates) * self.width
+            words[f"r{number}_direction"] = distance
+        return words
+
+    # parameters in the order in which kernels read them
+
+    def _packed_weights(self, gates: tuple[int, ...]) -> Address:
+        """[directions, panels, hidden, gates, lanes of a panel]."""
+        r, count = self.layer.r, len(gates)
+        shape = (self.directions, self.panels, self.hidden, count, self.width)
+        layout = f"recurrent {self.cell.gates} {gates} {r.shape} {r.strides} {shape}"
+        record = functools.partial(self._record_weights, first=gates[0], count=count)
+        return _arranged(self.recorder, r, layout, shape, record)
+
+    def _record_weights(
+        self, recorder: Recorder, r: View, out: View, first: int, count: int
+    ) -> None:
+        hidden, directions = self.hidden, self.directions
+        split = _reshaped(recorder, r, (directions, self.cell.gates, hidden, hidden))
+        some = split.slice((0, first, 0, 0), (directions, count, hidden, hidden))
+        whole = recorder.temporary(_F32, (directions, count, self.slot, hidden))
+        _record_padded(recorder, some, whole)
+        panels = whole.reshape((directions, count, self.panels, self.width, hidden))
+        assert panels is not None
+        record_copy(recorder, panels.transpose((0, 2, 4, 1, 3)), out)
+
+    def _bias(self) -> Word:
+        bias = self.layer.bias
+        return 0 if bias is None else self._vectors(bias, 2 * self.cell.gates)
+
+    def _peepholes(self) -> Word:
+        peepholes = self.layer.peepholes
+        return 0 if peepholes is None else self._vectors(peepholes, 3)
+
+    def _vectors(self, source: View, count: int) -> Address:
+        """Vectors of the hidden size, each with whole panels."""
+        shape = (self.directions, count, self.slot)
+        layout = f"recurrent {source.shape} {source.strides} {shape}"
+
+        def record(recorder: Recorder, source: View, out: View) -> None:
+            split = _reshaped(recorder, source, (self.directions, count, self.hidden))
+            _record_padded(recorder, split, out)
+
+        return _arranged(self.recorder, source, layout, shape, record)
+
+    # states and results
+
+    def _given(self, name: str, view: View | None) -> dict[str, Word]:
+        direction, row = (0, 0) if view is None else view.strides[:2]
+        return {
+            name: 0 if view is None else view.address,
+            f"{name}_direction": 4 * direction,
+            f"{name}_row": 4 * row,
+        }
+
+    def _y(self) -> dict[str, Word]:
+        y = self.layer.y
+        time, direction, row = (0, 0, 0) if y is None else y.strides[:3]
+        return {
+            "y": 0 if y is None else y.address,
+            "y_time": 4 * time,
+            "y_direction": 4 * direction,
+            "y_row": 4 * row,
+        }
+
+    def _lengths(self) -> dict[str, Word]:
+        lengths, time = self.layer.lengths, self.time
+        if lengths is None:
+            return {"lengths": 0, "lengths_step": 0, "flag": 0}
+
+        def error(length: int) -> Exception:
+            return ValueError(
+                f"sequence_lens has {length}; expected 0 to {time}, the times of X"
+            )
+
+        return {
+            "lengths": lengths.address,
+            "lengths_step": 4 * lengths.strides[0],
+            "flag": self.recorder.check(error),
+        }
+
+
+def _rows(isa: Isa, cell: Cell) -> int:
+    """The most sequences of a block: their sums leave registers for the weights that
+    an element of a state meets."""
+    gates = max(map(len, phases(cell)))
+    return max(1, min(_MOST_ROWS, (_vectors(isa) - 2) // gates - 1))
+
+
+def _chains(isa: Isa, cell: Cell) -> int:
+    """In how many chains a single sequence's sums are added up: those of eight
+    registers, as an addition takes four times as long as two begin in."""
+    gates = max(map(len, phases(cell)))
+    chains = 1
+    while (
+        gates * chains * isa.registers < 8 * _vectors(isa)
+        and gates * (2 * chains + 1) <= _vectors(isa) - 2
+    ):
+        chains *= 2
+    return chains
+
+
+def _vectors(isa: Isa) -> int:
+    """Vectors of a panel that the registers hold."""
+    return isa.registers * isa.vector_bytes // (4 * panel_lanes(isa))
+
+
+def _arranged(
+    recorder: Recorder,
+    source: View,
+    layout: str,
+    shape: tuple[int, ...],
+    record: Callable[[Recorder, View, View], None],
+) -> Address:
+    """Where *record* puts a parameter: packed once if it is a constant."""
+    if not isinstance(source.buffer, Constant):
+        out = recorder.temporary(_F32, shape)
+        record(recorder, source, out)
+        return out.address
+    nbytes = 4 * int(np.prod(shape))
+
+    def fill(recorder: Recorder, source: View, target: Address) -> None:
+        out = View.contiguous(target.buffer, _F32, shape)
+        record(recorder, source, out)
+
+    return recorder.packed(source, layout, nbytes, fill)
+
+
+def _reshaped(recorder: Recorder, view: View, shape: tuple[int, ...]) -> View:
+    """*view* in another shape, or a copy."""
+    reshaped = view.reshape(shape)
+    if reshaped is None:
+        copy = recorder.temporary(view.dtype, view.shape)
+        record_copy(recorder, view, copy)
+        reshaped = copy.reshape(shape)
+    assert reshaped is not None
+    return reshaped
+
+
+def _record_padded(recorder: Recorder, view: View, out: View) -> None:
+    """Copy *view*, and put zeros behind its elements."""
+    if view.shape != out.shape:
+        zero = recorder.constant(np.zeros((1,) * len(out.shape), np.float32))
+        record_copy(recorder, zero.broadcast_to(out.shape), out)
+    record_copy(recorder, view, out.slice([0] * len(view.shape), view.shape))

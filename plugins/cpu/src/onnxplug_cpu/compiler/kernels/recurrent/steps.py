@@ -1,0 +1,510 @@
+"""The steps of a recurrent layer, one after the other, in one kernel.
+
+A panel of the state's lanes is computed at once: the sums of all gates of these lanes
+stay in registers while the weights of the panel, packed in the order in which they are
+read, meet each element of the state before; then the cell's equations make the state
+after of them.  So a step reads its weights once for all sequences of a chunk, and
+nothing but states is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onnxplug_compiler.ir.recurrent import LSTM, RNN, Cell
+from onnxplug_cpu.compiler.codegen.emit import F32, I8, I32, I64, U64, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
+from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part
+from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
+from onnxplug_cpu.compiler.kernels.recurrent.cell import apply, phases, slots
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.machine.isa import Isa
+
+
+class _Words(KernelWords):
+    blocks: Integer
+    each: Integer
+    parts: Integer
+    tall_blocks: Integer
+    reverse: Integer
+    first: Integer
+    count: Integer
+    time: Integer
+    hidden: Integer
+    panels: Integer
+    begins: Integer
+    ends: Integer
+    x: Pointer
+    x_direction: Integer
+    x_time: Integer
+    x_row: Integer
+    state: Pointer
+    state_direction: Integer
+    slot: Integer
+    bias: Pointer
+    peepholes: Pointer
+    h0: Pointer
+    h0_direction: Integer
+    h0_row: Integer
+    c0: Pointer
+    c0_direction: Integer
+    c0_row: Integer
+    y: Pointer
+    y_direction: Integer
+    y_time: Integer
+    y_row: Integer
+    last_h: Pointer
+    last_h_direction: Integer
+    last_h_row: Integer
+    last_c: Pointer
+    last_c_direction: Integer
+    last_c_row: Integer
+    lengths: Pointer
+    lengths_step: Integer
+    flag: Pointer
+
+
+def panel_lanes(isa: Isa) -> int:
+    """Lanes of a panel: those of a register, two of the shorter ones."""
+    return 16 if isa.name == "avx512" else 8
+
+
+class RecurrentSteps(Generator):
+    """Some steps of some sequences.  A chunk is a part of the blocks of one direction.
+
+    Attributes:
+        cell: what is computed.
+        rows: sequences of a block.
+        short: some blocks, the last ones, have one sequence less.
+        chains: of additions that give a sum, so that one need not wait for another.
+        tail: the last panel is not filled by the state.
+        has_bias, has_lengths, has_y: what there is.
+    """
+
+    cell: Cell
+    rows: int
+    short: bool
+    chains: int
+    tail: bool
+    has_bias: bool
+    has_lengths: bool
+    has_y: bool
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*_Words.names, *self._of_phases)
+
+    @property
+    def _of_phases(self) -> tuple[str, ...]:
+        numbers = range(len(phases(self.cell)))
+        return *(f"r{n}" for n in numbers), *(f"r{n}_direction" for n in numbers)
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _Writer(self, _Words(module, name, self._of_phases), isa).write()
+
+
+class _Writer:
+    """Writes the function.
+
+    Attributes:
+        from_, to: bytes from a sequence's slots to its state before a step and after.
+        lane: bytes to the lanes of the panel.
+        left: lanes of the state from the panel's first on.
+    """
+
+    def __init__(self, form: RecurrentSteps, k: _Words, isa: Isa) -> None:
+        self.form, self.cell, self.k, self.isa = form, form.cell, k, isa
+        self.f = f = k.function
+        self.width = panel_lanes(isa)
+        self.vector = F32.vector(self.width)
+        self.nbytes = 4 * self.width
+        self.lanes = Lanes(f, isa, self.width)
+        if form.tail:
+            self.lanes.reserve_for("f32", strided=False)
+        parts = k.parts
+        self.direction = k.chunk // parts
+        part = k.chunk % parts
+        self.first_block = part * k.each
+        end = self.first_block + k.each
+        self.end_block = f.minimum(end, k.blocks)
+        self.tall_blocks = k.tall_blocks
+        self.hidden = k.hidden
+        self.gate = self.hidden * 4
+        self.slot = k.slot
+        self.state_row = self.slot * slots(self.cell)
+        self.state = self._of_direction("state")
+        self.x_row = k.x_row
+        if form.has_bias:
+            self.bias = f.at(
+                k.bias,
+                self.direction * (self.slot * 2 * self.cell.gates),
+                I8,
+            )
+        if self.cell.peepholes:
+            self.peepholes = f.at(k.peepholes, self.direction * (self.slot * 3), I8)
+        if form.has_y:
+            self.y_row = k.y_row
+        if form.has_lengths:
+            self.lengths_step = k.lengths_step
+            self.lengths = k.lengths
+
+    # the loops, from the outermost on
+
+    def write(self) -> None:
+        f, k = self.f, self.k
+        time, first = k.time, k.first
+        reverse = (k.reverse >> self.direction) & 1
+        last = time - 1
+        begin = f.select(reverse.compare("ne", 0), last - first, first)
+        turn = 1 - reverse * 2
+        x_time = k.x_time
+        x = f.at(self._of_direction("x"), begin * x_time, I8)
+        moving = [x]
+        steps = [x_time * turn]
+        if self.form.has_y:
+            y_time = k.y_time
+            moving.append(f.at(self._of_direction("y"), begin * y_time, I8))
+            steps.append(y_time * turn)
+        if self.form.has_lengths:
+            self._rows(self._check_length)
+        f.branch(k.begins.compare("ne", 0), lambda: self._rows(self._begin))
+
+        def step(
+            _: Value, from_: Value, to: Value, now: Value, *moving: Value
+        ) -> list[Value]:
+            self.from_, self.to, self.now = from_, to, now
+            self.x, self.y = moving[0], moving[-1]
+            for number, gates in enumerate(phases(self.cell)):
+                self._phase(number, gates)
+            moved = [f.at(p, s, I8) for p, s in zip(moving, steps, strict=True)]
+            return [to, from_, now + turn, *moved]
+
+        zero = f.value(0, I64)
+        state = [zero, self.slot, begin, *moving]
+        at = f.loop(k.count, step, state)[0]
+        f.branch(at.compare("ne", 0), lambda: self._rows(self._settle))
+        f.branch(k.ends.compare("ne", 0), lambda: self._rows(self._end))
+        f.finish()
+
+    def _phase(self, number: int, gates: tuple[int, ...]) -> None:
+        """The sums of *gates* over the whole state, and what follows from them."""
+        f = self.f
+        weights = self._of_direction(f"r{number}")
+        size = self.hidden * (len(gates) * self.nbytes)
+        count = self.k.panels
+        # forth and back: what was read last of a step is still in caches
+        backwards = self.from_.compare("ne", 0)
+
+        def panel(turn: Value) -> None:
+            panel = f.select(backwards, count - 1 - turn, turn)
+            self.lane, self.left = panel * self.nbytes, self.hidden - panel * self.width
+            self.weights = f.at(weights, panel * size, I8)
+            self._blocks(lambda row, rows: self._block(number, gates, row, rows))
+
+        f.loop(count, panel, nonempty=True)
+
+    def _blocks(self, body: Callable[[Value, int], None]) -> None:
+        """``body(row, rows)`` for each block of the chunk."""
+        f, rows, tall = self.f, self.form.rows, self.tall_blocks
+        if rows == 1:
+            f.loop(
+                self.end_block,
+                lambda block: body(block, 1),
+                start=self.first_block,
+                nonempty=True,
+            )
+            return
+        end = f.minimum(self.end_block, tall) if self.form.short else self.end_block
+        f.loop(end, lambda n: body(n * rows, rows), start=self.first_block)
+        if self.form.short:
+            f.loop(
+                self.end_block,
+                lambda n: body(n * (rows - 1) + tall, rows - 1),
+                start=f.maximum(self.first_block, tall),
+            )
+
+    def _rows(self, body: Callable[[Value], None]) -> None:
+        """``body(row)`` for each sequence of the chunk."""
+
+        def block(row: Value, rows: int) -> None:
+            self.f.loop(row + rows, body, start=row, nonempty=True)
+
+        self._blocks(block)
+
+    def _block(
+        self, number: int, gates: tuple[int, ...], row: Value, rows: int
+    ) -> None:
+        slots = self.f.at(self.state, row * self.state_row, I8)
+        of_rows = [self.f.at(slots, self.state_row * n, I8) for n in range(rows)]
+        # what the second phase of a GRU multiplies is the state that was reset
+        source = self.from_ if number == 0 else self.slot * 3
+        sums = self._sums([self.f.at(p, source, I8) for p in of_rows], len(gates))
+        for n, slots in enumerate(of_rows):
+            _Sequence(self, row + n, slots).finish(number, gates, sums[n])
+
+    def _sums(self, sources: list[Value], gates: int) -> list[list[Value]]:
+        """For each of *sources* and each gate the panel's sum."""
+        f, rows, chains = self.f, len(sources), self.form.chains
+        count = rows * gates
+        size = gates * self.nbytes
+
+        def steps(many: int) -> Callable[..., list[Value]]:
+            def step(k: Value, weights: Value, *carried: Value) -> list[Value]:
+                sums = list(carried)
+                for n in range(many):
+                    place = f.at(weights, n * size, I8)
+                    factors = [
+                        f.load(f.at(place, g * self.nbytes, I8), self.vector)
+                        for g in range(gates)
+                    ]
+                    for row, source in enumerate(sources):
+                        h = f.load_splat(f.at(source, k + n, F32), self.vector)
+                        for g in range(gates):
+                            at = n % chains * count + row * gates + g
+                            sums[at] = multiply_add(
+                                f, self.isa, h, factors[g], sums[at]
+                            )
+                return [f.at(weights, many * size, I8), *sums]
+
+            return step
+
+        state = [self.weights, *[f.zero(self.vector)] * (chains * count)]
+        whole = self.hidden & -chains
+        if chains > 1:
+            state = f.loop(whole, steps(chains), state, step=chains)
+            state = f.loop(self.hidden, steps(1), state, start=whole)
+        else:
+            state = f.loop(self.hidden, steps(1), state)
+        sums = state[1:]
+        while len(sums) > count:
+            half = len(sums) // 2
+            sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
+        return [sums[n * gates : (n + 1) * gates] for n in range(rows)]
+
+    # the states before the first step and after the last one
+
+    def _slots(self, row: Value) -> Value:
+        return self.f.at(self.state, row * self.state_row, I8)
+
+    def _begin(self, row: Value) -> None:
+        slots = self._slots(row)
+        self._copy(slots, self._given("h0", row), "h0")
+        if self.cell.kind == LSTM:
+            self._copy(
+                self.f.at(slots, self.slot * 2, I8), self._given("c0", row), "c0"
+            )
+
+    def _copy(self, to: Value, from_: Value, word: str) -> None:
+        """A state from where it is given, or zeros where it is not."""
+        f = self.f
+
+        def given() -> None:
+            f.loop(
+                self.hidden,
+                lambda n: f.store(f.load(f.at(from_, n, F32), F32), f.at(to, n, F32)),
+                nonempty=True,
+            )
+
+        def absent() -> None:
+            f.loop(
+                self.hidden,
+                lambda n: f.store(f.zero(F32), f.at(to, n, F32)),
+                nonempty=True,
+            )
+
+        f.branch(self.k.integer(word).compare("ne", 0), given, absent)
+
+    def _settle(self, row: Value) -> None:
+        """Put the state where the next command finds it."""
+        slots = self._slots(row)
+        self._move(slots, self.f.at(slots, self.slot, I8))
+
+    def _end(self, row: Value) -> None:
+        f, slots = self.f, self._slots(row)
+        f.branch(
+            self.k.integer("last_h").compare("ne", 0),
+            lambda: self._move(self._given("last_h", row), slots),
+        )
+        if self.cell.kind == LSTM:
+            f.branch(
+                self.k.integer("last_c").compare("ne", 0),
+                lambda: self._move(
+                    self._given("last_c", row), f.at(slots, self.slot * 2, I8)
+                ),
+            )
+
+    def _move(self, to: Value, from_: Value) -> None:
+        f = self.f
+        f.loop(
+            self.hidden,
+            lambda n: f.store(f.load(f.at(from_, n, F32), F32), f.at(to, n, F32)),
+            nonempty=True,
+        )
+
+    def _given(self, word: str, row: Value) -> Value:
+        place = self._of_direction(word)
+        return self.f.at(place, row * self.k.integer(f"{word}_row"), I8)
+
+    def _of_direction(self, word: str) -> Value:
+        distance = self.direction * self.k.integer(f"{word}_direction")
+        return self.f.at(self.k.pointer(word), distance, I8)
+
+    def length(self, row: Value) -> Value:
+        """How many steps a sequence has."""
+        place = self.f.at(self.lengths, row * self.lengths_step, I8)
+        return self.f.convert(self.f.load(place, I32), I64)
+
+    def _check_length(self, row: Value) -> None:
+        f, length = self.f, self.length(row)
+        # as unsigned numbers, negative ones are above all limits
+        wrong = f.bitcast(length, U64) > f.bitcast(self.k.time, U64)
+        f.branch(wrong, lambda: f.store(length, self.k.flag))
+
+
+class _Sequence:
+    """A sequence in the panel of a step: the cell's equations."""
+
+    def __init__(self, writer: _Writer, row: Value, slots: Value) -> None:
+        self.w, self.f, self.cell = writer, writer.f, writer.cell
+        self.row, self.slots = row, slots
+
+    def finish(self, phase: int, gates: tuple[int, ...], sums: list[Value]) -> None:
+        """Write what follows from the sums over the state, without biases."""
+        self.x = self.f.at(self.w.x, self.row * self.w.x_row, I8)
+        if self.cell.kind == LSTM:
+            self._lstm(sums)
+        elif self.cell.kind == RNN:
+            total = self._input(0) + self._recurrent(0, sums[0])
+            self._write(self._apply(0, total))
+        elif self.cell.resets_late:
+            self._gru(sums)
+        elif phase == 0:
+            self._gru_gates(sums)
+        else:
+            self._gru_late(sums[0])
+
+    def _lstm(self, sums: list[Value]) -> None:
+        """Gates lie in the order input, output, forget, cell."""
+        f = self.f
+        into, out, forget, candidate = (
+            self._input(gate) + self._recurrent(gate, total)
+            for gate, total in enumerate(sums)
+        )
+        place = f.at(self._slot(2), self.w.lane, I8)
+        before = f.load(place, self.w.vector, align=4)
+        if self.cell.peepholes:
+            into = into + self._peephole(0) * before
+            forget = forget + self._peephole(2) * before
+        into = self._apply(0, into)
+        forget = 1.0 - into if self.cell.couples else self._apply(0, forget)
+        after = forget * before + into * self._apply(1, candidate)
+        if self.cell.peepholes:
+            out = out + self._peephole(1) * after
+        hidden = self._apply(0, out) * self._apply(2, after)
+        f.store(self._active(after, before), place, align=4)
+        self._write(hidden)
+
+    def _gru(self, sums: list[Value]) -> None:
+        """Gates lie in the order update, reset, hidden."""
+        update, reset = (
+            self._apply(0, self._input(gate) + self._recurrent(gate, sums[gate]))
+            for gate in range(2)
+        )
+        history = reset * self._recurrent(2, sums[2])
+        candidate = self._apply(1, self._input(2) + history)
+        self._write((1.0 - update) * candidate + update * self._before())
+
+    def _gru_gates(self, sums: list[Value]) -> None:
+        f = self.f
+        update, reset = (
+            self._apply(0, self._input(gate) + self._recurrent(gate, total))
+            for gate, total in enumerate(sums)
+        )
+        f.store(update, f.at(self._slot(2), self.w.lane, I8), align=4)
+        product = reset * self._before()
+        f.store(product, f.at(self._slot(3), self.w.lane, I8), align=4)
+
+    def _gru_late(self, total: Value) -> None:
+        f = self.f
+        place = f.at(self._slot(2), self.w.lane, I8)
+        update = f.load(place, self.w.vector, align=4)
+        candidate = self._apply(1, self._input(2) + self._recurrent(2, total))
+        self._write((1.0 - update) * candidate + update * self._before())
+
+    # operands and results
+
+    def _apply(self, number: int, x: Value) -> Value:
+        return apply(self.f, self.w.isa, self.cell, number, x)
+
+    def _input(self, gate: int) -> Value:
+        """The projected input of a gate, with its bias."""
+        f = self.f
+        place = f.at(f.at(self.x, self.w.gate * gate, I8), self.w.lane, I8)
+        value = f.load(place, self.w.vector, align=4)
+        return value + self._bias(gate) if self.w.form.has_bias else value
+
+    def _recurrent(self, gate: int, total: Value) -> Value:
+        """The sum over the state of a gate, with its bias."""
+        if not self.w.form.has_bias:
+            return total
+        return total + self._bias(self.cell.gates + gate)
+
+    def _bias(self, number: int) -> Value:
+        return self._parameter(self.w.bias, number)
+
+    def _peephole(self, number: int) -> Value:
+        return self._parameter(self.w.peepholes, number)
+
+    def _parameter(self, base: Value, number: int) -> Value:
+        f = self.f
+        place = f.at(f.at(base, self.w.slot * number, I8), self.w.lane, I8)
+        return f.load(place, self.w.vector, align=4)
+
+    def _slot(self, number: int) -> Value:
+        return self.f.at(self.slots, self.w.slot * number, I8)
+
+    def _before(self) -> Value:
+        """The state before the step."""
+        f = self.f
+        place = f.at(f.at(self.slots, self.w.from_, I8), self.w.lane, I8)
+        return f.load(place, self.w.vector, align=4)
+
+    def _is_active(self) -> Value:
+        return self.w.now < self.w.length(self.row)
+
+    def _active(self, after: Value, before: Value) -> Value:
+        """*after* of a sequence that has this step, otherwise *before*."""
+        if not self.w.form.has_lengths:
+            return after
+        return self.f.select(self._is_active(), after, before)
+
+    def _write(self, hidden: Value) -> None:
+        """Write the state after the step, and the result of it."""
+        w, f = self.w, self.f
+        place = f.at(f.at(self.slots, w.to, I8), w.lane, I8)
+        after = hidden
+        if w.form.has_lengths:
+            after = self._active(hidden, self._before())
+        f.store(after, place, align=4)
+        if not w.form.has_y:
+            return
+        y = f.at(f.at(w.y, self.row * w.y_row, I8), w.lane, I8)
+        result = self._active(hidden, f.zero(w.vector))
+        if not w.form.tail:
+            f.store(result, y, align=4)
+            return
+        f.branch(
+            w.left >= w.width,
+            lambda: f.store(result, y, align=4),
+            lambda: w.lanes.store("f32", result, y, self._part()),
+        )
+
+    def _part(self) -> Part:
+        return self.w.lanes.first(self.w.left)

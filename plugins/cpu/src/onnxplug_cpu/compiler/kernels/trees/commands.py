@@ -1,0 +1,154 @@
+"""Ensembles of trees as commands: the walks, and what scores become."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.trees import Scoring
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.commands.recording import Recorder, call
+from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.kernels.loop_nest import chunks
+from onnxplug_cpu.compiler.kernels.trees.scores import MOST, SOLE, TreeScores
+from onnxplug_cpu.compiler.kernels.trees.table import Table, table_of
+from onnxplug_cpu.compiler.kernels.trees.walks import AVERAGE, SUM, TreeWalks
+from onnxplug_kernels.prepared import prepared_once
+
+_STEP: Final = 1.5
+"""Nanoseconds that a step of a walk takes, about."""
+
+_ROWS: Final = 128
+"""Rows of a block: their features stay in a near cache while each tree is read once."""
+
+_table = prepared_once(table_of)
+
+
+def record_trees(
+    recorder: Recorder, x: View, out: View, scoring: Scoring, label: str
+) -> None:
+    """Record the scores that trees give rows, and their classes.
+
+    Args:
+        x: [rows, features], float32, float64, int32 or int64; rows of at least as many
+            features as the trees look at.
+        out: [rows, targets], float32 or float64, in C order.
+    """
+    rows = x.shape[0]
+    if not rows:
+        return
+    narrow = x.dtype == np.dtype(np.float32)
+    table = _table(scoring.forest, "f32" if narrow else "f64")
+    x = _features(recorder, x, table)
+    columns = table.target_count + 1
+    totals = recorder.temporary(np.dtype(np.float64), (rows, columns))
+    counts = None
+    if not table.every:
+        counts = recorder.temporary(np.dtype(np.int64), (rows, columns))
+    _record_walks(recorder, table, x, totals, counts, scoring.aggregate, label)
+    _record_scores(recorder, table, totals, counts, scoring, out, label)
+
+
+def _features(recorder: Recorder, x: View, table: Table) -> View:
+    """The features as the table's thresholds are compared with, consecutive."""
+    wanted = np.dtype(np.float32 if table.element == "f32" else np.float64)
+    if x.dtype == wanted and (x.strides[1] == 1 or x.shape[1] == 1):
+        return x
+    cast, formula = recorder.temporary(wanted, x.shape), Formula.of(x)
+    value = formula.step("Cast", formula.read(x), element=table.element)
+    formula.record(recorder, value, cast, "Cast")
+    return cast
+
+
+def _record_walks(
+    recorder: Recorder,
+    table: Table,
+    x: View,
+    totals: View,
+    counts: View | None,
+    aggregate: str,
+    label: str,
+) -> None:
+    rows, columns = totals.shape
+    kernel = TreeWalks(
+        table.element,
+        table.missing,
+        table.dense and table.target_count == 1,
+        not table.dense,
+        counts is not None,
+        SUM if aggregate == AVERAGE else aggregate,
+    )
+    steps = rows * table.trees * max(1, table.depth)
+    count, each = chunks(recorder, rows, _STEP * steps)
+    words: dict[str, Word] = {
+        "rows": rows,
+        "each": each,
+        "block": _ROWS,
+        "nodes": recorder.constant(table.nodes).address,
+        "trees": table.trees,
+        "x": x.address,
+        "x_row": x.strides[0] * x.dtype.itemsize,
+        "weights": recorder.constant(table.weights).address,
+        "targets": recorder.constant(table.targets).address,
+        "votes": table.weights.shape[1],
+        "columns": columns,
+        "totals": totals.address,
+        "counts": 0 if counts is None else counts.address,
+    }
+    call(
+        recorder,
+        Kernel(kernel),
+        words,
+        chunks=count,
+        label=f"{label} {rows}×{table.trees}",
+        nbytes=x.nbytes + table.nodes.nbytes,
+    )
+
+
+def _record_scores(
+    recorder: Recorder,
+    table: Table,
+    totals: View,
+    counts: View | None,
+    scoring: Scoring,
+    out: View,
+    label: str,
+) -> None:
+    rows, columns = totals.shape
+    base, classes = scoring.base, scoring.classes
+    decides, paired, sole, limit = "", "", 0, 0.0
+    if classes is not None:
+        decides = MOST if classes.sole is None else SOLE
+        paired, sole, limit = classes.paired, classes.sole or 0, classes.limit
+    kernel = TreeScores(
+        {4: "f32", 8: "f64"}[out.dtype.itemsize],
+        counts is not None,
+        scoring.aggregate == AVERAGE,
+        base is not None,
+        decides,
+        paired,
+    )
+    count, each = chunks(recorder, rows, 2.0 * rows * columns)
+    words: dict[str, Word] = {
+        "rows": rows,
+        "each": each,
+        "targets": table.target_count,
+        "columns": columns,
+        "totals": totals.address,
+        "counts": 0 if counts is None else counts.address,
+        "trees": table.trees,
+        "base": 0 if base is None else recorder.constant(base).address,
+        "out": out.address,
+        "labels": 0,
+        "chosen": 0,
+        "sole": sole,
+        "limit": int.from_bytes(struct.pack("<d", limit), "little"),
+    }
+    if classes is not None:
+        words["labels"] = recorder.constant(classes.labels).address
+        words["chosen"] = classes.chosen.address
+    call(recorder, Kernel(kernel), words, chunks=count, label=f"{label} scores")

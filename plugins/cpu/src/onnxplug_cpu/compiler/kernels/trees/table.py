@@ -1,0 +1,222 @@
+"""A forest as a table of nodes: what a walk reads of a node lies in sixteen bytes.
+
+All comparisons become one, ``x <= threshold``: what is below a number is at most the
+number before it, and what is above one is not at most it, so that children change
+places.  A test of equality becomes two nodes.  The children of a node are next to each
+other, so that the outcome of its comparison is a distance.  A leaf is its own child.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from onnxplug_kernels.ml import forest as forests
+from onnxplug_kernels.ml.forest import Forest
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+NODE: Final = 16
+"""Bytes of a node."""
+
+
+class Table(NamedTuple):
+    """A forest as kernels read it.
+
+    Attributes:
+        element: ``f32`` or ``f64``: of thresholds and features.
+        nodes: bytes; the roots first, in the order of the trees.
+        trees: how many.
+        missing: nodes differ in where they send a feature that is NaN.
+        weights: [leaves, votes], float64.
+        targets: [leaves, votes], int64; ``target_count`` for votes that count nothing.
+        dense: each leaf has a vote for each target, in their order.
+        every: each target has a vote of some leaf of a tree, whichever it reaches.
+        depth: of the deepest tree.
+    """
+
+    element: str
+    nodes: Array
+    trees: int
+    missing: bool
+    weights: Array
+    targets: Array
+    target_count: int
+    dense: bool
+    every: bool
+    depth: int
+
+
+def tests_members(forest: Forest) -> bool:
+    """Whether nodes test for members of sets, which no table has."""
+    return bool((np.asarray(forest.modes) == forests.MEMBER).any())
+
+
+def table_of(forest: Forest, element: str) -> Table:
+    """The table of *forest*, whose arrays are numpy's.
+
+    Args:
+        element: of the features.
+    """
+    modes = np.broadcast_to(np.asarray(forest.modes, np.int64), (forest.branches,))
+    wide = np.asarray(forest.thresholds).dtype.itemsize > 4 or element == "f64"
+    element = "f64" if wide else "f32"
+    thresholds = np.asarray(forest.thresholds, np.float64 if wide else np.float32)
+    missing = np.zeros(forest.branches, bool)
+    if forest.missing_true is not None:
+        missing = np.asarray(forest.missing_true)
+    children = np.asarray(forest.children).reshape(-1, 2)
+    branches = _Branches(
+        np.asarray(forest.features), thresholds, missing, children, forest.branches
+    )
+    branches.compare(modes)
+    order, depth = branches.order(np.asarray(forest.roots))
+    nodes, differ = branches.table(np.asarray(forest.roots), order)
+    targets, count = np.asarray(forest.targets), forest.target_count
+    shape = (len(targets), count)
+    dense = targets.shape == shape and bool((targets == np.arange(count)).all())
+    every = dense or (count == 1 and bool((targets == 0).any(axis=1).all()))
+    return Table(
+        element,
+        nodes,
+        len(forest.roots),
+        differ,
+        np.ascontiguousarray(forest.weights, np.float64),
+        np.ascontiguousarray(targets, np.int64),
+        count,
+        dense,
+        every,
+        depth,
+    )
+
+
+class _Branches:
+    """The nodes that branch, while their comparisons are made alike.
+
+    Leaves are numbered from *leaves* on, whatever branches are added: those have
+    negative numbers, from -1 down, in :attr:`children`.
+    """
+
+    def __init__(
+        self,
+        features: Array,
+        thresholds: Array,
+        missing: Array,
+        children: Array,
+        leaves: int,
+    ) -> None:
+        self.features, self.thresholds = features, thresholds
+        self.missing, self.children = missing, children.copy()
+        self.leaves = leaves
+
+    def compare(self, modes: Array) -> None:
+        """Make all comparisons that of :data:`~forests.LESS_EQUAL`."""
+        before = np.nextafter(self.thresholds, self.thresholds.dtype.type(-np.inf))
+        none = np.isnan(self.thresholds)
+        # of what is below minus infinity there is nothing
+        before[np.isneginf(self.thresholds)] = np.nan
+        below = (modes == forests.LESS) | (modes == forests.GREATER_EQUAL)
+        above = (modes == forests.GREATER) | (modes == forests.GREATER_EQUAL)
+        self.missing = np.where(above, ~self.missing, self.missing)
+        turned = above & ~none
+        self.children[turned] = self.children[turned, ::-1]
+        # nothing is above NaN; a missing value is a matter of its own
+        self.missing = np.where(above & none, ~self.missing, self.missing)
+        equal = modes == forests.EQUAL
+        other = modes == forests.NOT_EQUAL
+        self._part(np.nonzero(equal)[0], before, 0)
+        self._part(np.nonzero(other)[0], before, 1)
+        size = len(modes)
+        self.thresholds[:size] = np.where(below, before, self.thresholds[:size])
+
+    def _part(self, tested: Array, before: Array, outside: int) -> None:
+        """Two nodes for each of *tested*: at most the number, and below it.
+
+        Args:
+            before: the number before each node's.
+            outside: which child is that of all other numbers.
+        """
+        if not len(tested):
+            return
+        new = len(self.thresholds) + np.arange(len(tested))
+        away = self.children[tested, outside]
+        here = self.children[tested, 1 - outside]
+        missing = self.missing[tested] if outside == 0 else np.zeros(len(tested), bool)
+        self.features = np.concatenate((self.features, self.features[tested]))
+        self.thresholds = np.concatenate((self.thresholds, before[tested]))
+        self.missing = np.concatenate((self.missing, np.zeros(len(tested), bool)))
+        below = np.stack((here, away), axis=1)
+        self.children = np.concatenate((self.children, below))
+        self.children[tested] = np.stack((away, self._added(new)), axis=1)
+        self.missing[tested] = missing
+
+    def _added(self, number: Array) -> Array:
+        """The number in :attr:`children` of a branch that was added."""
+        return -1 - (number - self.leaves)
+
+    def _is_leaf(self, numbers: Array) -> Array:
+        return numbers >= self.leaves
+
+    def _branch(self, numbers: Array) -> Array:
+        """The places of branches by their numbers in :attr:`children`."""
+        return np.where(numbers < 0, self.leaves - 1 - numbers, numbers)
+
+    def order(self, roots: Array) -> tuple[Array, int]:
+        """The branches in the order in which their children lie: those of a tree
+        together, the nearest to its root first; and the depth."""
+        tree = np.full(len(self.thresholds), -1)
+        level = roots[~self._is_leaf(roots)]
+        owners = np.nonzero(~self._is_leaf(roots))[0]
+        found, depth = [], 0
+        while level.size:
+            depth += 1
+            places = self._branch(level)
+            places, firsts = np.unique(places, return_index=True)
+            fresh = tree[places] < 0
+            places, owner = places[fresh], owners[firsts][fresh]
+            tree[places] = owner
+            found.append(places)
+            below = self.children[places].reshape(-1)
+            owner = np.repeat(owner, 2)
+            inner = ~self._is_leaf(below)
+            level, owners = below[inner], owner[inner]
+        if not found:
+            return np.zeros(0, np.int64), depth
+        places = np.concatenate(found)
+        return places[np.argsort(tree[places], kind="stable")], depth
+
+    def table(self, roots: Array, order: Array) -> tuple[Array, bool]:
+        """The nodes, and whether they differ in where NaN goes."""
+        pair = np.zeros(len(self.thresholds), np.int64)
+        pair[order] = len(roots) + 2 * np.arange(len(order))
+        numbers = np.concatenate((roots, self.children[order].reshape(-1)))
+        leaf = self._is_leaf(numbers)
+        places = np.where(leaf, 0, self._branch(numbers))
+        wide = self.thresholds.dtype.itemsize > 4
+        bits = np.uint64 if wide else np.uint32
+        fields = [("threshold", bits), ("feature", np.int32), ("child", np.int32)]
+        # where thresholds are wide, the number of a leaf is among the bits of its NaN
+        node = np.dtype(fields if wide else [*fields, ("leaf", np.int32)])
+        assert node.itemsize == NODE
+        table = np.zeros(len(numbers), node)
+        own = np.arange(len(numbers))
+        nan = 0x7FF8 << 48 if wide else 0x7FC0 << 16
+        number = np.where(leaf, numbers - self.leaves, 0)
+        if not len(self.thresholds):
+            thresholds, features = np.zeros(1, bits), np.zeros(1, np.int64)
+            missing = np.zeros(1, bool)
+        else:
+            thresholds, features = self.thresholds.view(bits), self.features
+            missing = self.missing
+        marked: Array = np.full(len(numbers), nan, bits)
+        if wide:
+            marked = np.bitwise_or(marked, number.astype(bits))
+        table["threshold"] = np.where(leaf, marked, thresholds[places])
+        table["feature"] = np.where(leaf, 0, features[places]) * (8 if wide else 4)
+        goes = ~leaf & missing[places]
+        child = np.where(leaf, own, pair[places] if len(pair) else own) * NODE
+        table["child"] = child + goes
+        if not wide:
+            table["leaf"] = number
+        return table.view(np.uint8), bool(goes.any())
