@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
 import os
 import platform
 import sys
@@ -153,30 +152,6 @@ def _windows_features() -> frozenset[str]:
         if kernel32.IsProcessorFeaturePresent(avx512f):
             names += f" {_AVX512_PROCESSOR}"
     return frozenset(names.split())
-
-
-@functools.cache
-def model_name() -> str:
-    """What tells this model of processors from others, as the system has it; empty if
-    it says nothing."""
-    if sys.platform == "darwin":
-        return sysctl("machdep.cpu.brand_string").decode(errors="replace")
-    if sys.platform == "win32":
-        return os.environ.get("PROCESSOR_IDENTIFIER", "")
-    first, _, _ = _read("/proc/cpuinfo", 8192).partition("\n\n")
-    fields = [line.partition(":") for line in first.splitlines()]
-    return "; ".join(
-        value.strip() for name, _, value in fields if name.strip() in _OF_THE_MODEL
-    )
-
-
-_OF_THE_MODEL: Final = frozenset(
-    (
-        *("vendor_id", "cpu family", "model", "model name", "stepping"),
-        # of aarch64
-        *("CPU implementer", "CPU architecture", "CPU variant", "CPU part"),
-    )
-)
 
 
 def amx_refusal() -> str | None:
