@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.ir.families import (
-    Attention,
-    Contractions,
-    Elementwise,
-    Indexing,
-    Movement,
-    Pools,
-    Reductions,
-    Rows,
-    Transforms,
-    Windows,
-)
-from onnxplug_compiler.ir.images import GridSampling, RegionPools, Resampling
-from onnxplug_compiler.ir.pieces import Assembly
-from onnxplug_compiler.ir.recurrent import Recurrent
-from onnxplug_compiler.ir.trees import Trees
-from onnxplug_kernels.ml.forest import Forest
+
+if TYPE_CHECKING:
+    from onnxplug_compiler.ir.families import (
+        Attention,
+        Contractions,
+        Elementwise,
+        Indexing,
+        Movement,
+        Pools,
+        Reductions,
+        Rows,
+        Transforms,
+        Windows,
+    )
+    from onnxplug_compiler.ir.images import GridSampling, RegionPools, Resampling
+    from onnxplug_compiler.ir.pieces import Assembly
+    from onnxplug_compiler.ir.recurrent import Recurrent
+    from onnxplug_compiler.ir.trees import Trees
+    from onnxplug_kernels.ml.forest import Forest
 
 
 class ChainLimits(Record):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug_compiler.ir import families, images, recurrent, trees
 from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
@@ -19,6 +18,7 @@ from onnxplug_cpu.compiler.kernels.elementwise.operators import supports
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
+    from onnxplug_compiler.ir import families, images, recurrent, trees
     from onnxplug_kernels.ml.forest import Forest
 
 _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
