@@ -31,7 +31,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         (
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Concat Tile Pad Trilu "
-            "Gather GatherElements GatherND ScatterElements ScatterND"
+            "Gather GatherElements GatherND ScatterElements ScatterND "
+            "ArrayFeatureExtractor"
         ).split(),
         _MOVED,
     ),

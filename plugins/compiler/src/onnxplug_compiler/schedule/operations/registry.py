@@ -86,6 +86,9 @@ class Operation(Record):
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
     "convolution": "Conv ConvTranspose",
+    "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
+    "ai.onnx.ml.Normalizer ai.onnx.ml.LinearRegressor "
+    "ai.onnx.ml.ArrayFeatureExtractor",
     "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad Trilu CumSum",
