@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.helper
+import onnx.numpy_helper
 import pytest
 
 import onnxplug
@@ -263,3 +264,33 @@ def test_votes_for_one_of_two_classes(
         expected = peer.run(None, {"x": x})
         np.testing.assert_array_equal(label, expected[0])
         np.testing.assert_allclose(scores, expected[1], rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_that_stand_for_nothing_are_told_when_a_run_meets_them() -> None:
+    numbers = onnx.numpy_helper.from_array
+    node = onnx.helper.make_node(
+        "TreeEnsemble",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        post_transform=9,
+        tree_roots=[0],
+        nodes_featureids=[0],
+        nodes_modes=numbers(np.array([0], np.uint8)),
+        nodes_splits=numbers(np.array([0.5], np.float32)),
+        nodes_trueleafs=[1],
+        nodes_truenodeids=[0],
+        nodes_falseleafs=[1],
+        nodes_falsenodeids=[1],
+        leaf_targetids=[0, 0],
+        leaf_weights=numbers(np.array([1, 2], np.float32)),
+    )
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node], "trees", [info("x", 1, ["rows", 2])], [info("y", 1, None)]
+    )
+    imports = [onnx.helper.make_opsetid("ai.onnx.ml", 5)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+    made = onnxplug.InferenceSession(model.SerializeToString())
+    with pytest.raises(onnxplug.errors.NodeError, match="post_transform is 9"):
+        made.run(None, {"x": np.zeros((1, 2), np.float32)})

@@ -66,10 +66,10 @@ class CpuTarget(Machine):
         return supports(operator, operands, result, attributes)
 
     def takes_forest(self, forest: Forest) -> bool:
-        """Whether no node tests for members of a set."""
-        from onnxplug_cpu.compiler.kernels.trees.table import tests_members
+        """Whether a table has all comparisons of its nodes."""
+        from onnxplug_cpu.compiler.kernels.trees.table import fits
 
-        return not tests_members(forest)
+        return fits(forest)
 
     def elements(self, operator: str) -> Collection[str]:
         """Those of which there are kernels."""

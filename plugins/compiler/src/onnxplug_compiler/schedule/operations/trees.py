@@ -43,7 +43,7 @@ def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
         return f"{call.op_type} is compiled with {transform} for float32"
     forest = _find_forest(call)
     if forest is not None and not target.takes_forest(forest):
-        return f"{call.op_type} is not compiled for members of sets"
+        return f"{call.op_type} is not compiled for sets, or for trees of this size"
     return moved(call, dtypes, target)
 
 
@@ -65,19 +65,20 @@ def _forest(call: Call) -> Forest:
 
 
 def _transform(call: Call) -> str:
-    given = call.attributes["post_transform"]
-    if isinstance(given, str):
-        return given
-    return tree.named(tree.TRANSFORMS, given, "post_transform")
+    return _name(call.attributes["post_transform"], tree.TRANSFORMS)
 
 
 def _aggregate(call: Call) -> str:
     if call.op_type == "TreeEnsembleClassifier":
         return "SUM"
-    given = call.attributes["aggregate_function"]
+    return _name(call.attributes["aggregate_function"], tree.AGGREGATES)
+
+
+def _name(given: str | int, names: tuple[str, ...]) -> str:
+    """What an attribute says, or its number if that stands for nothing."""
     if isinstance(given, str):
         return given
-    return tree.named(tree.AGGREGATES, given, "aggregate_function")
+    return names[given] if 0 <= given < len(names) else str(given)
 
 
 def _check(call: Call, inputs: Inputs, results: Results) -> None:

@@ -173,7 +173,7 @@ class _Steps:
         """[directions, panels, hidden, gates, lanes of a panel]."""
         r, count = self.layer.r, len(gates)
         shape = (self.directions, self.panels, self.hidden, count, self.width)
-        layout = f"recurrent {self.cell.gates} {gates} {r.shape} {r.strides} {shape}"
+        layout = f"recurrent {self.cell.gates} {gates} {shape}"
         record = functools.partial(self._record_weights, first=gates[0], count=count)
         return _arranged(self.recorder, r, layout, shape, record)
 
@@ -200,7 +200,7 @@ class _Steps:
     def _vectors(self, source: View, count: int) -> Address:
         """Vectors of the hidden size, each with whole panels."""
         shape = (self.directions, count, self.slot)
-        layout = f"recurrent {source.shape} {source.strides} {shape}"
+        layout = f"recurrent {shape}"
 
         def record(recorder: Recorder, source: View, out: View) -> None:
             split = _reshaped(recorder, source, (self.directions, count, self.hidden))
@@ -282,6 +282,8 @@ def _arranged(
         out = recorder.temporary(_F32, shape)
         record(recorder, source, out)
         return out.address
+    # of directions with cells of their own, each is a part of one constant
+    layout = f"{layout} of {source.offset} {source.shape} {source.strides}"
     nbytes = 4 * int(np.prod(shape))
 
     def fill(recorder: Recorder, source: View, target: Address) -> None:

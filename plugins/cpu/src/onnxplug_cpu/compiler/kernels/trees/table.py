@@ -48,9 +48,13 @@ class Table(NamedTuple):
     depth: int
 
 
-def tests_members(forest: Forest) -> bool:
-    """Whether nodes test for members of sets, which no table has."""
-    return bool((np.asarray(forest.modes) == forests.MEMBER).any())
+def fits(forest: Forest) -> bool:
+    """Whether no node tests for members of a set, and all distances, which nodes have
+    as 32 bits, are small enough."""
+    nodes = len(forest.roots) + 4 * forest.branches
+    largest = max(nodes * NODE, 8 * forest.feature_count)
+    tests_members = bool((np.asarray(forest.modes) == forests.MEMBER).any())
+    return largest < 1 << 31 and not tests_members
 
 
 def table_of(forest: Forest, element: str) -> Table:
