@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx.helper
 import onnx.numpy_helper
@@ -17,10 +19,8 @@ OF_THEIR_OWN = {
 }
 
 
-@pytest.mark.parametrize("op_type", GATES)
-@pytest.mark.parametrize("own", [False, True])
-def test_both_directions_of_constant_weights(op_type: str, own: bool) -> None:
-    """Also where each direction has a cell of its own, and its part of the weights."""
+def check(op_type: str, outputs: Sequence[str], given: dict[str, list[str]]) -> None:
+    """Compare a layer of two directions and constant weights."""
     ort = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(0)
     time, batch, inputs, hidden = 4, 3, 5, 20
@@ -30,11 +30,10 @@ def test_both_directions_of_constant_weights(op_type: str, own: bool) -> None:
         "r": rng.standard_normal((2, rows, hidden)) * 0.2,
         "b": rng.standard_normal((2, 2 * rows)),
     }
-    given = {"activations": OF_THEIR_OWN[op_type]} if own else {}
     node = onnx.helper.make_node(
         op_type,
         ["x", "w", "r", "b"],
-        ["y", "last"],
+        outputs,
         hidden_size=hidden,
         direction="bidirectional",
         **given,
@@ -44,7 +43,7 @@ def test_both_directions_of_constant_weights(op_type: str, own: bool) -> None:
         [node],
         "layer",
         [info("x", 1, [time, batch, inputs])],
-        [info("y", 1, None), info("last", 1, None)],
+        [info(name, 1, None) for name in outputs if name],
         [
             onnx.numpy_helper.from_array(array.astype(np.float32), name)
             for name, array in weights.items()
@@ -62,3 +61,15 @@ def test_both_directions_of_constant_weights(op_type: str, own: bool) -> None:
         session.run(None, feeds), peer.run(None, feeds), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("op_type", GATES)
+@pytest.mark.parametrize("own", [False, True])
+def test_both_directions_of_constant_weights(op_type: str, own: bool) -> None:
+    """Also where each direction has a cell of its own, and its part of the weights."""
+    check(op_type, ["y", "last"], {"activations": OF_THEIR_OWN[op_type]} if own else {})
+
+
+@pytest.mark.parametrize("op_type", GATES)
+def test_only_last_states(op_type: str) -> None:
+    check(op_type, ["", "h", "c"] if op_type == "LSTM" else ["", "h"], {})

@@ -499,9 +499,11 @@ class Inference:
         operation = find_operation(call) if form is None else None
         if form is None and operation is None:
             raise NotCompiled(f"{call.op_type} has no kernel", call)
-        if results[0] is None:
-            raise NotCompiled(f"the shape of {call.outputs[0]!r} does not follow", call)
+        for name, result in zip(call.outputs, results, strict=True):
+            if name is not None and result is None:
+                raise NotCompiled(f"the shape of {name!r} does not follow", call)
         if form is not None:
+            assert results[0] is not None
             # not the inputs: CastLike takes only a type from one of them
             named = dict(zip(call.inputs, inputs, strict=True))
             operands = [named[name] for name in form.operands if isinstance(name, str)]

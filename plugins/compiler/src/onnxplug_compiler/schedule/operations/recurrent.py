@@ -153,4 +153,4 @@ def _record(plan: Plan, call: Call) -> None:
         record(plan.recorder, cell, layer.direction(number), call.op_type)
 
 
-register("GRU LSTM RNN", Operation(_record, _accepts, _check))
+register("GRU LSTM RNN", Operation(_record, _accepts, _check, any_output=True))

@@ -75,12 +75,14 @@ class Operation(Record):
         check: raises ``NotCompiled`` for inputs whose sizes do not go together, or are
             none that the kernel takes, whatever the host's rules say of the outputs.
         known: positions of inputs whose content must be known when planning.
+        any_output: whether the first output may be left out, too.
     """
 
     record: Callable[[Plan, Call], None]
     accepts: Callable[[Call, Dtypes, Support], str | None]
     check: Callable[[Call, Inputs, Results], None] | None = None
     known: frozenset[int] = frozenset()
+    any_output: bool = False
 
 
 OPERATORS: Final = {
