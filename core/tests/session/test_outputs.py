@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 from typing import Any
 
@@ -18,6 +19,20 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 def test_fresh_arrays_are_not_copied() -> None:
     array = np.zeros(3)
     assert own([array], [X])[0] is array
+
+
+def test_a_view_of_what_nobody_else_has_is_not_copied() -> None:
+    results = [np.zeros(6).reshape(2, 3), np.full(2, "a", object)[:1]]
+    places = [result.__array_interface__["data"] for result in results]
+    owned = own(results, [X])
+    assert [each.__array_interface__["data"] for each in owned] == places
+
+
+def test_views_of_one_array_are_parted() -> None:
+    array = np.zeros(4)
+    owned = own([array[:2], array[1:], array[2:]], [])
+    for one, other in itertools.combinations(owned, 2):
+        assert not np.shares_memory(one, other)
 
 
 @pytest.mark.parametrize(

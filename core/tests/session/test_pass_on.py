@@ -10,7 +10,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxplug.ep import DataType, SequenceType, TensorType, ValueType
+from onnxplug.ep import (
+    DataType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    ValueType,
+)
 from onnxplug.errors import InputError
 from onnxplug.session.inputs import InputChecker
 from onnxplug.shapes.symbols import BeliedSymbols
@@ -39,14 +46,17 @@ LIKE_FIT: list[Any] = [
 ]
 CONVERTED: list[Any] = [
     {**FIT, "x": zeros(2, 3, dtype=">f4")},
-    {**FIT, "x": np.asfortranarray(zeros(2, 3))},
-    {**FIT, "x": zeros(2, 6)[:, ::2]},
-    {**FIT, "x": zeros(2, 3)[::-1]},
     {**FIT, "x": [[1, 2, 3], [4, 5, 6]]},
     {**FIT, "x": np.ma.masked_array(zeros(2, 3))},
     OrderedDict(FIT),
     defaultdict(None, FIT),
     MappingProxyType(FIT),
+]
+OF_OTHER_STRIDES = [
+    np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+    np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::2],
+    np.arange(6, dtype=np.float32).reshape(2, 3)[::-1],
+    np.frombuffer(b"-" + bytes(24), np.float32, 6, 1).reshape(2, 3),
 ]
 REFUSED: list[Any] = [
     {**FIT, "x": zeros(2, 3, dtype=np.float64)},
@@ -93,6 +103,16 @@ def test_what_must_be_converted_is_left_to_the_check(feed: Any) -> None:
         assert checker.pass_on(feed) is None
         assert len(checker.check(feed)) == 2
         assert checker.pass_on(FIT) is not None
+
+
+@pytest.mark.parametrize("array", OF_OTHER_STRIDES)
+def test_what_has_other_strides_is_copied(array: Any) -> None:
+    passed = InputChecker(NAMED, {}).pass_on({**FIT, "x": array})
+    assert passed is not None
+    copied, other = passed
+    assert other is FIT["y"]
+    assert copied.flags.carray and not np.shares_memory(copied, array)
+    np.testing.assert_array_equal(copied, array)
 
 
 @pytest.mark.parametrize("feed", REFUSED)
@@ -153,19 +173,57 @@ def test_defaults_stand_where_nothing_is_fed_and_after_what_is() -> None:
     assert only_defaults.pass_on({"w": fed}) is None
 
 
+@pytest.mark.parametrize("texts", [["a", "é"], [b"a", "\xe9"], [["a"], ["b\0"]], []])
+@pytest.mark.parametrize("dtype", [None, object])
+def test_texts_are_passed_on_as_the_check_does(texts: Any, dtype: Any) -> None:
+    checker = InputChecker({"x": TensorType(DataType.STRING)}, {})
+    feed = {"x": np.array(texts, dtype or str)}
+    (expected,) = checker.check(feed)
+    passed = checker.pass_on(feed)
+    assert passed is not None
+    assert passed[0].dtype == object and passed[0] is not feed["x"]
+    assert passed[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("item", [1, None, b"\xff", ["a"]])
+def test_what_is_no_text_is_refused_in_the_same_words(item: Any) -> None:
+    checker = InputChecker({"x": TensorType(DataType.STRING, (2,))}, {})
+    feed = {"x": np.empty(2, object)}
+    feed["x"][:] = "a"
+    feed["x"][1] = item
+    assert told(checker.pass_on, feed) is None
+    assert issubclass(told(checker.check, feed)[0], InputError)
+    assert told(checker.pass_on, {"x": zeros(2)}) is None
+
+
+SEQUENCE = SequenceType(TensorType(FLOAT))
+
+
 @pytest.mark.parametrize(
-    "value_type",
+    ("value_type", "value"),
     [
-        None,
-        TensorType(),
-        TensorType(DataType.STRING, (1,)),
-        SequenceType(TensorType(FLOAT)),
+        (None, {"any": "thing"}),
+        (TensorType(), zeros(1)),
+        (SEQUENCE, [zeros(2), zeros(1)]),
+        (MapType(DataType.STRING, TensorType(FLOAT, ())), {"a": 1.0}),
+        (OptionalType(SEQUENCE), None),
     ],
 )
-def test_other_than_arrays_of_numbers_is_left_to_the_check(value_type: Any) -> None:
-    checker = InputChecker({"x": TensorType(FLOAT), "y": value_type}, {})
-    feed = {"x": zeros(1), "y": np.array(["a"], object)}
-    assert checker.pass_on(feed) is checker.pass_on({}) is None
+def test_containers_are_passed_on_as_checked(value_type: Any, value: Any) -> None:
+    types = {"x": TensorType(FLOAT, ("n",)), "y": value_type}
+    checker = InputChecker(types, {})
+    for size in (1, 2):
+        feed = {"x": zeros(size), "y": value}
+        assert checker.pass_on(feed) == checker.check(feed)
+
+
+@pytest.mark.parametrize("value", [None, [], {1: 1.0}, {"a": "b"}, zeros(1)])
+def test_wrong_containers_are_refused_in_the_same_words(value: Any) -> None:
+    types = {"y": MapType(DataType.STRING, TensorType(FLOAT, ()))}
+    checker = InputChecker(types, {})
+    expected = told(checker.check, {"y": value})
+    assert issubclass(expected[0], InputError)
+    assert told(checker.pass_on, {"y": value}) in (None, expected)
 
 
 def test_a_model_without_inputs_takes_an_empty_feed() -> None:

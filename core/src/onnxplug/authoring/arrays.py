@@ -7,7 +7,7 @@ numpy is imported when there is an array.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep.types import EXTENSIONS, DataType
 from onnxplug.errors import OutputMismatch
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+
+
+_ONLY_STR: Final = frozenset({str})
 
 
 @functools.cache
@@ -94,11 +97,15 @@ def as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """
     import numpy as np
 
-    texts = [
-        item if type(item) is str else as_text(item) for item in array.ravel().tolist()
-    ]
+    if array.dtype.kind in "OUT":
+        result = array.astype(object, order="C")
+        items = result.ravel().tolist()
+        if _ONLY_STR.issuperset(map(type, items)):
+            return result
+    else:
+        items = array.ravel().tolist()
     result = np.empty(array.size, dtype=object)
-    result[:] = texts
+    result[:] = [item if type(item) is str else as_text(item) for item in items]
     return result.reshape(array.shape)
 
 

@@ -9,7 +9,7 @@ the model that is.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -43,6 +43,8 @@ MOST_SEEN: Final = 1024
 """Sets of shapes that a partition remembers having been run with."""
 
 Shape: TypeAlias = tuple[int, ...]
+
+_ONLY_DICT: Final = frozenset({dict})
 
 
 class Place(Record):
@@ -88,6 +90,13 @@ class ResultCheck:
             None if device else _numpy_dtype(type)
             for type, device in zip(self._types, self._devices, strict=True)
         ]
+        self._containers = [
+            (position, _container_check(None if device else type))
+            for position, (type, device) in enumerate(
+                zip(self._types, self._devices, strict=True)
+            )
+            if not isinstance(type, TensorType | None)
+        ]
         self._on_devices = [
             _OnDevice(position, device, type.dtype)
             for position, (type, device) in enumerate(
@@ -104,7 +113,7 @@ class ResultCheck:
             isinstance(partition.value(name).type, TensorType | None)
             for name in borders
         )
-        self._seen: set[tuple[Shape, ...]] = set()
+        self._seen: set[tuple[Shape | None, ...]] = set()
 
     def quickest(self) -> Check:
         """What does as :meth:`check`, and takes a short run the least time."""
@@ -170,20 +179,19 @@ class ResultCheck:
         Raises:
             EpError: one is not what the partition's operators give.
         """
-        if not self._has_shapes:
-            self.check_closely(inputs, outputs, results)
-            return
+        shapes: tuple[Shape | None, ...] | None
         try:
-            shapes = tuple([value.shape for value in (*inputs, *results)])
+            if self._has_shapes:
+                shapes = tuple([value.shape for value in (*inputs, *results)])
+            else:
+                values = (*inputs, *results)
+                shapes = tuple([getattr(value, "shape", None) for value in values])
             if shapes in self._seen:
                 for result, dtype in zip(results, self._dtypes, strict=True):
                     if dtype is not None and result.dtype is not dtype:
                         break
                 else:
-                    for on_device in self._on_devices:
-                        if not on_device.holds(results[on_device.position]):
-                            break
-                    else:
+                    if self._seem_right(results):
                         return
         # nothing, or whatever an object of an EP's raises
         except Exception as error:  # noqa: BLE001
@@ -194,6 +202,19 @@ class ResultCheck:
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
             self._seen.add(shapes)
+
+    def _seem_right(self, results: Sequence[Any]) -> bool:
+        """Whether what is no array of numpy's is as it was before.
+
+        May raise whatever an EP's array or context does.
+        """
+        for position, holds in self._containers:
+            if not holds(results[position]):
+                return False
+        for on_device in self._on_devices:
+            if not on_device.holds(results[on_device.position]):
+                return False
+        return True
 
     def check_closely(
         self,
@@ -325,6 +346,28 @@ def _numpy_dtype(type: ValueType | None) -> np.dtype[Any] | None:
     if not isinstance(type, TensorType) or type.dtype is None:
         return None
     return type.dtype.numpy
+
+
+def _container_check(value_type: ValueType | None) -> Callable[[Any], bool]:
+    """What finds out in the shortest way whether a result is sure to be of a type that
+    is no tensor's."""
+    match value_type:
+        case SequenceType(TensorType(DataType() as dtype)):
+            expected = dtype.numpy
+            return lambda result: (
+                type(result) is list
+                and all(
+                    isinstance(item, np.ndarray) and item.dtype is expected
+                    for item in result
+                )
+            )
+        case SequenceType(MapType()):
+            return lambda result: (
+                type(result) is list and _ONLY_DICT.issuperset(map(type, result))
+            )
+        case MapType():
+            return lambda result: type(result) is dict
+    return lambda result: False
 
 
 def _mismatch(result: Any, type: ValueType | None, device: Device | None) -> str | None:

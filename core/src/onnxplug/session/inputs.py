@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -35,10 +35,18 @@ from onnxplug.interruption import raise_interruption
 from onnxplug.session.model_info import type_name
 from onnxplug.shapes.symbols import SharedSymbols
 
-_Array: TypeAlias = tuple[str, np.dtype[Any], tuple[int, ...] | None]
-"""An input's name, its dtype, and its shape in the last run."""
+Shape: TypeAlias = tuple[int, ...]
 
 Check: TypeAlias = Callable[[Any], Any]
+
+_Expected: TypeAlias = tuple[str, "np.dtype[Any] | None", "Shape | Check | None"]
+"""An input's name and, of a tensor, its dtype and its shape in a run before; of any
+other, ``None`` and its check."""
+
+_OBJECT: Final = np.dtype(object)
+
+MOST_SEEN: Final = 1024
+"""Sets of shapes that are remembered as having fit."""
 
 
 class InputChecker:
@@ -58,60 +66,81 @@ class InputChecker:
         ]
         self._required = {name: types[name] for name in types if name not in defaults}
         self._default_values = list(defaults.values())
-        self._arrays = _as_arrays(self._required)
+        self._expected = [
+            _expected(name, self._required[name], check)
+            for name, check in self._checks
+            if name in self._required
+        ]
+        self._fitting: set[tuple[Shape | None, ...]] = set()
         self._shared = SharedSymbols(
             types, {name: array.shape for name, array in defaults.items()}
         )
 
     def pass_on(self, feed: Mapping[str, Any]) -> list[Any] | None:
-        """As :meth:`check`, for what most feeds are: arrays to be passed as they are.
+        """As :meth:`check`, for what most feeds are: arrays of the dtypes that are
+        expected, a value for each input that has no default.
 
         ``None``, which says nothing of the feed, when it is not quite so.
 
         Raises:
             InputError, BeliedSymbols: see :meth:`check`.
         """
-        expected = self._arrays
-        if expected is None or type(feed) is not dict or len(feed) != len(expected):
+        expected = self._expected
+        if type(feed) is not dict or len(feed) != len(expected):
             return None
-        values = []
+        values: list[Any] = []
         sizes_are_known = True
         try:
             for name, dtype, shape in expected:
                 value = feed[name]
+                if dtype is None:
+                    values.append(shape(value))  # type: ignore[operator,misc]
+                    continue
                 if type(value) is not np.ndarray:
                     return None
-                if value.dtype is not dtype:
+                if dtype is _OBJECT:
+                    value = as_texts(value)
+                elif value.dtype is not dtype:
                     if value.dtype != dtype:
                         return None
                     # as of an unpickled array; native code compares addresses
-                    value = value.view(dtype)
-                flags = value.flags
-                if not flags.carray and not (flags.c_contiguous and flags.aligned):
-                    return None
+                    value = usual_form(value, dtype)
+                else:
+                    flags = value.flags
+                    if not flags.carray and not (flags.c_contiguous and flags.aligned):
+                        value = usual_form(value, dtype)
                 if value.shape != shape:
                     sizes_are_known = False
                 values.append(value)
-        except KeyError:
+        except (KeyError, TypeError):  # not fed, or no texts
             return None
         if not sizes_are_known:
-            self._check_shapes(values)
+            shapes = tuple([getattr(value, "shape", None) for value in values])
+            if shapes not in self._fitting:
+                self._check_shapes(values)
+                if len(self._fitting) >= MOST_SEEN:
+                    self._fitting.clear()
+                self._fitting.add(shapes)
         return values + self._default_values if self._default_values else values
 
-    def _check_shapes(self, values: Sequence[np.ndarray[Any, Any]]) -> None:
-        """Check the shapes of all that must be fed, and keep them for the next run."""
-        arrays = []
-        for (name, value_type), value in zip(
-            self._required.items(), values, strict=True
-        ):
+    def _check_shapes(self, values: Sequence[Any]) -> None:
+        """Check the shapes of all that must be fed, and expect them of the next run."""
+        expected: list[_Expected] = []
+        shapes: dict[str, Shape] = {}
+        for before, value in zip(self._expected, values, strict=True):
+            name, dtype, _ = before
+            if dtype is None:
+                expected.append(before)
+                continue
+            value_type = self._required[name]
             assert isinstance(value_type, TensorType)
-            found = value.shape
+            shapes[name] = value.shape
             if value_type.shape is not None:
-                _check_shape(name, found, value_type.shape)
-            arrays.append((name, value.dtype, found))
+                _check_shape(name, value.shape, value_type.shape)
+            expected.append((name, dtype, value.shape))
         if self._shared:
-            self._shared.check({name: shape for name, _, shape in arrays})
-        self._arrays = arrays
+            self._shared.check(shapes)
+        self._expected = expected
 
     def check(
         self,
@@ -190,16 +219,12 @@ def require_mapping(feed: object) -> None:
         )
 
 
-def _as_arrays(types: Mapping[str, ValueType | None]) -> list[_Array] | None:
-    """The inputs as arrays of numbers, if all are; no shape has been seen yet."""
-    arrays: list[_Array] = []
-    for name, value_type in types.items():
-        match value_type:
-            case TensorType(dtype=DataType() as dtype) if dtype is not DataType.STRING:
-                arrays.append((name, dtype.numpy, None))
-            case _:
-                return None
-    return arrays
+def _expected(name: str, value_type: ValueType | None, check: Check) -> _Expected:
+    """What is expected of an input, of which no shape has been seen yet."""
+    match value_type:
+        case TensorType(dtype=DataType() as dtype):
+            return name, dtype.numpy, None
+    return name, None, check
 
 
 def _checker(name: str, value_type: ValueType | None) -> Check:

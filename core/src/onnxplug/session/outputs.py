@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from onnxplug.run.device import Device
 
 
+MOST_COMPARED: Final = 1024
+"""Sets of shapes that are remembered as having been compared with what is declared."""
+
+
 def as_output_names(names: Any) -> list[str]:
     """The names of outputs that a caller wants, checked to be a list of texts."""
     return as_names(names, "output_names", ArgumentTypeError)
@@ -38,25 +42,34 @@ class DeclaredShapes:
             for position, (name, value_type) in enumerate(types.items())
             if isinstance(value_type, TensorType) and value_type.shape is not None
         ]
-        self._passed: list[tuple[int, object]] = [
+        self._latest: list[tuple[int, object]] = [
             (position, shape) for position, _, shape in self._expected
         ]
+        self._compared: set[tuple[object, ...]] = set()
 
     def check(self, results: Sequence[Any]) -> None:
         """Warn of results whose rank or sizes are not those declared."""
         try:
-            for position, shape in self._passed:
+            for position, shape in self._latest:
                 if results[position].shape != shape:
                     break
             else:
                 return
         except AttributeError:  # a list, a map or nothing
             pass
+        shapes = tuple(
+            [getattr(results[position], "shape", None) for position, _ in self._latest]
+        )
+        if shapes in self._compared:
+            return
         self._compare(results)
-        self._passed = [
-            (position, getattr(results[position], "shape", None))
-            for position, *_ in self._expected
+        self._latest = [
+            (position, shape)
+            for (position, _), shape in zip(self._latest, shapes, strict=True)
         ]
+        if len(self._compared) >= MOST_COMPARED:
+            self._compared.clear()
+        self._compared.add(shapes)
 
     def _compare(self, results: Sequence[Any]) -> None:
         for entry in self._expected:
@@ -94,27 +107,47 @@ def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     An array is copied when it is, or is a view of, an input, another result, or memory
     that is read-only; and when it is not C-contiguous.
     """
+    owned: list[Any] = []
+    others = False
     for result in results:
         # an input, or what another array is a view of, is referred to elsewhere too
-        if type(result) is not np.ndarray or getrefcount(result) != _REFERENCES:
-            break
-        flags = result.flags
-        if not flags.owndata or not flags.carray:
-            break
-    else:
-        return [*results]
-    taken = {id(_root(part)) for value in inputs for part in parts(value)}
-    return [_own(result, taken) for result in results]
+        if type(result) is np.ndarray and getrefcount(result) == _REFERENCES:
+            flags = result.flags
+            if flags.carray:
+                base = result.base
+                if flags.owndata or (
+                    type(base) is np.ndarray
+                    and getrefcount(base) == _BASE_REFERENCES
+                    and base.flags.owndata
+                ):
+                    owned.append(result)
+                    continue
+        owned.append(_UNKNOWN)
+        others = True
+    if others:
+        taken = {id(_root(part)) for value in inputs for part in parts(value)}
+        for position, result in enumerate(results):
+            if owned[position] is _UNKNOWN:
+                owned[position] = _own(result, taken)
+    return owned
 
 
-def _references(results: Sequence[Any]) -> int:
+def _references(results: Sequence[Any]) -> tuple[int, int]:
+    """As in :func:`own`: how often a result and its base are referred to."""
     for result in results:
-        return getrefcount(result)
-    return 0
+        base = result.base
+        return getrefcount(result), getrefcount(base)
+    return 0, 0
 
 
-_REFERENCES: Final = _references([object()])
-"""How often a result is referred to, in a loop over them, that nothing else holds."""
+_REFERENCES, _BASE_REFERENCES = _references([np.empty(2)[:1]])
+"""How often a result, and what it is a view of, is referred to if nothing else holds
+it."""
+
+_UNKNOWN: Final = object()
+
+_UNCHANGING: Final = frozenset((float, int, str, np.float32, np.float64, np.int64))
+"""Classes of what maps have most, which cannot be written to."""
 
 
 def _own(result: Any, taken: set[int]) -> Any:
@@ -127,6 +160,8 @@ def _own(result: Any, taken: set[int]) -> Any:
             shape=result.shape,
         )
     if isinstance(result, dict):
+        if _UNCHANGING.issuperset(map(type, result.values())):
+            return dict(result)
         # numbers stay what they are: they cannot be written to
         return {
             key: item if isinstance(item, np.generic) else _own(item, taken)

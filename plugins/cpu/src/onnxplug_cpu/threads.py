@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,45 +13,63 @@ import numpy as np
 from onnxplug.authoring.locks import new_lock
 
 _lock = new_lock()
-_entered: list[Any] = []
-"""The limits that are in force, in the order in which they were set."""
+_entered: list[Sequence[int]] = []
+"""For each limit that is in force the threads that each BLAS had before it."""
 
-_left: list[Any] = []
-"""In the child of a fork, a limit that a thread of the parent had set."""
+_left: list[Sequence[int]] = []
+"""In the child of a fork, what each had before the limits that threads of the parent
+had set."""
 
 
-@contextlib.contextmanager
-def on_arrays(threads: int) -> Iterator[None]:
+class on_arrays(AbstractContextManager[None]):
     """A context for kernels on arrays: floating-point errors are values, not warnings,
     and BLAS uses at most *threads* threads, as it likes with 0."""
-    with np.errstate(all="ignore"):
-        if not threads:
-            yield
-            return
-        with limited_to(threads):
-            yield
+
+    __slots__ = ("_errors", "_limit")
+
+    def __init__(self, threads: int) -> None:
+        self._errors = np.errstate(all="ignore")
+        self._limit = limited_to(threads) if threads else None
+
+    def __enter__(self) -> None:
+        self._errors.__enter__()
+        if self._limit is not None:
+            self._limit.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        if self._limit is not None:
+            self._limit.__exit__()
+        self._errors.__exit__(None, None, None)
 
 
-@contextlib.contextmanager
-def limited_to(threads: int) -> Iterator[None]:
+class limited_to(AbstractContextManager[None]):
     """A context in which BLAS uses at most *threads* threads.
 
     The limit is the process's: two sessions that run at the same time share the one
     that was set last.  When no session is in such a context any more, it is again what
     it was before the first was.
     """
-    with _lock:
-        if _left:
-            _left.pop().restore_original_limits()
-        _entered.append(_controller().limit(limits=threads, user_api="blas"))
-    try:
-        yield
-    finally:
+
+    __slots__ = ("_threads",)
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        with _lock:
+            found = _threads_of_blas()
+            if _left:
+                _set(_left.pop(), found)
+                found = _threads_of_blas()
+            _entered.append(found)
+            _set([self._threads] * len(found), found)
+
+    def __exit__(self, *raised: object) -> None:
         with _lock:
             # only the first remembers what was before them all, and it is popped last
-            limit = _entered.pop()
+            before = _entered.pop()
             if not _entered:
-                limit.restore_original_limits()
+                _set(before, _threads_of_blas())
 
 
 def _start_child() -> None:
@@ -64,9 +82,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_child)
 
 
+def _threads_of_blas() -> list[int]:
+    return [blas.get_num_threads() for blas in _blas()]
+
+
+def _set(threads: Sequence[int], found: Sequence[int]) -> None:
+    """Set the threads of each where it has others: asking takes less time."""
+    for blas, wanted, has in zip(_blas(), threads, found, strict=True):
+        if wanted != has:
+            blas.set_num_threads(wanted)
+
+
 @functools.cache
-def _controller() -> Any:
-    # finding the loaded libraries takes milliseconds, entering a limit microseconds
+def _blas() -> Sequence[Any]:
+    # finding the loaded libraries takes milliseconds
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()  # type: ignore[no-untyped-call]
+    found: Any = ThreadpoolController()  # type: ignore[no-untyped-call]
+    return tuple(found.select(user_api="blas").lib_controllers)

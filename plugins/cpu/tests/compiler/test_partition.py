@@ -56,13 +56,19 @@ def test_new_shapes_give_what_a_fresh_session_gives() -> None:
 def test_the_plans_of_the_latest_shapes_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segment, "MAX_PLANS", 3)
+    monkeypatch.setattr(segment, "MIN_PLANS", 3)
+    monkeypatch.setattr(segment, "MAX_COMMANDS", 0)
     lengths = (1, 2, 3, 1, 4, 1, 3, 2)
     # 2 is the one that was not used for longest when 4 comes
     assert planned(TEXT, lengths) == [1, 2, 3, 4, 2]
     found = lowered(TEXT)
     for length in lengths:
         found.check(*feeds(1, length).values())
+
+
+def test_a_small_network_keeps_the_plans_of_many_shapes() -> None:
+    lengths = [*range(1, 41), *range(40, 0, -1)]
+    assert planned(TEXT, lengths) == lengths[:40]
 
 
 def planned(text: str, lengths: Sequence[int]) -> list[int]:

@@ -8,7 +8,6 @@ needed to find out that nothing changed.
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -25,32 +24,34 @@ _CAPACITY: Final = 1024
 def prepared_once(
     prepare: Callable[Parameters, Result],
 ) -> Callable[Parameters, Result]:
-    """Remember *prepare*'s latest results by the identity of its arguments.
+    """Remember *prepare*'s last results by the identity of its arguments.
 
     Integers, strings and dtypes are recognised by their values.
     """
     # the arguments are kept with the result: an identity is theirs while they live
-    results: OrderedDict[tuple[Any, ...], tuple[Any, Result]] = OrderedDict()
+    results: dict[tuple[Any, ...], tuple[Any, Result]] = {}
     lock = new_lock()
 
     @functools.wraps(prepare)
     def remembered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         key = (*map(_identity, args), *map(_identity, kwargs.values()), *kwargs)
-        with lock:
-            if key in results:
-                results.move_to_end(key)
-                return results[key][1]
+        found = results.get(key)
+        if found is not None:
+            return found[1]
         result = prepare(*args, **kwargs)
         with lock:
             results[key] = ((args, kwargs), result)
             if len(results) > _CAPACITY:
-                results.popitem(last=False)
+                del results[next(iter(results))]
         return result
 
     return remembered
 
 
 def _identity(value: Any) -> Any:
+    kind = type(value)
+    if kind is tuple or kind is np.ndarray:  # as most attributes are
+        return (id(value),)
     return value if isinstance(value, int | str | np.dtype) else (id(value),)
 
 

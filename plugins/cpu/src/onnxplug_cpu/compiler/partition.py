@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
@@ -104,7 +102,12 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             break
         alone = segments[0] if len(units) == 1 else None
         runner = alone or _sequence(
-            self._partition, self._nodes, units, segments, analysis.reasons
+            self._partition,
+            self._nodes,
+            units,
+            segments,
+            analysis.reasons,
+            self._threads,
         )
         compiled = tuple(filter(None, segments))
         return _Built(runner, refused, units, analysis, compiled)
@@ -244,23 +247,10 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         if self._apart:
             built = self._apart.get(_shapes_of(inputs), built)
         try:
-            return self._run(built, inputs, outputs, context)
+            return built.runner.run(inputs, outputs, context)
         except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
             refusal = _refusal(error)
         return self._run_without(built, refusal, inputs, outputs, context)
-
-    def _run(
-        self,
-        built: _Built,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any | None],
-        context: ep.RunContext | None,
-    ) -> Sequence[Any]:
-        runner = built.runner
-        if isinstance(runner, Segment):
-            return runner.run(inputs, outputs, context)
-        with on_arrays(self._threads):
-            return runner.run(inputs, outputs, context)
 
     def _run_without(
         self,
@@ -286,7 +276,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                         built = self._built
                     else:
                         built = self._variant(refused)
-                results = self._run(built, inputs, outputs, context)
+                results = built.runner.run(inputs, outputs, context)
             except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
                 refusal = _refusal(error)
                 continue
@@ -394,6 +384,7 @@ def _sequence(
     units: Sequence[Unit],
     segments: Sequence[Segment | None],
     reasons: Mapping[Call, str],
+    threads: int,
 ) -> KernelSequence:
     """The units as calls over slots."""
     functions: dict[int, Callable[..., Any]] = {}
@@ -430,7 +421,7 @@ def _sequence(
         for call, reason in reasons.items()
         for node in call.nodes
     }
-    return _Sequence(whole, lambda graph, node: functions[next(order)], notes)
+    return _Sequence(whole, lambda graph, node: functions[next(order)], notes, threads)
 
 
 class _Sequence(KernelSequence):
@@ -438,15 +429,31 @@ class _Sequence(KernelSequence):
 
     Args:
         notes: why calls are on arrays, by the identity of the node.
+        threads: of what runs on arrays; 0 for no limit.
     """
 
     tier = "array"
 
     def __init__(
-        self, partition: Any, find_kernel: FindFunction, notes: Mapping[int, str]
+        self,
+        partition: Any,
+        find_kernel: FindFunction,
+        notes: Mapping[int, str],
+        threads: int,
     ) -> None:
         super().__init__(partition, find_kernel)
         self._notes = notes
+        self._threads = threads
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """Call segments and functions in order."""
+        with on_arrays(self._threads):
+            return super().run(inputs, outputs, context)
 
     def call(
         self,
@@ -479,9 +486,4 @@ class _SegmentFunction:
     def __call__(
         self, *arrays: Any, context: ep.RunContext | None = None
     ) -> tuple[Any, ...]:
-        ordered = [np.ascontiguousarray(array) for array in arrays]
-        # which gives a scalar one axis
-        for index, array in enumerate(arrays):
-            if np.ndim(array) == 0:
-                ordered[index] = np.asarray(array)
-        return tuple(self._segment.run(ordered, self._unbound, context))
+        return tuple(self._segment.run(arrays, self._unbound, context))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -43,9 +42,14 @@ _OF_ANY_TYPE: Final = np.dtype(np.uint8)
 _BETWEEN_LOOKS: Final = 0.05
 """Seconds after which who waits for another's plan looks whether it still should."""
 
-MAX_PLANS: Final = 16
-"""How many sets of input shapes a segment keeps plans for, least recently used out
-first."""
+MIN_PLANS: Final = 16
+"""How many sets of input shapes a segment keeps plans for, however large they are."""
+
+MAX_PLANS: Final = 512
+"""How many it keeps plans for if these are small."""
+
+MAX_COMMANDS: Final = 4096
+"""How many commands the plans have that it keeps beside those; one takes about 3 KB."""
 
 
 class Compiler(Record):
@@ -142,30 +146,56 @@ class Compiler(Record):
         return cls(library, target, {}, arenas, weights)
 
 
-class LinkedPlan(Record):
+class LinkedPlan:
     """A plan that can run.
 
-    Attributes:
+    Args:
         program: ``None`` when nothing has to be computed.
         results: what is returned.
-        contents: the results that do not depend on what is fed, by position.
         watched: the program for runs that have a context.
+
+    Attributes:
+        program: as given.
+        results: as given.
+        was_run: whether it was used again since who gives up plans last looked.
     """
 
-    program: Program | None
-    results: tuple[Result, ...]
-    contents: tuple[tuple[int, Array], ...]
-    watched: WatchedProgram | None
+    __slots__ = ("_contents", "_forms", "_watched", "program", "results", "was_run")
 
-    def new_outputs(self) -> list[Array]:
-        """Arrays for the results."""
-        return [np.empty(shape, dtype) for dtype, shape, _ in self.results]
+    def __init__(
+        self,
+        program: Program | None,
+        results: tuple[Result, ...],
+        watched: WatchedProgram | None,
+    ) -> None:
+        self.program = program
+        self.results = results
+        self.was_run = False
+        self._watched = watched
+        self._forms = [(shape, dtype) for dtype, shape, _ in results]
+        # the results that do not depend on what is fed
+        self._contents = tuple(
+            (position, result.content)
+            for position, result in enumerate(results)
+            if result.content is not None
+        )
 
-    def try_run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> bool:
-        """Write the results if the plan is one for *arrays*; whether it is."""
-        if self.program is None or self.contents:
-            return False
-        return self.program.try_run(arrays, outputs)
+    @property
+    def commands(self) -> int:
+        """How many its program has."""
+        return 0 if self.program is None else len(self.program.commands)
+
+    def try_run(self, arrays: Sequence[Array]) -> list[Array] | None:
+        """The results if the plan is one for *arrays*; else ``None``.
+
+        Raises:
+            MemoryError: there is no memory for what is computed.
+        """
+        if self.program is None or self._contents:
+            return None
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._forms]
+        self.was_run = True
+        return outputs if self.program.try_run(arrays, outputs) else None
 
     def run(
         self,
@@ -178,11 +208,11 @@ class LinkedPlan(Record):
         Raises:
             RunCancelled: the run was cancelled.
         """
-        if context is not None and self.watched is not None:
-            self.watched.run(arrays, outputs, context)
+        if context is not None and self._watched is not None:
+            self._watched.run(arrays, outputs, context)
         elif self.program is not None:
             self.program.run(arrays, outputs)
-        for position, content in self.contents:
+        for position, content in self._contents:
             outputs[position][...] = content
 
 
@@ -218,11 +248,12 @@ class Segment:
         self._constants = constants
         self._dtypes = tuple(dtypes)
         self._nodes = nodes
-        self._plans: OrderedDict[Shapes, LinkedPlan] = OrderedDict()
+        self._plans: dict[Shapes, LinkedPlan] = {}
+        # that of the only shapes there were
+        self._only: LinkedPlan | None = None
         # held by who makes a plan; others that come with the same shapes wait
         self._making: dict[Shapes, threading.RLock] = {}
         self._lock = new_lock()
-        self._latest: LinkedPlan | None = None
         self._common: Plans | None = None
         self._made = 0
 
@@ -241,8 +272,7 @@ class Segment:
         with self._lock:
             plan = self._plans.get(shapes)
             if plan is not None:
-                self._plans.move_to_end(shapes)
-                self._latest = plan
+                plan.was_run = True
                 return plan
             making = self._making.get(shapes)
             if making is None:
@@ -263,11 +293,30 @@ class Segment:
         made = self._make(shapes, look) if plan is None else plan
         with self._lock:
             self._made += plan is None
-            self._plans[shapes] = self._latest = made
-            self._plans.move_to_end(shapes)
-            if len(self._plans) > MAX_PLANS:
-                self._plans.popitem(last=False)
+            self._plans[shapes] = made
+            self._only = made if len(self._plans) == 1 else None
+            while self._are_many():
+                self._give_up_one()
         return made
+
+    def _are_many(self) -> bool:
+        plans = self._plans
+        if len(plans) <= MIN_PLANS:
+            return False
+        commands = sum(plan.commands for plan in plans.values())
+        return len(plans) > MAX_PLANS or commands > MAX_COMMANDS
+
+    def _give_up_one(self) -> None:
+        """Give up the oldest plan that was not run since this looked at it before; what
+        was run is taken for new (the clock algorithm, Corbató 1968)."""
+        *older, _ = self._plans.items()
+        for shapes, plan in older:
+            del self._plans[shapes]
+            if not plan.was_run:
+                return
+            plan.was_run = False
+            self._plans[shapes] = plan
+        del self._plans[older[0][0]]
 
     @property
     def structures(self) -> int:
@@ -283,7 +332,7 @@ class Segment:
         """Give up all plans, and the constants that they read."""
         with self._lock:
             self._plans.clear()
-            self._latest = self._common = None
+            self._only = self._common = None
 
     def _make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         while True:
@@ -301,11 +350,6 @@ class Segment:
             for dtype, shape in zip(self._dtypes, shapes, strict=True)
         ]
         planned = self._common_plans().make(inputs, recorder, compiler.packed, look)
-        contents = tuple(
-            (position, result.content)
-            for position, result in enumerate(planned.results)
-            if result.content is not None
-        )
         program = None
         try:
             check_left(sum(result.nbytes for result in planned.results))
@@ -318,7 +362,7 @@ class Segment:
             watched = WatchedProgram(
                 program, compiler.library, compiler.workers, self._nodes
             )
-        return LinkedPlan(program, planned.results, contents, watched)
+        return LinkedPlan(program, planned.results, watched)
 
     def _common_plans(self) -> Plans:
         """What plans have in common."""
@@ -376,42 +420,55 @@ class Segment:
             RunCancelled: the run was cancelled.
             OutOfMemory: there is no memory for what is computed.
         """
-        plan = self._latest if context is None else None
-        if plan is not None and not any(array is not None for array in bound):
-            try:
-                outputs = plan.new_outputs()
-                # which finds out by itself whether the shapes are those of the plan
-                if plan.try_run(arrays, outputs):
+        if context is None:
+            for array in bound:
+                if array is not None:
+                    break
+            else:
+                outputs = self._try_run(arrays)
+                if outputs is not None:
                     return outputs
-            except MemoryError:  # the plan of another run may need more than this one
-                self._latest = None
         shapes = tuple([array.shape for array in arrays])
-        if context is not None and shapes not in self._plans:
-            self._plan_watched(shapes, context)
-        plan = self.plan(shapes)
+        if context is None or shapes in self._plans:
+            plan = self.plan(shapes)
+        else:
+            plan = self._plan_watched(shapes, context)
         try:
             return _run_bound(plan, arrays, bound, context)
         except MemoryError as error:
             commands = plan.program.commands if plan.program is not None else ()
             raise out_of_memory(commands, self._nodes, error) from error
 
-    def _plan_watched(self, shapes: Shapes, context: ep.RunContext) -> None:
+    def _try_run(self, arrays: Sequence[Array]) -> Sequence[Array] | None:
+        """The outputs if there is a plan for *arrays* just as they are."""
+        # a program finds out by itself whether the shapes are its own
+        plan = self._only
+        if plan is None:
+            plan = self._plans.get(tuple([array.shape for array in arrays]))
+            if plan is None:
+                return None
+        try:
+            return plan.try_run(arrays)
+        except MemoryError:  # the plan of other shapes may need more than these
+            return None
+
+    def _plan_watched(self, shapes: Shapes, context: ep.RunContext) -> LinkedPlan:
         def look() -> None:
             if context.cancelled:
                 raise ep.RunCancelled("the run was cancelled while it was planned")
 
         started = time.perf_counter_ns()
-        self.plan(shapes, look)
+        plan = self.plan(shapes, look)
         profiler = context.profiler
-        if profiler is None:
-            return
-        profiler.record(
-            "plan for new shapes",
-            category="Plan",
-            start_ns=started,
-            duration_ns=time.perf_counter_ns() - started,
-            details={"inputs": dict(zip(self.inputs, shapes, strict=True))},
-        )
+        if profiler is not None:
+            profiler.record(
+                "plan for new shapes",
+                category="Plan",
+                start_ns=started,
+                duration_ns=time.perf_counter_ns() - started,
+                details={"inputs": dict(zip(self.inputs, shapes, strict=True))},
+            )
+        return plan
 
 
 def _named(check: Check, nodes: Mapping[int, ep.Node]) -> Check:
