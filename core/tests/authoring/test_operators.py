@@ -5,7 +5,12 @@ from __future__ import annotations
 import onnx.defs
 import pytest
 
-from onnxplug.authoring.operators import attributes_of, flags, having
+from onnxplug.authoring.operators import (
+    attributes_of,
+    flags,
+    having,
+    since_version,
+)
 from onnxplug.graph import AttributeType
 from onnxplug.prepare.attributes import _TYPES
 
@@ -82,3 +87,17 @@ def test_flags_have_the_defaults_0_or_1() -> None:
         for name, attribute in schema.attributes.items():
             if name in flags() and attribute.default_value.type:
                 assert attribute.default_value.i in (0, 1), (schema.name, name)
+
+
+def test_when_operators_changed_is_what_the_schemas_say() -> None:
+    domain = "ai.onnx.ml"
+    names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == domain}
+    for name in (*names, "Nonsense"):
+        for opset in range(1, 6):
+            if onnx.defs.has(name, opset, domain):
+                wanted = onnx.defs.get_schema(name, opset, domain).since_version
+            else:
+                wanted = 0
+            assert since_version(domain, name, opset) == wanted, (name, opset)
+    assert since_version(domain, "Scaler", 6) is None
+    assert since_version("", "Add", 14) is None

@@ -76,6 +76,24 @@ def having(trait: str, domain: str = "") -> frozenset[str]:
     return _traits(domain)[trait]
 
 
+def since_version(domain: str, op_type: str, opset: int) -> int | None:
+    """The opset in which an operator of ONNX last changed, up to *opset*; 0 if it has
+    none such by then.
+
+    Returns:
+        ``None`` where only onnx knows.
+    """
+    if domain not in _CHANGED:
+        return None
+    latest, changed = _CHANGED[domain]
+    if not 0 < opset <= latest:
+        return None
+    if op_type not in _rows(domain):
+        return 0
+    opsets = changed.get(op_type, (1,))
+    return max((each for each in opsets if each <= opset), default=0)
+
+
 @functools.cache
 def flags() -> frozenset[str]:
     """The attributes that are 0 or 1 in each operator of ONNX that has them.
@@ -316,6 +334,7 @@ Where broadcast
 Xor broadcast axis:i broadcast:b
 """,
     "ai.onnx.ml": """\
+ArrayFeatureExtractor
 Binarizer threshold:f
 CastMap cast_to:s map_form:s max_map:i
 CategoryMapper cats_int64s:I cats_strings:S default_int64:i default_string:s
@@ -365,9 +384,23 @@ Gradient xs:S! y:s! zs:S
 Momentum alpha:f! beta:f! mode:s! norm_coefficient:f!
 """,
 }
-"""The operators of each domain that have traits or attributes: the traits; and the
-attributes, with the letters of their types, which are those of ``AttributeType``, in
-capitals of lists: f(loat), i(nt), b(oth 0 and 1 alone), s(tring), t(ensor), g(raph),
-(sparse tensor) x, t(ype) y.  ``!``: it is needed, in the opsets from the first to the
-last that follow, or in all.
+"""The operators of each domain, but in the first those alone that have traits or
+attributes: the traits; and the attributes, with the letters of their types, which are
+those of ``AttributeType``, in capitals of lists: f(loat), i(nt), b(oth 0 and 1 alone),
+s(tring), t(ensor), g(raph), (sparse tensor) x, t(ype) y.  ``!``: it is needed, in the
+opsets from the first to the last that follow, or in all.
 """
+
+_CHANGED: Final[Mapping[str, tuple[int, Mapping[str, tuple[int, ...]]]]] = {
+    "ai.onnx.ml": (
+        5,
+        {
+            "LabelEncoder": (1, 2, 4),
+            "TreeEnsemble": (5,),
+            "TreeEnsembleClassifier": (1, 3, 5),
+            "TreeEnsembleRegressor": (1, 3, 5),
+        },
+    ),
+}
+"""Of domains of which the host asks that, whatever the model: the last opset that is
+known of, and those in which operators came or changed, where that is not the first."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring import operators
 from onnxplug.authoring.record import Record
 from onnxplug.ep import SparseTensor, ValueInfo, ValueType
 from onnxplug.ep import TensorType as Tensor
@@ -416,6 +417,10 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _since_version(domain: str, op_type: str, version: int) -> int:
+    if "onnx" not in sys.modules:  # which takes long to import
+        known = operators.since_version(domain, op_type, version)
+        if known is not None:
+            return known
     import onnx.defs
 
     try:

@@ -43,11 +43,11 @@ def _merge(graph: Graph) -> list[str]:
         if first != name and name not in fixed and first not in inner:
             renamed[name] = first
             merged.append(f"constant {name!r}")
-    first_nodes: dict[Any, Node] = {}
+    alike: dict[Any, Node | dict[Any, Node]] = {}
     kept: list[Node] = []
     for node in graph.nodes:
         key = _key(graph, node, renamed)
-        twin = node if key is None else first_nodes.setdefault(key, node)
+        twin = node if key is None else _twin(node, key, alike)
         if twin is node or not _can_replace(node, twin, fixed, inner):
             kept.append(node)
             continue
@@ -71,17 +71,36 @@ def _can_replace(node: Node, twin: Node, fixed: set[str], inner: set[str]) -> bo
     )
 
 
+def _twin(node: Node, key: Any, alike: dict[Any, Node | dict[Any, Node]]) -> Node:
+    """The first node of the same key and attributes, which may be *node* itself.
+
+    Args:
+        alike: the first of each key; by attributes once there is a second, as trees
+            have a million numbers in theirs.
+    """
+    found = alike.setdefault(key, node)
+    if found is node:
+        return node
+    if not isinstance(found, dict):
+        found = alike[key] = {_attributes(found): found}
+    return found.setdefault(_attributes(node), node)
+
+
 def _key(graph: Graph, node: Node, renamed: dict[str, str]) -> Any | None:
-    """What two nodes have in common that compute the same; None for one of a kind."""
+    """What two nodes have in common, beside attributes, that compute the same; None
+    for one of a kind."""
     if node.subgraphs or is_random(graph, node) or node.domain not in PURE_DOMAINS:
         return None
-    attributes = tuple(
+    inputs = tuple(renamed.get(name, name) if name else None for name in node.inputs)
+    return node.op_type, node.domain, inputs, len(node.outputs)
+
+
+def _attributes(node: Node) -> Any:
+    """The attributes of *node* as something that compares by content."""
+    return tuple(
         (name, attribute.type, _attribute(attribute))
         for name, attribute in sorted(node.typed_attributes.items())
     )
-    inputs = tuple(renamed.get(name, name) if name else None for name in node.inputs)
-    key = (node.op_type, node.domain, inputs, len(node.outputs), attributes)
-    return key
 
 
 def _attribute(attribute: Attribute) -> Any:
