@@ -40,7 +40,7 @@ FAMILIES: Final = (
     {"elementwise"},
     {"reduction"},
     {"normalization", "spatial", "contraction"},
-    {"attention", "recurrent", "trees", "window", "winograd"},
+    {"attention", "recurrent", "selection", "trees", "window", "winograd"},
 )
 """The same of what is in ``kernels``."""
 

@@ -38,6 +38,7 @@ from onnxplug_compiler.ir.windows import Slide
 from onnxplug_kernels import find_kernel
 
 from .numpy_program import Array, Assembly, Command, Compute
+from .numpy_selection import NumpySelection
 
 OPSET = 23
 DTYPES = {
@@ -126,6 +127,7 @@ class NumpyTarget:
         self.movement = self.indexing = self.reductions = self.rows = self
         self.attention = self.resampling = self.grid_sampling = self
         self.region_pools = self
+        self.selection = NumpySelection(self.add)
 
     def supports_step(
         self,
@@ -139,6 +141,8 @@ class NumpyTarget:
     def elements(self, operator: str) -> frozenset[str]:
         if operator in MOVES:
             return frozenset(ELEMENTS.values()) - SUB_BYTE
+        if operator in ("ArgMax", "ArgMin", "TopK"):
+            return COMPUTED
         if operator in REDUCTIONS or operator == "CumSum":
             return frozenset({"f16", "f32", "f64", "i32", "i64"})
         if operator in OTHERS:

@@ -64,6 +64,7 @@ from .random_patterns import (
     softmax,
 )
 from .random_pools import global_pool, pool
+from .random_selections import arg_extreme, top
 
 # element-wise
 
@@ -419,6 +420,8 @@ MAKERS: list[Maker] = [
     gather_nd,
     scatter_elements,
     scatter_nd,
+    *[arg_extreme] * 2,
+    *[top] * 2,
     *[resize] * 2,
     grid_sample,
     roi_align,

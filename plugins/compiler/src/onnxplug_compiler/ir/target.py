@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxplug_compiler.ir.images import GridSampling, RegionPools, Resampling
     from onnxplug_compiler.ir.pieces import Assembly
     from onnxplug_compiler.ir.recurrent import Recurrent
+    from onnxplug_compiler.ir.selection import Selection
     from onnxplug_compiler.ir.trees import Trees
     from onnxplug_kernels.ml.forest import Forest
 
@@ -121,3 +122,5 @@ class Target(Support, Protocol):
     def recurrent(self) -> Recurrent: ...
     @property
     def trees(self) -> Trees: ...
+    @property
+    def selection(self) -> Selection: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
+from onnxplug_compiler.ir.elements import COMPUTED, ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
 from onnxplug_cpu.compiler.commands.recording import Machine
@@ -18,7 +18,7 @@ from onnxplug_cpu.compiler.kernels.elementwise.operators import supports
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from onnxplug_compiler.ir import families, images, recurrent, trees
+    from onnxplug_compiler.ir import families, images, recurrent, selection, trees
     from onnxplug_kernels.ml.forest import Forest
 
 _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
@@ -41,6 +41,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         frozenset({"f32", "i32", "i64"}),
     ),
     "CumSum": frozenset({"f32", "f64", "i32", "i64"}),
+    **dict.fromkeys("ArgMax ArgMin TopK".split(), COMPUTED),
     **dict.fromkeys(
         "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split(),
         frozenset({"f32", "f64", "i32", "i64"}),
@@ -170,5 +171,11 @@ class CpuTarget(Machine):
     @property
     def trees(self) -> trees.Trees:
         from onnxplug_cpu.compiler.kernels.trees import commands
+
+        return commands
+
+    @property
+    def selection(self) -> selection.Selection:
+        from onnxplug_cpu.compiler.kernels.selection import commands
 
         return commands

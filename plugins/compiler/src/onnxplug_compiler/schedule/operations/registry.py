@@ -102,6 +102,7 @@ OPERATORS: Final = {
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
     "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
+    "selection": "ArgMax ArgMin TopK",
     "spatial": "Resize Upsample GridSample RoiAlign",
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
     "ai.onnx.ml.TreeEnsembleRegressor",

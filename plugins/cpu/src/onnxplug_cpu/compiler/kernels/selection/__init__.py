@@ -1,0 +1,1 @@
+"""Which elements are the largest or smallest, and where they are."""
