@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from onnxplug_compiler.ir.elements import element_of
@@ -46,6 +47,16 @@ class Formula:
         self, recorder: Recorder[Any], result: Number, out: View, label: str
     ) -> None:
         """Write the result to *out*; what was read is broadcast."""
-        chain = self._builder.build([result])
+        self.record_all(recorder, [result], [out], label)
+
+    def record_all(
+        self,
+        recorder: Recorder[Any],
+        results: Sequence[Number],
+        outs: Sequence[View],
+        label: str,
+    ) -> None:
+        """Write several results, all of one shape."""
+        chain = self._builder.build(results)
         elementwise = recorder.target.elementwise
-        elementwise.record_chain(recorder, chain, self._views, [out], label=label)
+        elementwise.record_chain(recorder, chain, self._views, outs, label=label)

@@ -91,6 +91,7 @@ OPERATORS: Final = {
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
     "ai.onnx.ml.Normalizer ai.onnx.ml.LinearRegressor "
     "ai.onnx.ml.ArrayFeatureExtractor",
+    "fourier": "DFT STFT",
     "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad Trilu CumSum",
