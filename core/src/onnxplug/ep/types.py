@@ -79,10 +79,14 @@ class DataType(StrEnum):
         Raises:
             TypeError: ONNX has no such element type.
         """
+        known = _OF_NUMPY.get(dtype)
+        if known is not None:
+            return known
         if dtype.kind in "OUST":
             return cls.STRING
         try:
-            return cls(dtype.name)
+            # numpy takes long to tell a name
+            return _OF_NUMPY.setdefault(dtype, cls(dtype.name))
         except ValueError as error:
             raise_interruption(error)
             raise TypeError(
@@ -107,6 +111,7 @@ class DataType(StrEnum):
 
 
 _ORDER: Final = tuple(DataType)
+_OF_NUMPY: Final[dict[np.dtype[Any], DataType]] = {}
 _BITS: Final = {DataType.STRING: 0, DataType.BOOL: 8} | {
     data_type: int(match[0])  # every other name says it
     for data_type in _ORDER

@@ -25,6 +25,8 @@ def parts(value: Any) -> Iterator[Any]:
 
 def overlap(array: Any, value: Any) -> bool:
     """Whether writing to *array* may change something in *value*."""
+    if type(array) is np.ndarray and type(value) is np.ndarray:
+        return np.may_share_memory(array, value)
     for part in parts(value):
         if isinstance(array, np.ndarray) and isinstance(part, np.ndarray):
             if np.may_share_memory(array, part):

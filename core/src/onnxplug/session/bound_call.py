@@ -8,33 +8,31 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.ep import HOST
 from onnxplug.run.aliasing import overlap
 from onnxplug.run.plan import only_partition
+from onnxplug.session.bound_runs import HostOutputs
 from onnxplug.session.ort_value import OrtValue
-from onnxplug.session.outputs import check_bound_output
+from onnxplug.session.outputs import check_bound_output, own
 from onnxplug.session.prepared_call import PreparedCall, not_prepared
 
 if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
     from onnxplug.ep import CapturePhase, OptionValue, Stream
+    from onnxplug.guard import GuardedRun
     from onnxplug.run.device import Device
     from onnxplug.run.plan import Plan, RunPartition
     from onnxplug.session.inputs import InputChecker
     from onnxplug.session.io_binding import IOBinding
 
 
-def prepare_bound(
-    binding: IOBinding, built: BuiltModel, plan: Plan, checker: InputChecker
-) -> PreparedCall:
-    """Calls with *binding* as it is now, by *plan*, on the host or on one device.
+def prepare_bound(binding: IOBinding, built: BuiltModel, plan: Plan) -> PreparedCall:
+    """Calls with *binding* as it is now, by *plan*, on one device.
 
     Each is given the binding, and leaves the results there.
     """
     places = {value.location for value in binding.inputs.values()}
     places |= {output.location for output in binding.outputs.values()}
     step = only_partition(plan, *places) if len(places) == 1 else None
-    if step is None or built.captures is not None:
+    if step is None or built.captures is not None or step.location == HOST:
         return not_prepared
-    if step.location == HOST:
-        return _on_host(binding, built, checker)
     names = [plan.inputs[slot - 1] for slot in step.inputs]
     device = built.memory.device(step.location)
     if (
@@ -48,25 +46,67 @@ def prepare_bound(
     return _DeviceCalls(binding, built, step, device, names).call
 
 
-def _on_host(
-    binding: IOBinding, built: BuiltModel, checker: InputChecker
-) -> PreparedCall:
-    compute, pass_on = built.direct_call, checker.pass_on
-    assert compute is not None
-    inputs, names = binding.inputs, built.graph.outputs
-    bound = [None if each is None else each.raw for each in _fillable(binding, names)]
-    if pass_on({name: value.raw for name, value in inputs.items()}) is None:
+def prepare_host(built: BuiltModel, checker: InputChecker) -> PreparedCall:
+    """Calls with a binding of whatever is on the host, which is looked at each time."""
+    compute = built.direct_call
+    if compute is None or built.captures is not None:
         return not_prepared
+    return _HostCalls(compute, checker, built.graph.outputs).call
 
-    def call(binding: IOBinding) -> list[Any] | None:
-        values = pass_on({name: value.raw for name, value in inputs.items()})
+
+class _HostCalls:
+    """Calls of bindings on the host, by a plan that is one partition."""
+
+    def __init__(
+        self, compute: GuardedRun, checker: InputChecker, names: Sequence[str]
+    ) -> None:
+        """*names* are those of the outputs."""
+        self._compute = compute
+        self._pass_on = checker.pass_on
+        self._names = names
+
+    def call(self, binding: IOBinding) -> list[Any] | None:
+        """See :func:`prepare_host`."""
+        outputs = binding.runs.outputs
+        if outputs is None or outputs.version != binding.version:
+            outputs = _host_outputs(binding, self._names)
+            if outputs is None:
+                return None
+            binding.runs.outputs = outputs
+        feed = {name: value.raw for name, value in binding.inputs.items()}
+        values = self._pass_on(feed)
         if values is None:
             return None
-        results = dict(zip(names, compute(values, bound), strict=True))
-        binding.receive(results, values, replace=True)
+        results = self._compute(values, outputs.filled)
+        if outputs.are_new:
+            owned = own(results, values)
+            binding.results = [OrtValue(owned[place]) for place in outputs.places]
+            return binding.results
+        for place in outputs.places:
+            if results[place] is not outputs.filled[place]:
+                by_name = dict(zip(self._names, results, strict=True))
+                binding.receive(by_name, values, replace=True)
+                return binding.results
+        binding.results = list(outputs.values)
         return binding.results
 
-    return call
+
+def _host_outputs(binding: IOBinding, names: Sequence[str]) -> HostOutputs | None:
+    """The outputs of a binding; ``None`` where not all that is bound is on the host."""
+    for place in (
+        *[value.location for value in binding.inputs.values()],
+        *[output.location for output in binding.outputs.values()],
+    ):
+        if place is not HOST and place != HOST:
+            return None
+    values = [output.value for output in binding.outputs.values()]
+    given = [value for value in values if value is not None]
+    filled: list[Any] = [None] * len(names)
+    if given:
+        fillable = _fillable(binding, names)
+        filled = [None if value is None else value.raw for value in fillable]
+    places = [names.index(name) for name in binding.outputs]
+    return HostOutputs(binding.version, filled, places, given, not given)
 
 
 def _fillable(binding: IOBinding, names: Sequence[str]) -> list[OrtValue | None]:
@@ -79,8 +119,13 @@ def _fillable(binding: IOBinding, names: Sequence[str]) -> list[OrtValue | None]
     for name in names:
         output = binding.outputs.get(name)
         value = None if output is None else output.value
-        is_input = value and any(overlap(value.raw, each) for each in inputs)
-        values.append(None if is_input else value)
+        if value is not None:
+            array = value.raw
+            for each in inputs:
+                if overlap(array, each):
+                    value = None
+                    break
+        values.append(value)
     return values
 
 

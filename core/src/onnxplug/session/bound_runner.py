@@ -11,7 +11,7 @@ from onnxplug.ep import HOST
 from onnxplug.errors import InvalidArgument
 from onnxplug.run.execute import execute
 from onnxplug.run.run import Run
-from onnxplug.session.bound_call import prepare_bound
+from onnxplug.session.bound_call import prepare_bound, prepare_host
 from onnxplug.session.prepared_call import not_prepared
 from onnxplug.session.profiling import recorded_execution, recorded_run
 
@@ -37,6 +37,7 @@ class BoundRunner:
         self._built = built
         self._checker = checker
         self._names = names
+        self._call_on_host = prepare_host(built, checker)
 
     def run(
         self,
@@ -55,10 +56,12 @@ class BoundRunner:
         """
         built, runs = self._built, binding.runs
         is_plain = run_options is None and profile is None
+        binding.check_parted()
+        if is_plain and self._call_on_host(binding) is not None:
+            return
         call = runs.prepared(built, binding.version) if is_plain else not_prepared
         if call is not None and call(binding) is not None:
             return
-        binding.check_parted()
         with recorded_run(profile):
             values = self._checker.check(
                 {name: value.raw for name, value in binding.inputs.items()},
@@ -80,7 +83,7 @@ class BoundRunner:
             with recorded_execution(profile):
                 self._execute(binding, plan, values, bound, run_options, profile)
             if call is None:
-                call = prepare_bound(binding, built, plan, self._checker)
+                call = prepare_bound(binding, built, plan)
                 runs.prepare(built, binding.version, call)
 
     def _execute(

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.errors import EpError
 from onnxplug.session.prepared_call import PreparedCall, not_prepared
 
@@ -15,15 +16,37 @@ if TYPE_CHECKING:
     from onnxplug.run.capture import CapturedRun
     from onnxplug.run.device import Device
     from onnxplug.run.streams import Streams
+    from onnxplug.session.ort_value import OrtValue
 
 
 _NONE: Final[tuple[BuiltModel | None, int, PreparedCall | None]] = (None, 0, None)
+
+
+class HostOutputs(Record):
+    """The outputs of a binding that has nothing but what is on the host.
+
+    Attributes:
+        version: the binding's.
+        filled: for each output of the model the array that an EP may fill, or ``None``.
+        places: of those that are bound, among the model's, in the order of the binding.
+        values: those that are to be filled, in that order.
+        are_new: there is none to be filled.
+    """
+
+    version: int
+    filled: Sequence[Any | None]
+    places: Sequence[int]
+    values: Sequence[OrtValue]
+    are_new: bool
 
 
 class BoundRuns:
     """The streams of a binding, and what was captured on them.
 
     They are made anew when the session's model is (``set_providers``).
+
+    Attributes:
+        outputs: those of the binding, if the last run was on the host.
     """
 
     def __init__(self) -> None:
@@ -32,6 +55,7 @@ class BoundRuns:
         self._captured: dict[str, CapturedRun] = {}
         self._end: weakref.finalize[Any, Any] | None = None
         self._call = _NONE
+        self.outputs: HostOutputs | None = None
 
     def prepared(self, built: BuiltModel, version: int) -> PreparedCall | None:
         """The call of *built* with what is bound as this *version*.
@@ -92,7 +116,7 @@ class BoundRuns:
 
     def forget(self) -> None:
         """Drop what was bound."""
-        self._call = _NONE
+        self._call, self.outputs = _NONE, None
         self.release_done()
 
     def close(self) -> None:
@@ -100,7 +124,7 @@ class BoundRuns:
         if self._end is not None:
             self._end()
         self._built = self._streams = self._end = None
-        self._call = _NONE
+        self._call, self.outputs = _NONE, None
         self._captured = {}
 
 

@@ -79,6 +79,8 @@ def is_host(device_type: Any) -> bool:
     Raises:
         ArgumentTypeError: it is no name.
     """
+    if type(device_type) is str and device_type == "cpu":
+        return True
     if not isinstance(device_type, str):
         raise ArgumentTypeError(
             f"a device is {device_type!r}; expected the name of a memory, such as "

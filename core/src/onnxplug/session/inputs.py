@@ -39,9 +39,9 @@ Shape: TypeAlias = tuple[int, ...]
 
 Check: TypeAlias = Callable[[Any], Any]
 
-_Expected: TypeAlias = tuple[str, "np.dtype[Any] | None", "Shape | Check | None"]
-"""An input's name and, of a tensor, its dtype and its shape in a run before; of any
-other, ``None`` and its check."""
+_Expected: TypeAlias = tuple[str, Check, "np.dtype[Any] | None", "Shape | None"]
+"""An input's name, its check and, of a tensor, its dtype and its shape in a run
+before."""
 
 _OBJECT: Final = np.dtype(object)
 
@@ -77,10 +77,11 @@ class InputChecker:
         )
 
     def pass_on(self, feed: Mapping[str, Any]) -> list[Any] | None:
-        """As :meth:`check`, for what most feeds are: arrays of the dtypes that are
-        expected, a value for each input that has no default.
+        """As :meth:`check`, for what most feeds are: a dict with a value for each input
+        that has no default.
 
-        ``None``, which says nothing of the feed, when it is not quite so.
+        ``None``, which says nothing of the feed, when it is not so, or a value does not
+        fit.
 
         Raises:
             InputError, BeliedSymbols: see :meth:`check`.
@@ -91,20 +92,18 @@ class InputChecker:
         values: list[Any] = []
         sizes_are_known = True
         try:
-            for name, dtype, shape in expected:
+            for name, check, dtype, shape in expected:
                 value = feed[name]
                 if dtype is None:
-                    values.append(shape(value))  # type: ignore[operator,misc]
+                    values.append(check(value))
                     continue
                 if type(value) is not np.ndarray:
-                    return None
-                if dtype is _OBJECT:
+                    value = check(value)
+                elif dtype is _OBJECT:
                     value = as_texts(value)
                 elif value.dtype is not dtype:
-                    if value.dtype != dtype:
-                        return None
                     # as of an unpickled array; native code compares addresses
-                    value = usual_form(value, dtype)
+                    value = check(value)
                 else:
                     flags = value.flags
                     if not flags.carray and not (flags.c_contiguous and flags.aligned):
@@ -112,8 +111,8 @@ class InputChecker:
                 if value.shape != shape:
                     sizes_are_known = False
                 values.append(value)
-        except (KeyError, TypeError):  # not fed, or no texts
-            return None
+        except (KeyError, TypeError, InputError):
+            return None  # what is wrong first is for the check to find
         if not sizes_are_known:
             shapes = tuple([getattr(value, "shape", None) for value in values])
             if shapes not in self._fitting:
@@ -128,7 +127,7 @@ class InputChecker:
         expected: list[_Expected] = []
         shapes: dict[str, Shape] = {}
         for before, value in zip(self._expected, values, strict=True):
-            name, dtype, _ = before
+            name, check, dtype, _ = before
             if dtype is None:
                 expected.append(before)
                 continue
@@ -137,7 +136,7 @@ class InputChecker:
             shapes[name] = value.shape
             if value_type.shape is not None:
                 _check_shape(name, value.shape, value_type.shape)
-            expected.append((name, dtype, value.shape))
+            expected.append((name, check, dtype, value.shape))
         if self._shared:
             self._shared.check(shapes)
         self._expected = expected
@@ -223,8 +222,8 @@ def _expected(name: str, value_type: ValueType | None, check: Check) -> _Expecte
     """What is expected of an input, of which no shape has been seen yet."""
     match value_type:
         case TensorType(dtype=DataType() as dtype):
-            return name, dtype.numpy, None
-    return name, None, check
+            return name, check, dtype.numpy, None
+    return name, check, None, None
 
 
 def _checker(name: str, value_type: ValueType | None) -> Check:

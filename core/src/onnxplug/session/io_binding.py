@@ -106,7 +106,9 @@ class IOBinding:
                 "numpy array"
             )
         value = OrtValue.ortvalue_from_numpy(arr_on_cpu)
-        if not np.shares_memory(value.raw, arr_on_cpu) and arr_on_cpu.size:
+        stored = value.raw
+        is_same = stored is arr_on_cpu or np.shares_memory(stored, arr_on_cpu)
+        if not is_same and arr_on_cpu.size:
             raise InvalidArgument(
                 f"input {name!r} is bound to an array that is not C-contiguous, not "
                 "aligned or not of native byte order, so later changes of it would not "

@@ -50,6 +50,10 @@ class NodeArg(Record):
     shape: list[Dimension]
     rank_is_known: bool = True
 
+    def copy(self) -> NodeArg:
+        """The same with a list of sizes of its own."""
+        return NodeArg(self.name, self.type, [*self.shape], self.rank_is_known)
+
     def __str__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
 

@@ -46,6 +46,11 @@ class OrtValue:
     run left queued; whatever reads or overwrites the value here waits for it.
     """
 
+    _written: Sequence[OwnedEvent] = ()
+    _read: Sequence[OwnedEvent] = ()
+    _is_shared = False
+    """Whether others may read the memory without asking."""
+
     def __init__(
         self, value: Any, location: MemoryLocation = HOST, device: Device | None = None
     ) -> None:
@@ -54,10 +59,6 @@ class OrtValue:
         self._device = device
         # a session's own device lets go of its memory when the session is closed
         self._hold = None if device is None else device.hold
-        self._written: Sequence[OwnedEvent] = ()
-        self._read: list[OwnedEvent] = []
-        # others may read the memory without asking
-        self._is_shared = False
 
     # making
 
@@ -443,7 +444,7 @@ class OrtValue:
     def note_read(self, events: Sequence[OwnedEvent]) -> None:
         """Note that the work before *events* reads the content."""
         with _noting:
-            self._read += events
+            self._read = [*self._read, *events]
         if len(self._read) > _MANY:
             self._forget_read()
 
@@ -499,6 +500,10 @@ def _data_type(array: Any) -> DataType:
 def _as_stored(array: Any) -> np.ndarray[Any, Any]:
     """*array* in the form that EPs take, itself when it has that."""
     data_type = _data_type(array)
+    if type(array) is np.ndarray and array.dtype is data_type.numpy:
+        flags = array.flags
+        if flags.c_contiguous and flags.aligned:
+            return array
     if data_type is DataType.STRING and array.dtype.kind != "O":
         raise InvalidArgument(
             "values of text are not made from numpy arrays; feed them to run() instead"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.run.execute import execute
 from onnxplug.run.run import Run
 from onnxplug.session.inputs import InputChecker
+from onnxplug.session.model_info import NodeArg, node_arg
 from onnxplug.session.outputs import DeclaredShapes, own
 from onnxplug.session.prepared_call import PreparedCall, not_prepared, prepare_fed
 from onnxplug.session.profiling import recorded_execution, recorded_run
@@ -45,6 +46,8 @@ class ModelRunner:
         self.built = built
         self.profile = profile
         self.output_names = list(graph.outputs)
+        self._described: dict[str, NodeArg] = {}
+        self._selection = self.output_names, list(range(len(graph.outputs)))
         self._checker = InputChecker(
             graph.input_types(),
             {name: weight.array for name, weight in graph.defaults.items()},
@@ -94,13 +97,38 @@ class ModelRunner:
 
         return BoundRunner(self.built, self._checker, self.output_names)
 
+    def describe(
+        self, names: Iterable[str], type_of: Callable[[str], ValueType | None]
+    ) -> list[NodeArg]:
+        """The inputs or outputs of these *names*; *type_of* gives their types once."""
+        known = self._described
+        if not known:
+            graph = self.built.graph
+            known |= {
+                name: node_arg(name, type_of(name))
+                for name in (*graph.input_types(), *graph.outputs)
+            }
+        return [known[name].copy() for name in names]
+
+    def unknown(self, names: Sequence[str]) -> list[str]:
+        """Those of *names* that no output has; the others are likely to be selected."""
+        if names == self._selection[0]:
+            return []
+        unknown = [name for name in names if name not in self.output_names]
+        if not unknown:
+            places = [self.output_names.index(name) for name in names]
+            self._selection = list(names), places
+        return unknown
+
     def select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
         """Those of *results* that have these names."""
         if names == self.output_names:
             return results
-        by_name = dict(zip(self.output_names, results, strict=True))
-        selected = [by_name[name] for name in names]
-        return selected if len(set(names)) == len(names) else own(selected, [])
+        known, places = self._selection
+        if names != known:  # another thread may want others
+            places = [self.output_names.index(name) for name in names]
+        selected = [results[place] for place in places]
+        return selected if len(set(places)) == len(places) else own(selected, [])
 
     def _prepared(self) -> PreparedCall:
         return prepare_fed(self.built, self._checker, self._declared)

@@ -23,7 +23,7 @@ from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.selection.order import CPU
 from onnxplug.session.closing import call_each, close_model
 from onnxplug.session.inputs import require_mapping
-from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
+from onnxplug.session.model_info import ModelMetadata, NodeArg
 from onnxplug.session.opening import open_model
 from onnxplug.session.outputs import as_output_names
 from onnxplug.session.profiling import new_profile
@@ -231,8 +231,7 @@ class InferenceSession:
         if output_names is not None:
             if type(output_names) is not list:
                 output_names = as_output_names(output_names)
-            known = self._runner.output_names
-            unknown = [name for name in output_names if name not in known]
+            unknown = self._runner.unknown(output_names)
             if unknown:
                 as_output_names(unknown)
                 variant = self._variant(unknown)
@@ -545,8 +544,7 @@ class InferenceSession:
         return assigned_subgraphs(self._built.explanation)
 
     def _describe(self, names: Collection[str]) -> list[NodeArg]:
-        opened = self._opened
-        return [node_arg(name, opened.declared_type(name)) for name in names]
+        return self._runner.describe(names, self._opened.declared_type)
 
     def _forget(
         self,

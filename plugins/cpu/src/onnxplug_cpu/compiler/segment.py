@@ -185,15 +185,26 @@ class LinkedPlan:
         """How many its program has."""
         return 0 if self.program is None else len(self.program.commands)
 
-    def try_run(self, arrays: Sequence[Array]) -> list[Array] | None:
-        """The results if the plan is one for *arrays*; else ``None``.
+    def try_run(
+        self, arrays: Sequence[Array], bound: Sequence[Array | None]
+    ) -> list[Array] | None:
+        """The results if the plan is one for *arrays* just as they are, in the arrays
+        of *bound* where there are some; else ``None``, and nothing is done.
 
         Raises:
             MemoryError: there is no memory for what is computed.
         """
         if self.program is None or self._contents:
             return None
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._forms]
+        for array in bound:
+            if array is not None:
+                outputs = [
+                    np.empty(shape, dtype) if array is None else array
+                    for (shape, dtype), array in zip(self._forms, bound, strict=True)
+                ]
+                break
+        else:  # as most runs have nothing bound
+            outputs = [np.empty(shape, dtype) for shape, dtype in self._forms]
         self.was_run = True
         return outputs if self.program.try_run(arrays, outputs) else None
 
@@ -421,13 +432,9 @@ class Segment:
             OutOfMemory: there is no memory for what is computed.
         """
         if context is None:
-            for array in bound:
-                if array is not None:
-                    break
-            else:
-                outputs = self._try_run(arrays)
-                if outputs is not None:
-                    return outputs
+            outputs = self._try_run(arrays, bound)
+            if outputs is not None:
+                return outputs
         shapes = tuple([array.shape for array in arrays])
         if context is None or shapes in self._plans:
             plan = self.plan(shapes)
@@ -439,8 +446,10 @@ class Segment:
             commands = plan.program.commands if plan.program is not None else ()
             raise out_of_memory(commands, self._nodes, error) from error
 
-    def _try_run(self, arrays: Sequence[Array]) -> Sequence[Array] | None:
-        """The outputs if there is a plan for *arrays* just as they are."""
+    def _try_run(
+        self, arrays: Sequence[Array], bound: Sequence[Array | None]
+    ) -> Sequence[Array] | None:
+        """As :meth:`LinkedPlan.try_run`, by the plan that there is for *arrays*."""
         # a program finds out by itself whether the shapes are its own
         plan = self._only
         if plan is None:
@@ -448,7 +457,7 @@ class Segment:
             if plan is None:
                 return None
         try:
-            return plan.try_run(arrays)
+            return plan.try_run(arrays, bound)
         except MemoryError:  # the plan of other shapes may need more than these
             return None
 
