@@ -168,6 +168,44 @@ def test_resize_of_a_crop(
     np.testing.assert_allclose(compiled(model, feeds), expected, 1e-4, 2e-5)
 
 
+@pytest.mark.parametrize("dtype", "uint8 int8 int32 int64 float64 bool".split())
+def test_other_elements_are_resized_as_on_arrays(dtype: str) -> None:
+    """To the bit, as halves between integers are rounded to even."""
+    rng = np.random.default_rng(4)
+    x = rng.integers(0, 256, (2, 5, 7)).astype(np.uint8).view(np.int8).astype(dtype)
+    sizes = numpy_helper.from_array(np.array([2, 10, 4]), "sizes")
+    region = numpy_helper.from_array(floats(0, -0.2, 0, 1, 0.8, 1.3), "region")
+    crop = {
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "extrapolation_value": 2.5,
+    }
+    cases = [*MODES, *({**attributes, **crop} for attributes in MODES[::4])]
+    names = [f"y{number}" for number in range(len(cases))]
+    nodes = [
+        helper.make_node("Resize", ["x", "region", "", "sizes"], [name], **attributes)
+        for name, attributes in zip(names, cases, strict=True)
+    ]
+    element = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        nodes,
+        "resized",
+        [helper.make_tensor_value_info("x", element, x.shape)],
+        [helper.make_tensor_value_info(name, element, None) for name in names],
+        [sizes, region],
+    )
+    opsets = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    found, expected = (
+        session(model, compiled=compiles, threads=1) for compiles in (True, False)
+    )
+    (partition,) = found.explain().partitions
+    assert set(partition.tiers) == {"compiled"}
+    outputs = zip(found.run(None, {"x": x}), expected.run(None, {"x": x}), strict=True)
+    for (ours, theirs), attributes in zip(outputs, cases, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs, str(attributes))
+
+
 def test_nearest_elements_are_found_on_integers() -> None:
     """Of lengths and sizes where floats end up one beside."""
     for transform, rounding, length, size in (

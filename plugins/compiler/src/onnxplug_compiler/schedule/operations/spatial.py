@@ -6,13 +6,16 @@ Most models have none, so the kernels are imported when one is recorded.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.elements import INTEGERS, element_of
 from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_fill
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
@@ -22,9 +25,9 @@ from onnxplug_compiler.schedule.operations.registry import (
     Results,
     computed,
     given,
-    moved,
     register,
 )
+from onnxplug_compiler.schedule.resizing import record_resized
 
 if TYPE_CHECKING:
     from onnxplug_kernels.resize import ResizedAxis
@@ -53,7 +56,15 @@ _RESIZE: Final = (
 def _accepts_resize(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if call.op_type == "Upsample" and call.version < 7:
         return "Upsample is compiled since opset 7"
-    return moved(call, dtypes[:1], target)
+    first = dtypes[0]
+    element = None if first is None else element_of(first)
+    if element in target.elements(call.op_type):
+        return None
+    if call.attributes["mode"] == "nearest":
+        is_taken = element in target.elements("Gather")
+    else:
+        is_taken = element in INTEGERS | {"f64", "i1"}
+    return None if is_taken else f"{call.op_type} is not compiled for {first}"
 
 
 def _check_resize(call: Call, inputs: Inputs, results: Results) -> None:
@@ -98,19 +109,11 @@ def _record_resize(plan: Plan, call: Call) -> None:
         plan.alias(output, x)
         return
     out = plan.destination(output)
-    tables = []
-    for axis in axes:
-        weights = [weight for _, weight in axis.taps if weight is not None]
-        tables.append(
-            ResampledAxis(
-                axis.axis,
-                np.stack([index for index, _ in axis.taps]),
-                np.stack(weights).astype(np.float32) if weights else None,
-            )
-        )
-    resampling = plan.recorder.target.resampling
-    resampling.record_resample(plan.recorder, x, out, tables, label=call.op_type)
-    beyond = np.array(call.attributes.get("extrapolation_value", 0), x.dtype)
+    if element_of(x.dtype) in plan.recorder.target.elements(call.op_type):
+        _record_resampled(plan, x, out, axes, call.op_type)
+    else:
+        record_resized(plan.recorder, x, out, axes, label=call.op_type)
+    beyond = _beyond(call, x.dtype)
     for axis in axes:
         if axis.beyond is None or not out.size:
             continue
@@ -122,6 +125,32 @@ def _record_resize(plan: Plan, call: Call) -> None:
             starts[axis.axis], sizes[axis.axis] = start, stop - start
             border = out.slice(starts, sizes)
             record_fill(plan.recorder, beyond, border, label=call.op_type)
+
+
+def _record_resampled(
+    plan: Plan, x: View, out: View, axes: Sequence[ResizedAxis], label: str
+) -> None:
+    tables = []
+    for axis in axes:
+        weights = [weight for _, weight in axis.taps if weight is not None]
+        tables.append(
+            ResampledAxis(
+                axis.axis,
+                np.stack([index for index, _ in axis.taps]),
+                np.stack(weights).astype(np.float32) if weights else None,
+            )
+        )
+    resampling = plan.recorder.target.resampling
+    resampling.record_resample(plan.recorder, x, out, tables, label=label)
+
+
+def _beyond(call: Call, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """What is beyond the input; of integers rounded, and within their limits."""
+    value = np.float64(call.attributes.get("extrapolation_value", 0))
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        value = np.clip(np.round(value), float(limits.min), float(limits.max))
+    return np.array(value).astype(dtype)
 
 
 register(
