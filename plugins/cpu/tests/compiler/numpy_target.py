@@ -144,7 +144,7 @@ class NumpyTarget:
         if operator in ("ArgMax", "ArgMin", "TopK"):
             return COMPUTED
         if operator in REDUCTIONS or operator == "CumSum":
-            return frozenset({"f16", "f32", "f64", "i32", "i64"})
+            return frozenset({"f16", "f32", "f64", "i32", "i64", "u32", "u64"})
         if operator in OTHERS:
             return frozenset()
         return frozenset({"f16", "f32", "f64"})

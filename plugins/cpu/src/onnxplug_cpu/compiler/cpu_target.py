@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.operators import having
 from onnxplug_compiler.ir.elements import COMPUTED, ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
@@ -26,6 +27,7 @@ _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
 kernel grows with more than the number of inputs, to minutes for a thousand."""
 
 _MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
+_WIDE: Final = frozenset({"f32", "f64", "i32", "i64", "u32", "u64"})
 _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
@@ -36,10 +38,10 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ).split(),
         _MOVED,
     ),
-    **dict.fromkeys(
-        "ReduceMax ReduceMin ReduceProd ReduceSum".split(),
-        frozenset({"f32", "i32", "i64"}),
-    ),
+    **dict.fromkeys(having("reduction"), _WIDE),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _WIDE | {"i8", "u8", "i1"}),
+    **dict.fromkeys(("MatMul", "Gemm"), _WIDE),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), frozenset({"f32", "f64"})),
     "CumSum": frozenset({"f32", "f64", "i32", "i64"}),
     **dict.fromkeys("ArgMax ArgMin TopK".split(), COMPUTED),
     **dict.fromkeys(

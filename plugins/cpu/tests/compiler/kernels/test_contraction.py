@@ -85,6 +85,27 @@ CHANGES: dict[str, Change] = {"": same, "T": swapped, "strided": every_other}
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_integers_wrap(isa: Isa, constant: bool, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    limits = np.iinfo(dtype)
+    for change_a, change_b in itertools.product(CHANGES.values(), repeat=2):
+        rows, columns, depth = (int(n) for n in rng.integers(1, 71, 3))
+        a, b = (
+            rng.integers(limits.min, limits.max, like.shape, dtype, endpoint=True)
+            for like in (
+                _such_that(rng, change_a, rows, depth, np.float32),
+                _such_that(rng, change_b, depth, columns, np.float32),
+            )
+        )
+        found, left, right = multiply(
+            isa, a, b, change_a=change_a, change_b=change_b, constant=constant
+        )
+        np.testing.assert_array_equal(found, left @ right)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_any_shape_and_strides(isa: Isa, constant: bool, dtype: Any) -> None:
     rng = np.random.default_rng(1)

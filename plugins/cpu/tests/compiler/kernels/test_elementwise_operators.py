@@ -278,9 +278,10 @@ def test_clip_by_constants_and_by_none(isa: Isa, element: str) -> None:
         assert_equal(found, expected("Clip", [x, *arrays], {}), pair)
 
 
+TRIGONOMETRIC = "Sin Cos Tan Asin Acos Atan".split()
 APPROXIMATE: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in "Exp Log Erf Tanh Sigmoid Sinh Cosh Asinh Acosh".split()),
-    *((name, {}) for name in "Atanh Sin Cos Tan Asin Acos Atan Softplus".split()),
+    *((name, {}) for name in ["Atanh", "Softplus", *TRIGONOMETRIC]),
     ("Mish", {}),
     ("Gelu", {}),
     ("Gelu", {"approximate": "tanh"}),
@@ -296,7 +297,12 @@ APPROXIMATE: list[tuple[str, dict[str, Any]]] = [
 @each_isa()
 @pytest.mark.parametrize(
     "element, relative, absolute",
-    [("f32", 1e-6, 4e-7), ("f16", 1e-3, 1e-5), ("bf16", 8e-3, 1e-6)],
+    [
+        ("f64", 2e-15, 4e-16),
+        ("f32", 1e-6, 4e-7),
+        ("f16", 1e-3, 1e-5),
+        ("bf16", 8e-3, 1e-6),
+    ],
 )
 def test_approximate(isa: Isa, element: str, relative: float, absolute: float) -> None:
     rng = np.random.default_rng(10)
@@ -304,6 +310,8 @@ def test_approximate(isa: Isa, element: str, relative: float, absolute: float) -
     steps = []
     for operator, attributes in APPROXIMATE:
         operands = (0, 1) if operator == "SwiGLU" else (0,)
+        if element == "f64" and operator in TRIGONOMETRIC:
+            continue
         assert supports(operator, (element,) * len(operands), element, attributes)
         steps.append((operator, operands, element, attributes))
     found = computed(isa, inputs, [element] * 2, steps)
@@ -319,7 +327,7 @@ def test_approximate(isa: Isa, element: str, relative: float, absolute: float) -
 
 
 def test_unsupported() -> None:
-    assert not supports("Exp", ("f64",), "f64", {})
+    assert not supports("Sin", ("f64",), "f64", {})
     assert not supports("Mod", ("f32", "f32"), "f32", {"fmod": 1})
     assert not supports("Add", ("f32", "f64"), "f32", {})
     assert not supports("Add", ("i1", "i1"), "i1", {})

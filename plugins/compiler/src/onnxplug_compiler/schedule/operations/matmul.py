@@ -12,8 +12,10 @@ from onnxplug_compiler.frontend.call import (
     broadcast_shape,
     broadcasts_to,
 )
+from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import (
+    Dtypes,
     Inputs,
     Operation,
     Plan,
@@ -134,9 +136,17 @@ def _check_gemm(call: Call, inputs: Inputs, results: Results) -> None:
         raise NotCompiled(f"{addend.shape} does not broadcast to {shape}", call)
 
 
+def _accepts_gemm(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    first = dtypes[0]
+    factors = call.attributes["alpha"], call.attributes["beta"]
+    if first is not None and first.kind in "iu" and factors not in ((1, 1), (1, 0)):
+        return "Gemm of integers is not compiled with factors"
+    return computed(call, dtypes, target)
+
+
 def _record(plan: Plan, call: Call) -> None:
     raise AssertionError("products are recorded with their chains")
 
 
 register("MatMul", Operation(_record, computed, _check_matmul))
-register("Gemm", Operation(_record, computed, _check_gemm))
+register("Gemm", Operation(_record, _accepts_gemm, _check_gemm))

@@ -349,6 +349,8 @@ _ELEMENTS = {
     "float64": "f64",
     "int32": "i32",
     "int64": "i64",
+    "uint32": "u32",
+    "uint64": "u64",
     "bool": "i1",
 }
 

@@ -1,31 +1,25 @@
-"""Functions of vectors of f32, as instructions.
+"""Functions of vectors of f32 and f64, as instructions.
 
 Every function is called as ``function(f, isa, x)``: *f* is the IR function that is
-being written, *x* a vector of 16 f32, and so is the result.  NaN gives NaN, and
-infinities, zeros and denormal numbers give what C's functions give, if a docstring does
-not say otherwise.  Errors are in ulp of f32, measured over random and special arguments
-against a wider format.
+being written, *x* a vector, for f32 of a multiple of 16 lanes, and so is the result.
+NaN gives NaN, and infinities, zeros and denormal numbers give what C's functions give,
+if a docstring does not say otherwise.  Errors are in ulp, measured over random and
+special arguments against a wider format.
 """
 
-from onnxplug_cpu.compiler.codegen.math.erf import erf
-from onnxplug_cpu.compiler.codegen.math.exponential import (
-    cosh,
-    exp,
-    exp_of_nonpositive,
-    expm1,
-    expm1_of_nonpositive,
-    sigmoid,
-    sinh,
-    tanh,
-)
-from onnxplug_cpu.compiler.codegen.math.logarithm import (
-    acosh,
-    asinh,
-    atanh,
-    log,
-    log1p_of_fraction,
-    log1p_of_nonnegative,
-)
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TypeAlias
+
+from onnxplug_cpu.compiler.codegen.emit import Function, Value
+from onnxplug_cpu.compiler.codegen.math import erf as _erf
+from onnxplug_cpu.compiler.codegen.math import exponential as _exponential
+from onnxplug_cpu.compiler.codegen.math import logarithm as _logarithm
+from onnxplug_cpu.compiler.codegen.math.double import erf as _erf64
+from onnxplug_cpu.compiler.codegen.math.double import exponential as _exponential64
+from onnxplug_cpu.compiler.codegen.math.double import logarithm as _logarithm64
 from onnxplug_cpu.compiler.codegen.math.power import power
 from onnxplug_cpu.compiler.codegen.math.primitives import reciprocal
 from onnxplug_cpu.compiler.codegen.math.trigonometry import (
@@ -36,6 +30,43 @@ from onnxplug_cpu.compiler.codegen.math.trigonometry import (
     sin,
     tan,
 )
+from onnxplug_cpu.compiler.machine.isa import Isa
+
+_Unary: TypeAlias = Callable[[Function, Isa, Value], Value]
+
+
+def _by_element(single: _Unary, double: _Unary) -> _Unary:
+    """*single* of f32, *double* of f64."""
+
+    @functools.wraps(single)
+    def function(f: Function, isa: Isa, x: Value) -> Value:
+        return (double if x.type.element == "f64" else single)(f, isa, x)
+
+    return function
+
+
+exp = _by_element(_exponential.exp, _exponential64.exp)
+exp_flushed = _by_element(_exponential.exp_flushed, _exponential64.exp_flushed)
+exp_of_nonpositive = _by_element(_exponential.exp_of_nonpositive, _exponential64.exp)
+expm1 = _by_element(_exponential.expm1, _exponential64.expm1)
+expm1_of_nonpositive = _by_element(
+    _exponential.expm1_of_nonpositive, _exponential64.expm1
+)
+sigmoid = _by_element(_exponential.sigmoid, _exponential64.sigmoid)
+tanh = _by_element(_exponential.tanh, _exponential64.tanh)
+sinh = _by_element(_exponential.sinh, _exponential64.sinh)
+cosh = _by_element(_exponential.cosh, _exponential64.cosh)
+log = _by_element(_logarithm.log, _logarithm64.log)
+log1p_of_fraction = _by_element(
+    _logarithm.log1p_of_fraction, _logarithm64.log1p_of_nonnegative
+)
+log1p_of_nonnegative = _by_element(
+    _logarithm.log1p_of_nonnegative, _logarithm64.log1p_of_nonnegative
+)
+asinh = _by_element(_logarithm.asinh, _logarithm64.asinh)
+acosh = _by_element(_logarithm.acosh, _logarithm64.acosh)
+atanh = _by_element(_logarithm.atanh, _logarithm64.atanh)
+erf = _by_element(_erf.erf, _erf64.erf)
 
 __all__ = [
     "acos",
@@ -48,6 +79,7 @@ __all__ = [
     "cosh",
     "erf",
     "exp",
+    "exp_flushed",
     "exp_of_nonpositive",
     "expm1",
     "expm1_of_nonpositive",

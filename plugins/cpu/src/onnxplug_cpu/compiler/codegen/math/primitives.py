@@ -1,4 +1,5 @@
-"""What the vector functions share: polynomials, signs, limits, powers of two."""
+"""What the vector functions share: polynomials, signs, limits, powers of two; the last
+of f32."""
 
 from __future__ import annotations
 
@@ -7,9 +8,6 @@ from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import I16, I32, Function, Number, Value
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
-
-SIGN = -(1 << 31)
-"""The sign of f32 as an i32."""
 
 
 def polynomial(f: Function, x: Value, coefficients: Sequence[Number | Value]) -> Value:
@@ -27,7 +25,8 @@ def absolute(f: Function, x: Value) -> Value:
 
 def sign_of(f: Function, x: Value) -> Value:
     """The sign's bit as an integer."""
-    return f.bitcast(x, x.type.of("i32")) & SIGN
+    bits = x.type.bits
+    return f.bitcast(x, x.type.of(f"i{bits}")) & -(1 << bits - 1)
 
 
 def with_sign(f: Function, x: Value, sign: Value) -> Value:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from onnxplug_compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold, once
+from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -40,9 +43,10 @@ def record_contraction(
 ) -> None:
     """See ``families.Contractions.record_contraction``.
 
-    Of float32 and float64, with an epilogue float32 only.  A *b* that is a view of a
-    constant is packed once.  Axes are folded as far as strides allow; an *a* whose
-    depth is consecutive is fastest, another is copied with all its taps.
+    Of float32, float64, and integers of 32 and 64 bits; only to tiles of float32 is an
+    epilogue applied while they are at hand.  A *b* that is a view of a constant is
+    packed once.  Axes are folded as far as strides allow; an *a* whose depth is
+    consecutive is fastest, another is copied with all its taps.
 
     Raises:
         ValueError: *out* has strided columns, or shapes do not fit.
@@ -60,6 +64,12 @@ def record_contraction(
     if epilogue is None and out.strides[4] != 1 and out.shape[4] > 1:
         raise ValueError(f"the result's columns are strided: {out.strides}")
     if 0 in out.shape:
+        return
+    if epilogue is not None and out.dtype != np.float32:
+        total = recorder.temporary(out.dtype, out.shape)
+        record_contraction(recorder, a, b, total, label=label)
+        views = [total, *epilogue.operands]
+        record_chain(recorder, epilogue.chain, views, epilogue.outputs, label=label)
         return
     batches = out.shape[:2]
     a = a.broadcast_to((*batches, *a.shape[2:]))
@@ -148,10 +158,11 @@ def record_matmul(
 ) -> None:
     """See ``families.Contractions.record_matmul``.
 
-    Of float32 and float64, with an epilogue float32 only.  A *b* that is a view of a
-    constant is packed once.  Rows of consecutive elements are fastest, consecutive
-    columns of *b* cost a transposition, anything else (and *a* without consecutive
-    rows) a copy.  K = 0 gives zeros.
+    Of float32, float64, and integers of 32 and 64 bits; only to tiles of float32 is an
+    epilogue applied while they are at hand.  A *b* that is a view of a constant is
+    packed once.  Rows of consecutive elements are fastest, consecutive columns of *b*
+    cost a transposition, anything else (and *a* without consecutive rows) a copy.
+    K = 0 gives zeros.
 
     Raises:
         ValueError: *out* has strided columns, or shapes do not fit.

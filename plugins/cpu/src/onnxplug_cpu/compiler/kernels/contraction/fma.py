@@ -82,7 +82,15 @@ WIDE_ROWS: Final = 3
 
 _FLOPS, _BYTES = 60e9, 8e9  # of one thread, a second: to guess how long work takes
 _ROWS_TOGETHER = 32  # of B, packed into all panels in turn: so many streams of reads
-_ELEMENTS = {"float32": "f32", "float64": "f64"}
+_ELEMENTS = {
+    "float32": "f32",
+    "float64": "f64",
+    # products and sums that wrap are the same with and without signs
+    "int32": "i32",
+    "uint32": "i32",
+    "int64": "i64",
+    "uint64": "i64",
+}
 
 
 class _Right(NamedTuple):

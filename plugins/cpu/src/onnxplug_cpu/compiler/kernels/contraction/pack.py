@@ -45,7 +45,7 @@ class PackPanel(Generator):
     """A function that packs one panel.
 
     Attributes:
-        element: ``f32`` or ``f64``.
+        element: as of :class:`~.tile.TileProduct`.
         way: what is consecutive in the source: ``rows`` (a row's elements), ``columns``
             (f32 only) or ``any``.
     """

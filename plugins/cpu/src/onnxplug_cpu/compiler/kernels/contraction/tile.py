@@ -91,7 +91,7 @@ def chains_of(isa: Isa, vectors: int) -> int:
 
 def multiply_add(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
     """``a * b + c``, rounded once where the processor has such an instruction."""
-    if isa.name == "neon" or isa.has("fma"):
+    if a.type.is_float and (isa.name == "neon" or isa.has("fma")):
         return f.fma(a, b, c)
     return a * b + c
 
@@ -160,7 +160,7 @@ class TileProduct(Generator):
     what is written of each row of ``c``.
 
     Attributes:
-        element: ``f32`` or ``f64``.
+        element: ``f32``, ``f64``, ``i32`` or ``i64``.
         rows: of the tile.
         vectors: in a row of the tile.
         chains: of additions that give an element, from :func:`chains_of`.  All tiles of

@@ -103,7 +103,7 @@ def _accepts_power(operands: Sequence[str], result: str) -> bool:
         return False
     if base in INTEGERS:
         return exponent in INTEGERS
-    return base in NARROW_FLOATS and exponent in NUMBERS
+    return base in FLOATS and exponent in NUMBERS
 
 
 def _accepts_cast(operands: Sequence[str], result: str) -> bool:
@@ -166,24 +166,24 @@ OPERATORS: Final = {
     "HardSigmoid": _of(1, _FLOATING, cost=4),
     "HardSwish": _of(1, _FLOATING, cost=5),
     "Softsign": _of(1, _FLOATING, cost=6),
-    "Elu": _of(1, _NARROW, cost=22),
-    "Selu": _of(1, _NARROW, cost=22),
-    "Celu": _of(1, _NARROW, cost=25),
-    "Swish": _of(1, _NARROW, cost=24),
-    "Mish": _of(1, _NARROW, cost=26),
-    "Softplus": _of(1, _NARROW, cost=40),
-    "Gelu": _of(1, _NARROW, cost=28),
-    "SwiGLU": _of(2, _NARROW, cost=26),
-    "Exp": _of(1, _NARROW, cost=14),
-    "Log": _of(1, _NARROW, cost=22),
-    "Erf": _of(1, _NARROW, cost=20),
-    "Tanh": _of(1, _NARROW, cost=22),
-    "Sigmoid": _of(1, _NARROW, cost=22),
-    "Sinh": _of(1, _NARROW, cost=30),
-    "Cosh": _of(1, _NARROW, cost=26),
-    "Asinh": _of(1, _NARROW, cost=50),
-    "Acosh": _of(1, _NARROW, cost=50),
-    "Atanh": _of(1, _NARROW, cost=40),
+    "Elu": _of(1, _FLOATING, cost=22),
+    "Selu": _of(1, _FLOATING, cost=22),
+    "Celu": _of(1, _FLOATING, cost=25),
+    "Swish": _of(1, _FLOATING, cost=24),
+    "Mish": _of(1, _FLOATING, cost=26),
+    "Softplus": _of(1, _FLOATING, cost=40),
+    "Gelu": _of(1, _FLOATING, cost=28),
+    "SwiGLU": _of(2, _FLOATING, cost=26),
+    "Exp": _of(1, _FLOATING, cost=14),
+    "Log": _of(1, _FLOATING, cost=22),
+    "Erf": _of(1, _FLOATING, cost=20),
+    "Tanh": _of(1, _FLOATING, cost=22),
+    "Sigmoid": _of(1, _FLOATING, cost=22),
+    "Sinh": _of(1, _FLOATING, cost=30),
+    "Cosh": _of(1, _FLOATING, cost=26),
+    "Asinh": _of(1, _FLOATING, cost=50),
+    "Acosh": _of(1, _FLOATING, cost=50),
+    "Atanh": _of(1, _FLOATING, cost=40),
     "Sin": _of(1, _NARROW, cost=40),
     "Cos": _of(1, _NARROW, cost=40),
     "Tan": _of(1, _NARROW, cost=50),

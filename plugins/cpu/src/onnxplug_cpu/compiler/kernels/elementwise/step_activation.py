@@ -1,4 +1,5 @@
-"""Activation functions as instructions; what is not exact is computed in f32."""
+"""Activation functions as instructions; what is not exact of narrow floats is computed
+in f32."""
 
 from __future__ import annotations
 
@@ -8,10 +9,6 @@ from collections.abc import Callable
 from onnxplug_compiler.ir.elementwise import Scalar
 from onnxplug_cpu.compiler.codegen import math
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
-from onnxplug_cpu.compiler.codegen.math.exponential import (
-    exp_of_nonpositive,
-    expm1_of_nonpositive,
-)
 from onnxplug_cpu.compiler.codegen.math.narrow import rounded
 from onnxplug_cpu.compiler.codegen.math.primitives import at_least, at_most
 from onnxplug_cpu.compiler.kernels.elementwise.step import Arguments, literal
@@ -21,7 +18,7 @@ from onnxplug_cpu.compiler.machine.isa import Isa
 def of_math(
     function: Callable[[Function, Isa, Value], Value],
 ) -> Callable[[Arguments], Value]:
-    """The emitter of a function of one vector of f32."""
+    """The emitter of a function of one vector."""
 
     def emit(a: Arguments) -> Value:
         return function(a.f, a.isa, a.x)
@@ -73,7 +70,7 @@ def selu(a: Arguments) -> Value:
 
 
 def _elu(a: Arguments, alpha: float) -> Value:
-    exponential = expm1_of_nonpositive(a.f, a.isa, at_most(a.f, a.x, 0))
+    exponential = math.expm1_of_nonpositive(a.f, a.isa, at_most(a.f, a.x, 0))
     return a.f.select(a.x > 0, a.x, exponential * alpha)
 
 
@@ -113,7 +110,7 @@ def softsign(a: Arguments) -> Value:
 def softplus(a: Arguments) -> Value:
     """log(1 + e**x), rearranged so that the power does not overflow."""
     f, x = a.f, a.x
-    exponential = exp_of_nonpositive(f, a.isa, -f.unary("fabs", x))
+    exponential = math.exp_of_nonpositive(f, a.isa, -f.unary("fabs", x))
     return at_least(f, x, 0) + math.log1p_of_fraction(f, a.isa, exponential)
 
 

@@ -45,14 +45,14 @@ def record_long_softmax(
     shape = [1 if a == axis else size for a, size in enumerate(x.shape)]
     top, total = (recorder.temporary(x.dtype, shape) for _ in range(2))
     record_reduce(recorder, "ReduceMax", x, top, (axis,))
-    formula = Formula("f32")
+    formula = Formula.of(x)
     value = formula.step("Sub", formula.read(x), formula.read(top))
     if not log:
         value = formula.step("Exp", value)
     formula.record(recorder, value, out, label)
     kind = "ReduceLogSumExp" if log else "ReduceSum"
     record_reduce(recorder, kind, out, total, (axis,))
-    formula = Formula("f32")
+    formula = Formula.of(x)
     operator = "Sub" if log else "Div"
     value = formula.step(operator, formula.read(out), formula.read(total))
     formula.record(recorder, value, out, label)

@@ -13,15 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from onnxplug_compiler.ir.views import View
-from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
+from onnxplug_cpu.compiler.codegen import math as vector
+from onnxplug_cpu.compiler.codegen.emit import Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Generator,
     Integer,
     Kernel,
     KernelWords,
 )
-from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed
-from onnxplug_cpu.compiler.codegen.math.logarithm import log
 from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.rows import (
@@ -53,8 +52,8 @@ def record_softmax(
 ) -> None:
     """See ``families.Rows.record_softmax``.
 
-    Of float32; fastest where the axis or another one has stride 1 in both views, which
-    may be the same.  Exponentials that are no normal numbers are 0.
+    Of float32 and float64; fastest where the axis or another one has stride 1 in both
+    views, which may be the same.  Exponentials that are no normal numbers are 0.
     """
     if not out.size:
         return
@@ -86,7 +85,7 @@ def record_softmax(
         across = lane_axis if columns >= LANES * parts else None
         record_long_softmax(recorder, x, out, axis, across, parts, log, label)
         return
-    held = 0 if down else _held(count, recorder.target.isa)
+    held = 0 if down else _held(count, recorder.target.isa, operands[0].element)
     form = _Softmax(down, held, log, rows.rank, operands)
     words: dict[str, Word] = {
         "count": count,
@@ -115,10 +114,10 @@ def record_softmax(
 
 def _check(x: View, views: Sequence[View], operands: Sequence[Operand]) -> None:
     for view, operand in zip(views, operands, strict=True):
-        if operand.element != "f32":
+        if operand.element not in ("f32", "f64") or view.dtype != x.dtype:
             raise ValueError(
                 f"softmax has no kernel for {operand.name} of {view.dtype}; expected "
-                f"float32"
+                f"float32 or float64, as {x.dtype} is"
             )
         if view.shape != x.shape:
             raise ValueError(
@@ -156,7 +155,8 @@ class _Softmax(Generator):
         """How many rows go side by side."""
         if self.down or not self.held:
             return 1
-        return max(1, min(4, _capacity(isa) // self.held))
+        capacity = _capacity(isa, self.operands[0].element)
+        return max(1, min(4, capacity // self.held))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -178,19 +178,20 @@ class _Softmax(Generator):
             _Across(k, isa, self).write()
 
 
-def _capacity(isa: Isa) -> int:
+def _capacity(isa: Isa, element: str) -> int:
     """Vectors that registers can hold beside the exponential's constants."""
-    return isa.registers // 2 // isa.registers_per_vector
+    each = isa.registers_per_vector * Type(element).nbytes // Type("f32").nbytes
+    return isa.registers // 2 // each
 
 
-def _held(count: int, isa: Isa) -> int:
+def _held(count: int, isa: Isa, element: str) -> int:
     """How many vectors to hold a row of *count* elements in, 0 for too many.
 
     Even numbers but for one, so that there are half as many kernels.
     """
     vectors = -(-count // LANES)
     vectors += vectors > 1 and vectors % 2
-    return vectors if vectors <= _capacity(isa) else 0
+    return vectors if vectors <= _capacity(isa, element) else 0
 
 
 _Places = Sequence[Sequence[Value]]
@@ -206,7 +207,7 @@ class _Scores:
     def __init__(self, k: SoftmaxWords, isa: Isa, form: _Softmax) -> None:
         self.f, self.isa, self.form = k.function, isa, form
         self.operands = Operands(k, form.operands, LANES)
-        self.type = F32.vector(LANES)
+        self.type = Type(form.operands[0].element).vector(LANES)
 
     def load(self, places: _Places, masks: _Masks) -> list[Value]:
         """The scores; minus infinity in lanes that do not exist."""
@@ -226,11 +227,11 @@ class _Scores:
 
     def exponential(self, x: Value, top: Value) -> Value:
         """e**(x - top)."""
-        return exp_flushed(self.f, self.isa, x - top)
+        return vector.exp_flushed(self.f, self.isa, x - top)
 
     def logarithm(self, total: Value) -> Value:
         """The logarithm of the exponentials' sum."""
-        return log(self.f, self.isa, total)
+        return vector.log(self.f, self.isa, total)
 
 
 def _plus(a: Value, b: Value) -> Value:

@@ -45,7 +45,7 @@ def fold_of(kind: str, type_: Type) -> Fold:
         if floats:
             identity: Number = -math.inf if largest else math.inf
         else:
-            limits = np.iinfo(f"int{type_.bits}" if type_.is_signed else "u8")
+            limits = np.iinfo(f"{'' if type_.is_signed else 'u'}int{type_.bits}")
             identity = int(limits.min if largest else limits.max)
         return Fold(identity, extreme, extreme)
     if kind == "ReduceProd":
@@ -73,7 +73,7 @@ def _add_square_float(f: Function, a: Value, x: Value) -> Value:
 def _add_magnitude(f: Function, a: Value, x: Value) -> Value:
     if x.type.is_float:
         return a + f.unary("fabs", x)
-    return a + f.select(x < 0, -x, x)
+    return a + (f.select(x < 0, -x, x) if x.type.is_signed else x)
 
 
 def maximum(f: Function, a: Value, x: Value) -> Value:

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from onnxplug_compiler.ir.elements import ELEMENTS
 from onnxplug_compiler.ir.families import REDUCTIONS
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View
@@ -27,6 +28,8 @@ from onnxplug_cpu.compiler.kernels.rows import element_of
 __all__ = ["record_cumsum", "record_moments", "record_reduce"]
 
 _FLOATS_ONLY = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+_EXTREMES = ("ReduceMax", "ReduceMin")
+_BYTES: Final = MappingProxyType({"i8": (-128, 127), "u8": (0, 255), "i1": (0, 1)})
 
 _OF_PIECES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -45,35 +48,62 @@ def record_reduce(
 ) -> None:
     """See ``families.Reductions.record_reduce``.
 
-    Of f32, f64, i32 or i64; L2, LogSum and LogSumExp only of floats, the logarithms
-    only of f32.
+    Of f32, f64, and integers of 32 and 64 bits; extremes of bytes and bool, too.  What
+    integers are not computed in they are converted to, and the result back.
     """
-    element = element_of(x)
-    if (
-        kind not in REDUCTIONS
-        or element == "i1"
-        or (kind in _FLOATS_ONLY and element[0] == "i")
-    ):
+    element = ELEMENTS.get(x.dtype_name, x.dtype_name)
+    computed = _computed_in(kind, element)
+    if computed is None:
         raise ValueError(f"{kind} of {element} has no kernel")
-    if kind in ("ReduceLogSum", "ReduceLogSumExp") and element != "f32":
-        raise ValueError(f"{kind} of {element} has no kernel: expected f32")
     if not out.size:
         return
     label = f"{kind} {'×'.join(map(str, x.shape))}"
     out = _keeping(out, x, axes)
     once, shape = _once(x, axes)
+    if computed != element:
+        once = _converted(recorder, once, computed)
     target = out
-    if shape != out.shape:
-        target = recorder.temporary(out.dtype, shape)
+    if shape != out.shape or computed != element:
+        target = recorder.temporary(once.dtype, shape)
     repeats = math.prod(x.shape[a] // max(once.shape[a], 1) for a in axes)
     if repeats > 1:
         _record_repeated(recorder, kind, once, target, axes, repeats, label)
     else:
         _record(recorder, kind, once, target, axes, label)
+    if computed != element:
+        target = _converted(recorder, target, element)
     if target is not out:
         from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
         record_copy(recorder, target.broadcast_to(out.shape), out, label=kind)
+
+
+def _computed_in(kind: str, element: str) -> str | None:
+    """The elements to reduce by *kind*, so that nothing overflows that need not."""
+    if kind not in REDUCTIONS:
+        return None
+    if element in _BYTES:
+        return "i32" if kind in _EXTREMES else None
+    if element in ("i32", "i64", "u32", "u64"):
+        if kind in _FLOATS_ONLY:
+            return "f64"
+        return "i64" if kind == "ReduceMean" and element != "u64" else element
+    return element if element in ("f32", "f64") else None
+
+
+def _converted(recorder: Recorder, x: View, element: str) -> View:
+    """A copy of *x* of other elements."""
+    (dtype,) = (name for name, found in ELEMENTS.items() if found == element)
+    copy = recorder.temporary(np.dtype(dtype), x.shape)
+    formula = Formula.of(x)
+    value = formula.read(x)
+    if element in _BYTES:  # an extreme of nothing is that of their range
+        low, high = _BYTES[element]
+        limits = formula.number(low), formula.number(high)
+        value = formula.step("Clip", value, *limits)
+    value = formula.step("Cast", value, element=element)
+    formula.record(recorder, value, copy, "Cast")
+    return copy
 
 
 def record_moments(
@@ -283,7 +313,7 @@ def _pieces(x: View, axes: Sequence[int], seconds: float) -> list[View]:
 
 def _scalar(recorder: Recorder, x: View, value: float) -> View:
     """A constant of x's dtype that is no part of code; integers wrap."""
-    if x.dtype.kind == "i":
-        bits = 8 * x.dtype.itemsize
-        value = (int(value) + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+    if x.dtype.kind in "iu":
+        least = int(np.iinfo(x.dtype).min)
+        value = (int(value) - least) % (1 << 8 * x.dtype.itemsize) + least
     return recorder.constant(np.array(value, x.dtype))

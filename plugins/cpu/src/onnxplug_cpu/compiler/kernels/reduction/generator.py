@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from onnxplug_cpu.compiler.codegen import math
 from onnxplug_cpu.compiler.codegen.emit import (
-    F32,
     I8,
     I64,
     Function,
@@ -25,8 +25,6 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.codegen.math.exponential import exp
-from onnxplug_cpu.compiler.codegen.math.logarithm import log
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import (
     BLOCK,
     Accumulator,
@@ -368,7 +366,7 @@ def _reduced(
     tops = list(map(spread, shifts))
     totals = fold(
         fold_of("ReduceSum", vector),
-        lambda xs: [exp(f, isa, x - top) for x, top in zip(xs, tops, strict=True)],
+        lambda xs: [math.exp(f, isa, x - top) for x, top in zip(xs, tops, strict=True)],
     )
     return [[_log(f, isa, t) + s for t, s in zip(totals, shifts, strict=True)]]
 
@@ -397,5 +395,5 @@ def _finite(f: Function, value: Value) -> Value:
 
 def _log(f: Function, isa: Isa, x: Value) -> Value:
     if x.type.lanes:
-        return log(f, isa, x)
-    return f.lane(log(f, isa, f.splat(x, lanes_of(F32))), 0)
+        return math.log(f, isa, x)
+    return f.lane(math.log(f, isa, f.splat(x, lanes_of(x.type))), 0)

@@ -1,0 +1,1 @@
+"""The functions of :mod:`~..math` of vectors of f64."""
