@@ -30,6 +30,7 @@ COMPILER_FLOORS: Final = (
     {"kernels", "runtime"},
     {"cpu_target", "bf16x3_trial"},
     {"segment"},
+    {"sequence"},
     {"partition"},
 )
 """The same of the CPU EP's compiler; rooms of one floor do not import each other."""
@@ -40,7 +41,15 @@ FAMILIES: Final = (
     {"elementwise"},
     {"reduction"},
     {"normalization", "spatial", "contraction"},
-    {"attention", "recurrent", "selection", "trees", "window", "winograd"},
+    {
+        "attention",
+        "recurrent",
+        "selection",
+        "tables",
+        "trees",
+        "window",
+        "winograd",
+    },
 )
 """The same of what is in ``kernels``."""
 

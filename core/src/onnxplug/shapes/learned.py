@@ -130,10 +130,15 @@ def _linear_classifier(call: NodeCall) -> list[Value]:
 
 
 def _svm_classifier(call: NodeCall) -> list[Value]:
-    """The scores are one per class, or one per pair of classes."""
+    """The scores are one per class, or one per pair of classes; of a single pair both
+    are there."""
     labels, count = _classified(call, "classlabels_ints")
-    is_per_class = call.attribute("prob_a") or not call.attribute("vectors_per_class")
-    return [labels, _scores(call, (count or None) if is_per_class else None)]
+    is_per_class = call.attribute("prob_a") or not sum(
+        call.attribute("vectors_per_class") or ()
+    )
+    if not is_per_class and count != 2:
+        count = count * (count - 1) // 2
+    return [labels, _scores(call, count or None)]
 
 
 def _tree_ensemble_classifier(call: NodeCall) -> list[Value]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.frontend.border import Border, apart
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm, step_form
 from onnxplug_compiler.ir.target import Support
@@ -38,11 +39,17 @@ class Analysis(Record):
     """What is known of a partition's calls before any shape is.
 
     Attributes:
+        calls: those that were given; one on texts in two where that about numbers is
+            compiled.
+        numbers: names of values between these two, int64, and the names of the texts
+            that they stand for.
         forms: the element-wise calls, as steps of chains.
         reasons: why a call is not compiled.
         known: the calls whose results follow from constants and shapes.
     """
 
+    calls: tuple[Call, ...]
+    numbers: dict[str, str]
     forms: dict[Call, StepForm]
     reasons: dict[Call, str]
     known: frozenset[Call]
@@ -64,6 +71,45 @@ def analyse(
         refused: nodes, by index, that are to run on arrays, and why.
         target: what they are compiled for.
     """
+    halves = {call: parts for call in calls if (parts := apart(call))}
+    while True:
+        every = [part for call in calls for part in halves.get(call, (call,))]
+        numbers = dict(map(_between, halves.values()))
+        found = {**dtypes, **dict.fromkeys(numbers, np.dtype(np.int64))}
+        analysis = _analyse(every, numbers, found, constants, refused, target)
+        whole = [call for call, both in halves.items() if not _helps(both, analysis)]
+        if not whole:
+            return analysis
+        for call in whole:
+            del halves[call]
+
+
+def _between(parts: Sequence[Call]) -> tuple[str, str]:
+    """The name of the numbers between the two calls, and that of their texts."""
+    _, second = parts
+    (border,) = (call for call in parts if isinstance(call, Border))
+    number, texts = border.outputs[0], border.inputs[0]
+    if border is second:
+        number, texts = texts, number
+    assert number is not None and texts is not None
+    return number, texts
+
+
+def _helps(parts: Sequence[Call], analysis: Analysis) -> bool:
+    """Whether the call about numbers is compiled."""
+    return not any(
+        call in analysis.reasons for call in parts if not isinstance(call, Border)
+    )
+
+
+def _analyse(
+    calls: Sequence[Call],
+    numbers: dict[str, str],
+    dtypes: Mapping[str, np.dtype[np.generic] | None],
+    constants: Collection[str],
+    refused: Mapping[int, str],
+    target: Support,
+) -> Analysis:
     forms: dict[Call, StepForm] = {}
     reasons: dict[Call, str] = {}
     known_calls: set[Call] = set()
@@ -72,6 +118,9 @@ def analyse(
         refusal = next((refused[node] for node in call.nodes if node in refused), None)
         if refusal is not None:
             reasons[call] = refusal
+            continue
+        if isinstance(call, Border):
+            reasons[call] = f"texts of {call.op_type} are looked up on arrays"
             continue
         if is_refusal(call.function):
             reasons[call] = "an attribute has a value that ONNX does not allow"
@@ -97,7 +146,7 @@ def analyse(
         reason = _why_not(call, found, known, target)
         if reason is not None:
             reasons[call] = reason
-    return Analysis(forms, reasons, frozenset(known_calls))
+    return Analysis(tuple(calls), numbers, forms, reasons, frozenset(known_calls))
 
 
 def _why_not(
@@ -128,29 +177,22 @@ def _why_not(
 
 
 def split(
-    calls: Sequence[Call],
-    analysis: Analysis,
-    outputs: Sequence[str],
-    constants: Collection[str],
+    analysis: Analysis, outputs: Sequence[str], constants: Collection[str]
 ) -> list[Unit]:
     """The units, in an order in which they can run; as few segments as possible.
 
     Args:
-        calls: the partition's calls in topological order.
         outputs: names of what the partition gives out.
         constants: names of values that never change.
     """
-    return _Splitter(calls, analysis, outputs, constants).split()
+    return _Splitter(analysis, outputs, constants).split()
 
 
 class _Splitter:
     def __init__(
-        self,
-        calls: Sequence[Call],
-        analysis: Analysis,
-        outputs: Sequence[str],
-        constants: Collection[str],
+        self, analysis: Analysis, outputs: Sequence[str], constants: Collection[str]
     ) -> None:
+        calls = analysis.calls
         self.calls = calls
         self.analysis = analysis
         self.outputs = outputs

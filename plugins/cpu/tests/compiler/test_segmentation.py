@@ -40,7 +40,7 @@ def units(
     analysis = analyse(
         calls, dtypes, constants.split(), refused or {}, CpuTarget(SSE, 1)
     )
-    return split(calls, analysis, outputs.split(), constants.split())
+    return split(analysis, outputs.split(), constants.split())
 
 
 def described(parts: list[Unit]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder, Number
+from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 
@@ -15,7 +16,7 @@ class Formula:
     """A chain in the making: its inputs, and what they are.
 
     Args:
-        element: of all inputs and, unless a step says otherwise, results.
+        element: of all constants and results, unless a step says otherwise.
     """
 
     def __init__(self, element: str) -> None:
@@ -30,18 +31,31 @@ class Formula:
         assert element is not None
         return cls(element)
 
-    def read(self, view: View) -> Number:
-        """One more input."""
-        self._views.append(view)
+    def tile(self) -> Number:
+        """The result of a contraction, of a formula for :meth:`epilogue`; to be asked
+        for before anything is read."""
         return self._builder.input(self._element)
 
-    def number(self, value: float) -> Number:
+    def read(self, view: View) -> Number:
+        """One more input."""
+        element = element_of(view.dtype)
+        assert element is not None
+        self._views.append(view)
+        return self._builder.input(element)
+
+    def number(self, value: float, element: str = "") -> Number:
         """A constant that is part of the code."""
-        return self._builder.constant(self._element, value)
+        return self._builder.constant(element or self._element, value)
 
     def step(self, operator: str, *operands: Number, element: str = "") -> Number:
         """An operator."""
         return self._builder.step(operator, operands, element or self._element)
+
+    def cast(self, operand: Number, element: str) -> Number:
+        """*operand* as another element, if it is none already."""
+        if self._builder.element(operand) == element:
+            return operand
+        return self.step("Cast", operand, element=element)
 
     def record(
         self, recorder: Recorder[Any], result: Number, out: View, label: str
@@ -60,3 +74,8 @@ class Formula:
         chain = self._builder.build(results)
         elementwise = recorder.target.elementwise
         elementwise.record_chain(recorder, chain, self._views, outs, label=label)
+
+    def epilogue(self, results: Sequence[Number], outs: Sequence[View]) -> Epilogue:
+        """The same for the tiles of a contraction."""
+        operands = [view.broadcast_to(outs[0].shape) for view in self._views]
+        return epilogue(self._builder.build(results), operands, outs)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onnxplug_compiler.ir.pieces import Assembly
     from onnxplug_compiler.ir.recurrent import Recurrent
     from onnxplug_compiler.ir.selection import Selection
+    from onnxplug_compiler.ir.tables import Tables
     from onnxplug_compiler.ir.trees import Trees
     from onnxplug_kernels.ml.forest import Forest
 
@@ -124,3 +125,5 @@ class Target(Support, Protocol):
     def trees(self) -> Trees: ...
     @property
     def selection(self) -> Selection: ...
+    @property
+    def tables(self) -> Tables: ...

@@ -19,7 +19,14 @@ from onnxplug_cpu.compiler.kernels.elementwise.operators import supports
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from onnxplug_compiler.ir import families, images, recurrent, selection, trees
+    from onnxplug_compiler.ir import (
+        families,
+        images,
+        recurrent,
+        selection,
+        tables,
+        trees,
+    )
     from onnxplug_kernels.ml.forest import Forest
 
 _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
@@ -45,7 +52,12 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     "CumSum": frozenset({"f32", "f64", "i32", "i64"}),
     **dict.fromkeys("ArgMax ArgMin TopK".split(), COMPUTED),
     **dict.fromkeys(
-        "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split(),
+        (
+            "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor "
+            "LinearClassifier LinearRegressor SVMClassifier SVMRegressor "
+            "Binarizer FeatureVectorizer Imputer LabelEncoder Normalizer OneHotEncoder "
+            "Scaler"
+        ).split(),
         frozenset({"f32", "f64", "i32", "i64"}),
     ),
 }
@@ -179,5 +191,11 @@ class CpuTarget(Machine):
     @property
     def selection(self) -> selection.Selection:
         from onnxplug_cpu.compiler.kernels.selection import commands
+
+        return commands
+
+    @property
+    def tables(self) -> tables.Tables:
+        from onnxplug_cpu.compiler.kernels.tables import commands
 
         return commands

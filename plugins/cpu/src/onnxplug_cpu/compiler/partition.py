@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.frontend.border import Border
 from onnxplug_compiler.frontend.call import Call, NotCompiled, call_of, numpy_dtype
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.segmentation import Analysis, Unit, analyse, split
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
-from onnxplug_cpu.threads import on_arrays
+from onnxplug_cpu.compiler.sequence import FindFunction, sequence
 from onnxplug_kernels import find_kernel
 
-FindFunction: TypeAlias = (
-    "Callable[[ep.Graph, ep.Node], Callable[..., Any] | ep.Reason]"
-)
+_NUMBERS: Final = np.dtype(np.int64)
+"""Of what texts stand for."""
 
 MOST_REFUSED: Final = 16
 """Nodes of one operator that may turn out, one after the other, not to be compilable;
@@ -95,19 +96,14 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             ]
             try:
                 for segment in filter(None, segments):
-                    self._plan_ahead(segment)
+                    self._plan_ahead(segment, analysis)
             except NotCompiled as refusal:
                 refused = self._without(refused, refusal)
                 continue
             break
         alone = segments[0] if len(units) == 1 else None
-        runner = alone or _sequence(
-            self._partition,
-            self._nodes,
-            units,
-            segments,
-            analysis.reasons,
-            self._threads,
+        runner = alone or sequence(
+            self._partition, self._nodes, units, segments, analysis, self._threads
         )
         compiled = tuple(filter(None, segments))
         return _Built(runner, refused, units, analysis, compiled)
@@ -120,7 +116,9 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             for node in call.nodes
         }
         on_arrays = [
-            unit.calls[0].nodes[0] for unit in built.units if not unit.compiled
+            unit.calls[0].nodes[0]
+            for unit in built.units
+            if not unit.compiled and not isinstance(unit.calls[0], Border)
         ]
         self._tiers = dict.fromkeys(range(len(self._places)), "compiled")
         self._tiers |= dict.fromkeys(
@@ -136,12 +134,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         partition = self._partition
         target = self._compiler.target
         analysis = analyse(self._calls, self._dtypes, self._constants, refused, target)
-        units = split(
-            self._calls,
-            analysis,
-            partition.outputs,
-            self._constants,
-        )
+        units = split(analysis, partition.outputs, self._constants)
         if len(units) == 1 and units[0].compiled:
             whole = units[0]._replace(
                 inputs=tuple(partition.inputs), outputs=tuple(partition.outputs)
@@ -157,15 +150,18 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             self._constants,
             unit.inputs,
             unit.outputs,
-            [self._dtypes[name] for name in unit.inputs],
+            [
+                _NUMBERS if name in analysis.numbers else self._dtypes[name]
+                for name in unit.inputs
+            ],
             self._nodes,
         )
 
-    def _plan_ahead(self, segment: Segment) -> None:
+    def _plan_ahead(self, segment: Segment, analysis: Analysis) -> None:
         """Make the plan now if the shapes are known, so that no run has to wait."""
-        shapes = [self._partition.value(name).shape for name in segment.inputs]
-        if all(shape is not None and _is_static(shape) for shape in shapes):
-            segment.plan(tuple(shapes), self._look)  # type: ignore[arg-type]
+        shapes = _stated_shapes(self._partition, segment, analysis)
+        if shapes is not None:
+            segment.plan(shapes, self._look)
 
     def _look(self) -> None:
         if self._partition.cancelled:
@@ -198,15 +194,15 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
 
     def prewarm(self, partition: ep.Partition) -> bool:
         """Plan for the shapes that *partition* states."""
-        segments = self._built.segments
-        ready = bool(segments)
-        for segment in segments:
-            shapes = [partition.value(name).shape for name in segment.inputs]
-            if not all(shape is not None and _is_static(shape) for shape in shapes):
+        built = self._built
+        ready = bool(built.segments)
+        for segment in built.segments:
+            shapes = _stated_shapes(partition, segment, built.analysis)
+            if shapes is None:
                 ready = False
                 continue
             try:
-                segment.plan(tuple(shapes))  # type: ignore[arg-type]
+                segment.plan(shapes)
             except (NotCompiled, KernelUnavailable):
                 ready = False  # the first run finds out, and what to do then
         return ready
@@ -374,116 +370,15 @@ def _as_call(
     return call_of(partition, node, kernel, function, kinds)
 
 
-def _is_static(shape: Sequence[Any]) -> bool:
-    return all(type(size) is int for size in shape)
-
-
-def _sequence(
-    partition: ep.Partition,
-    of_index: Mapping[int, ep.Node],
-    units: Sequence[Unit],
-    segments: Sequence[Segment | None],
-    reasons: Mapping[Call, str],
-    threads: int,
-) -> KernelSequence:
-    """The units as calls over slots."""
-    functions: dict[int, Callable[..., Any]] = {}
-    nodes = []
-    for index, (unit, segment) in enumerate(zip(units, segments, strict=True)):
-        if segment is None:
-            (call,) = unit.calls
-            assert call.function is not None
-            functions[index] = call.function
-            nodes.append(of_index[call.nodes[0]])
-            continue
-        functions[index] = _SegmentFunction(segment)
-        nodes.append(
-            SimpleNamespace(
-                op_type="Program",
-                domain="",
-                name="",
-                inputs=unit.inputs,
-                outputs=unit.outputs,
-            )
-        )
-    order = iter(range(len(nodes)))
-    whole = SimpleNamespace(
-        graph=partition.graph,
-        nodes=nodes,
-        inputs=partition.inputs,
-        outputs=partition.outputs,
-        constant=partition.constant,
-        value=partition.value,
-        infer=partition.infer,
-    )
-    notes = {
-        id(of_index[node]): reason
-        for call, reason in reasons.items()
-        for node in call.nodes
-    }
-    return _Sequence(whole, lambda graph, node: functions[next(order)], notes, threads)
-
-
-class _Sequence(KernelSequence):
-    """Segments, and calls on arrays.
-
-    Args:
-        notes: why calls are on arrays, by the identity of the node.
-        threads: of what runs on arrays; 0 for no limit.
-    """
-
-    tier = "array"
-
-    def __init__(
-        self,
-        partition: Any,
-        find_kernel: FindFunction,
-        notes: Mapping[int, str],
-        threads: int,
-    ) -> None:
-        super().__init__(partition, find_kernel)
-        self._notes = notes
-        self._threads = threads
-
-    def run(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any | None],
-        context: ep.RunContext | None,
-    ) -> Sequence[Any]:
-        """Call segments and functions in order."""
-        with on_arrays(self._threads):
-            return super().run(inputs, outputs, context)
-
-    def call(
-        self,
-        node: ep.Node,
-        kernel: Callable[..., Any],
-        arguments: Sequence[Any],
-        context: ep.RunContext,
-    ) -> Any:
-        """Call a kernel; a segment records its commands itself."""
-        if isinstance(kernel, _SegmentFunction):
-            return kernel(*arguments, context=context)
-        return super().call(node, kernel, arguments, context)
-
-    def details(
-        self, node: ep.Node, arguments: Sequence[Any], results: Any
-    ) -> dict[str, object]:
-        """What a profile has of a call on arrays: why it is not compiled, too."""
-        note = self._notes.get(id(node))
-        facts = super().details(node, arguments, results)
-        return facts if note is None else facts | {"note": note}
-
-
-class _SegmentFunction:
-    """A segment as a function of arrays."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._unbound = (None,) * len(segment.outputs)
-
-    def __call__(
-        self, *arrays: Any, context: ep.RunContext | None = None
-    ) -> tuple[Any, ...]:
-        return tuple(self._segment.run(arrays, self._unbound, context))
+def _stated_shapes(
+    partition: ep.Partition, segment: Segment, analysis: Analysis
+) -> tuple[tuple[int, ...], ...] | None:
+    """The shapes of a segment's inputs; ``None`` if not all are stated."""
+    names = [analysis.numbers.get(name, name) for name in segment.inputs]
+    shapes = [partition.value(name).shape for name in names]
+    stated: list[tuple[int, ...]] = []
+    for shape in shapes:
+        if shape is None or not all(type(size) is int for size in shape):
+            return None
+        stated.append(tuple(shape))  # type: ignore[arg-type]
+    return tuple(stated)

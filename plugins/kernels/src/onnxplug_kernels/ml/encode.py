@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -165,8 +166,8 @@ def category_mapper(
     strings = attribute_array(xp, cats_strings, object)
     integers = attribute_array(xp, cats_int64s, xp.int64)
     if x.dtype == object:
-        return _mapped(xp, x, strings, integers, default_int64)
-    return _mapped(xp, x, integers, strings, default_string)
+        return _mapped(xp, x, strings, _with_default(integers, default_int64))
+    return _mapped(xp, x, integers, _with_default(strings, default_string))
 
 
 @operator("LabelEncoder", since=1, until=1, domain=_DOMAIN, host_only=True)
@@ -208,26 +209,53 @@ def label_encoder(
     values_tensor: Any = None,
 ) -> Any:
     """The value of each key; of a repeated key, the last one."""
-    keys = _one_kind("keys", keys_strings, keys_int64s, keys_floats, keys_tensor)
-    values = _one_kind(
-        "values", values_strings, values_int64s, values_floats, values_tensor
+    keys, values = values_and_default(
+        {
+            "default_float": default_float,
+            "default_int64": default_int64,
+            "default_string": default_string,
+            "default_tensor": default_tensor,
+            "keys_floats": keys_floats,
+            "keys_int64s": keys_int64s,
+            "keys_strings": keys_strings,
+            "keys_tensor": keys_tensor,
+            "values_floats": values_floats,
+            "values_int64s": values_int64s,
+            "values_strings": values_strings,
+            "values_tensor": values_tensor,
+        }
+    )
+    return _mapped(xp, x, keys, values)
+
+
+def values_and_default(attributes: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The keys of ``LabelEncoder``, and the value of each, with the default behind.
+
+    Raises:
+        ValueError: the attributes do not say so.
+    """
+    kinds = ("strings", "int64s", "floats", "tensor")
+    keys, values = (
+        _one_kind(name, *[attributes[f"{name}_{kind}"] for kind in kinds])
+        for name in ("keys", "values")
     )
     if len(keys) != len(values):
         raise ValueError(
             f"LabelEncoder has {len(keys)} keys for {len(values)} values; "
             f"there should be as many"
         )
-    if default_tensor is not None:
-        if default_tensor.size != 1:
+    default = attributes["default_tensor"]
+    if default is not None:
+        if default.size != 1:
             raise ValueError(
-                f"default_tensor has shape {default_tensor.shape}, expected one element"
+                f"default_tensor has shape {default.shape}, expected one element"
             )
-        default = default_tensor
     elif values.dtype == object:
-        default = default_string
+        default = attributes["default_string"]
     else:
-        default = default_float if values.dtype.kind == "f" else default_int64
-    return _mapped(xp, x, keys, values, default)
+        kind = "float" if values.dtype.kind == "f" else "int64"
+        default = attributes[f"default_{kind}"]
+    return keys, _with_default(values, default)
 
 
 @prepared_once
@@ -256,21 +284,30 @@ def _one_kind(
     return found[0]
 
 
-def _mapped(xp: Any, x: Any, keys: Any, values: Any, default: Any) -> Any:
-    """The value of each key in *x*; strings are on the host, whatever *xp* is."""
-    # an unknown key's place is -1, which is that of the default
-    found = labels_at(xp, _with_default(xp, values, default), _places(xp, x, keys))
+def _mapped(xp: Any, x: Any, keys: Any, values: Any) -> Any:
+    """The value of each key in *x*; strings are on the host, whatever *xp* is.
+
+    Args:
+        values: the last one is that of what is no key.
+    """
     on_host = values.dtype == object
+    # an unknown key's place is -1, which is the last one
+    placed = values if on_host else _on_device(xp, values)
+    found = labels_at(xp, placed, _places(xp, x, keys))
     return found.reshape(x.shape) if on_host else xp.reshape(found, x.shape)
 
 
 @prepared_once
-def _with_default(xp: Any, values: Any, default: Any) -> Any:
+def _on_device(xp: Any, values: Any) -> Any:
+    return xp.from_numpy(values)
+
+
+@prepared_once
+def _with_default(values: Any, default: Any) -> Any:
     """*values*, and after them *default*, which may be an array of one element."""
     if isinstance(default, np.ndarray):
         default = default.item()
-    found = np.concatenate((values, np.full(1, default, dtype=values.dtype)))
-    return found if values.dtype == object else xp.from_numpy(found)
+    return np.concatenate((values, np.full(1, default, dtype=values.dtype)))
 
 
 def _places(xp: Any, x: Any, keys: Any) -> Any:
@@ -283,12 +320,9 @@ def _places(xp: Any, x: Any, keys: Any) -> Any:
             f"the keys are {_kind(keys)}, but the input to look up is {_kind(x)}"
         )
     if keys.dtype == object:
-        table = _table(keys)
-        found = (table.get(text, -1) for text in x.flat)
-        places = np.fromiter(found, dtype=np.int64, count=x.size)
-        return xp.from_numpy(places)
+        return xp.from_numpy(_found(keys)(x).reshape(-1))
     x = xp.reshape(x, (-1,))
-    ordered, places, of_nan = _sorted(xp, keys)
+    ordered, places, of_nan = _sorted_on_device(xp, keys)
     if ordered.shape[0]:
         nearest = xp.minimum(xp.searchsorted(ordered, x), ordered.shape[0] - 1)
         known = xp.take(ordered, nearest, axis=0) == x
@@ -302,13 +336,51 @@ def _kind(array: Any) -> str:
     return "strings" if array.dtype == object else "numbers"
 
 
-@prepared_once
-def _table(keys: Any) -> dict[str, int]:
-    return {key: place for place, key in enumerate(keys)}
+class Found:
+    """Where in a list the texts of an array are, the last of equal ones; -1 for others.
+
+    Args:
+        texts: the list.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._place = {text: place for place, text in enumerate(texts)}.get
+
+    def __call__(self, x: Any) -> Any:
+        """As an int64 array of the shape of *x*, an array of objects."""
+        if x.size == 1:
+            return np.full(x.shape, self._place(x.item(), -1))
+        # no step of this is one of Python
+        places = map(self._place, x.ravel().tolist(), itertools.repeat(-1))
+        return np.fromiter(places, np.int64, x.size).reshape(x.shape)
+
+
+class Chosen:
+    """The texts of a list that have the places in an array.
+
+    Args:
+        texts: the list.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = np.array(texts, object)
+
+    def __call__(self, places: Any) -> Any:
+        """As an array of objects of the shape of *places*, int64."""
+        return self._texts[places]
+
+
+_found: Final = prepared_once(Found)
 
 
 @prepared_once
-def _sorted(xp: Any, keys: Any) -> tuple[Any, Any, int]:
+def _sorted_on_device(xp: Any, keys: Any) -> tuple[Any, Any, int]:
+    ordered, places, of_nan = sorted_keys(keys)
+    return xp.from_numpy(ordered), xp.from_numpy(places), of_nan
+
+
+@prepared_once
+def sorted_keys(keys: Any) -> tuple[Any, Any, int]:
     """The distinct keys but NaN in order, their last places, and that of NaN, or -1."""
     # unique finds first places, and the last one is the first from behind
     ordered, behind = np.unique(keys[::-1], return_index=True)
@@ -317,7 +389,7 @@ def _sorted(xp: Any, keys: Any) -> tuple[Any, Any, int]:
     if len(ordered) and ordered[-1] != ordered[-1]:
         of_nan = int(places[-1])
         ordered, places = ordered[:-1], places[:-1]
-    return xp.from_numpy(ordered), xp.from_numpy(places), of_nan
+    return ordered, places, of_nan
 
 
 @operator("CastMap", since=1, domain=_DOMAIN, host_only=True)
@@ -400,11 +472,36 @@ def zip_map(
     classlabels_strings: tuple[str, ...] = (),
 ) -> list[dict[Any, float]]:
     """For each row, a map from the labels to its values."""
-    labels = label_array(classlabels_strings, classlabels_int64s).tolist()
-    rows = xp.atleast_2d(x)
+    labels, mapped = _mapping(classlabels_strings, classlabels_int64s)
+    rows = x if x.ndim == 2 else xp.atleast_2d(x)
     if rows.ndim != 2 or rows.shape[1] != len(labels):
         raise ValueError(
             f"ZipMap with {len(labels)} labels takes an input of shape "
             f"[N, {len(labels)}], not {x.shape}"
         )
-    return [dict(zip(labels, row, strict=True)) for row in rows.tolist()]
+    return mapped(rows.T.tolist())
+
+
+@prepared_once
+def _mapping(
+    strings: tuple[str, ...], integers: tuple[int, ...]
+) -> tuple[list[Any], Callable[[list[list[float]]], list[dict[Any, float]]]]:
+    """The labels, and what makes maps of columns of values, one for each label.
+
+    Few labels are written into the code of a function, as a map whose keys the code
+    has takes Python a third of the time.
+    """
+    labels = label_array(strings, integers).tolist()
+    if 1 < len(labels) <= _MOST_WRITTEN and len(set(labels)) == len(labels):
+        names = [f"v{place}" for place in range(len(labels))]
+        pairs = [f"{key!r}: {name}" for key, name in zip(labels, names, strict=True)]
+        written = f"[{{{', '.join(pairs)}}} for {', '.join(names)} in zip(*columns)]"
+        # of texts and integers Python's own spelling, and names from above
+        return labels, eval(f"lambda columns: {written}", {})
+    return labels, lambda columns: [
+        dict(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)
+    ]
+
+
+_MOST_WRITTEN: Final = 64
+"""Labels of which maps are made by a function written for them."""

@@ -88,11 +88,13 @@ class Operation(Record):
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
     "convolution": "Conv ConvTranspose",
+    "encoders": "ai.onnx.ml.OneHotEncoder ai.onnx.ml.LabelEncoder "
+    "ai.onnx.ml.FeatureVectorizer",
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
-    "ai.onnx.ml.Normalizer ai.onnx.ml.LinearRegressor "
-    "ai.onnx.ml.ArrayFeatureExtractor",
+    "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
     "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
+    "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad Trilu CumSum",
     "normalization": "BatchNormalization InstanceNormalization GroupNormalization "
@@ -105,6 +107,7 @@ OPERATORS: Final = {
     "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
     "selection": "ArgMax ArgMin TopK",
     "spatial": "Resize Upsample GridSample RoiAlign",
+    "support_vectors": "ai.onnx.ml.SVMRegressor ai.onnx.ml.SVMClassifier",
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
     "ai.onnx.ml.TreeEnsembleRegressor",
     "views": "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity",

@@ -11,6 +11,8 @@ from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.trees import Classes, Scoring
 from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule import scores
+from onnxplug_compiler.schedule.learned import written
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
@@ -26,13 +28,11 @@ from onnxplug_kernels.ml.forest import Forest
 from onnxplug_kernels.namespaces import namespace_of
 
 _F32: Final = np.dtype(np.float32)
-_TRANSFORMS: Final = ("NONE", "LOGISTIC", "SOFTMAX")
-"""What scores may become."""
 
 
 def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     transform = _transform(call)
-    if transform not in _TRANSFORMS:
+    if transform not in scores.TRANSFORMS:
         return f"{call.op_type} is not compiled with {transform}"
     labels = call.dtypes[0] if call.op_type == "TreeEnsembleClassifier" else None
     if call.attributes.get("classlabels_strings") or (labels and labels.hasobject):
@@ -43,7 +43,7 @@ def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
         return f"{call.op_type} is compiled with {transform} for float32"
     forest = _find_forest(call)
     if forest is not None and not target.takes_forest(forest):
-        return f"{call.op_type} is not compiled for sets, or for trees of this size"
+        return f"{call.op_type} is not compiled for trees of this size"
     return moved(call, dtypes, target)
 
 
@@ -95,40 +95,31 @@ def _check(call: Call, inputs: Inputs, results: Results) -> None:
 
 
 def _record(plan: Plan, call: Call) -> None:
-    name, scores = call.inputs[0], call.outputs[-1]
+    name, given_scores = call.inputs[0], call.outputs[-1]
     assert name is not None
     forest, x = _forest(call), plan.view(name)
     x = x if len(x.shape) == 2 else _as_row(x)
     shape = (x.shape[0], forest.target_count)
     classes, base = None, _base(call)
     if call.op_type == "TreeEnsembleClassifier":
-        scores = call.output(1)
+        given_scores = call.output(1)
         classes, base = _classes(plan, call, base, shape)
     elif base is not None:
         base = np.broadcast_to(base, shape[1:])
-    if scores is None:
-        out = plan.recorder.temporary(_F32, shape)
-    else:
-        target = plan.destination(scores).reshape(shape)
-        assert target is not None
-        out = target
+    out = written(plan, given_scores, shape)
     transform, pairs = _transform(call), classes is not None and classes.paired
-    raw = out
-    if transform == "LOGISTIC" or (transform == "SOFTMAX" and not pairs):
-        raw = plan.recorder.temporary(_F32, shape)
+    if pairs and transform not in scores.ONE_BY_ONE:
+        transform = "NONE"  # there is nothing to share out
+    raw = out if transform == "NONE" else plan.recorder.temporary(_F32, shape)
     scoring = Scoring(forest, _aggregate(call), _array(base), classes)
-    target_ = plan.recorder.target
-    target_.trees.record_trees(plan.recorder, x, raw, scoring, call.op_type)
+    trees = plan.recorder.target.trees
+    trees.record_trees(plan.recorder, x, raw, scoring, call.op_type)
     if raw is out:
         return
-    if transform == "SOFTMAX":
-        target_.rows.record_softmax(plan.recorder, raw, out, label="softmax")
-    elif pairs:
-        _record_pair(plan, raw, out)
+    if pairs:
+        _record_pair(plan, raw, out, transform)
     else:
-        formula = Formula("f32")
-        score = formula.step("Sigmoid", formula.read(raw))
-        formula.record(plan.recorder, score, out, "logistic")
+        scores.record_transformed(plan.recorder, raw, out, transform)
 
 
 def _as_row(x: View) -> View:
@@ -137,15 +128,14 @@ def _as_row(x: View) -> View:
     return row
 
 
-def _record_pair(plan: Plan, raw: View, out: View) -> None:
-    """The probabilities of both classes from the score of the second."""
-    column = (out.shape[0], 1)
-    second, known = Formula("f32"), out.slice((0, 1), column)
-    score = second.step("Sigmoid", second.read(raw.slice((0, 1), column)))
-    second.record(plan.recorder, score, known, "logistic")
-    first = Formula("f32")
-    other = first.step("Sub", first.number(1.0), first.read(known))
-    first.record(plan.recorder, other, out.slice((0, 0), column), "logistic")
+def _record_pair(plan: Plan, raw: View, out: View, transform: str) -> None:
+    """What both classes have after a transform of the score of the second."""
+    first, second = (out.slice((0, place), (out.shape[0], 1)) for place in (0, 1))
+    formula = Formula("f32")
+    score = formula.read(raw.slice((0, 1), (out.shape[0], 1)))
+    other, own = scores.pair(formula, score, transform, complement=False)
+    outs = [first, second]
+    formula.record_all(plan.recorder, [other, own], outs, transform.lower())
 
 
 def _array(base: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any] | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from onnxplug_kernels.ml import forest as forests
-from onnxplug_kernels.ml.forest import Forest
+from onnxplug_kernels.ml.forest import Forest, Members
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -49,12 +49,10 @@ class Table(NamedTuple):
 
 
 def fits(forest: Forest) -> bool:
-    """Whether no node tests for members of a set, and all distances, which nodes have
-    as 32 bits, are small enough."""
-    nodes = len(forest.roots) + 4 * forest.branches
-    largest = max(nodes * NODE, 8 * forest.feature_count)
-    tests_members = bool((np.asarray(forest.modes) == forests.MEMBER).any())
-    return largest < 1 << 31 and not tests_members
+    """Whether all distances, which nodes have as 32 bits, are small enough."""
+    members = 0 if forest.members is None else len(forest.members.pairs)
+    nodes = len(forest.roots) + 4 * (forest.branches + members)
+    return max(nodes * NODE, 8 * forest.feature_count) < 1 << 31
 
 
 def table_of(forest: Forest, element: str) -> Table:
@@ -75,6 +73,7 @@ def table_of(forest: Forest, element: str) -> Table:
         np.asarray(forest.features), thresholds, missing, children, forest.branches
     )
     branches.compare(modes)
+    branches.look_among(modes, forest.members)
     order, depth = branches.order(np.asarray(forest.roots))
     nodes, differ = branches.table(np.asarray(forest.roots), order)
     targets, count = np.asarray(forest.targets), forest.target_count
@@ -155,6 +154,31 @@ class _Branches:
         self.children[tested] = np.stack((away, self._added(new)), axis=1)
         self.missing[tested] = missing
 
+    def look_among(self, modes: Array, members: Members | None) -> None:
+        """Make of each node that tests for a member of a set a search among these."""
+        features, thresholds = [self.features], [self.thresholds]
+        children, count = [self.children], len(self.thresholds)
+        for node in np.nonzero(modes == forests.MEMBER)[0]:
+            values = _of_set(members, int(node), self.thresholds.dtype)
+            # what is at most the last one goes on; so does NaN, if it does not go
+            # elsewhere here, and being above all it ends where what is a member does
+            self.thresholds[node] = values[-1] if len(values) else np.nan
+            if not len(values):
+                continue
+            no, yes = self.children[node]
+            limits, below = _search(values, no, yes, count)
+            inner = below < 0
+            below[inner] = self._added(-1 - below[inner])
+            self.children[node, 1] = self._added(np.asarray(count))
+            features.append(np.full(len(limits), self.features[node]))
+            thresholds.append(limits)
+            children.append(below)
+            count += len(limits)
+        missing = np.zeros(count - len(self.missing), bool)
+        self.missing = np.concatenate((self.missing, missing))
+        self.features, self.thresholds = map(np.concatenate, (features, thresholds))
+        self.children = np.concatenate(children)
+
     def _added(self, number: Array) -> Array:
         """The number in :attr:`children` of a branch that was added."""
         return -1 - (number - self.leaves)
@@ -224,3 +248,42 @@ class _Branches:
         if not wide:
             table["leaf"] = number
         return table.view(np.uint8), bool(goes.any())
+
+
+def _of_set(members: Members | None, node: int, dtype: np.dtype[Any]) -> Array:
+    """The members of a node's set that a feature of *dtype* can be, in their order."""
+    if members is None:
+        return np.zeros(0, dtype)
+    count = len(members.values)
+    first = members.sets[node] * count
+    begin, end = np.searchsorted(members.pairs, (first, first + count))
+    values = members.values[np.unique(members.pairs[begin:end]) - first]
+    with np.errstate(over="ignore"):
+        narrow = values.astype(dtype)
+    return np.asarray(narrow[narrow.astype(values.dtype) == values])
+
+
+def _search(values: Array, no: int, yes: int, first: int) -> tuple[Array, Array]:
+    """Thresholds and children of nodes that find out whether what is at most the last
+    of *values* is one of them.
+
+    Args:
+        no, yes: where to go in the end.
+        first: the number of the first node, which later ones follow; among children,
+            node n is -1 - n.
+    """
+    before = np.nextafter(values, values.dtype.type(-np.inf))
+    before[np.isneginf(values)] = np.nan
+    thresholds, children = [], []
+    waiting = [(0, len(values) - 1)]
+    for low, high in waiting:  # which grows
+        if low == high:
+            thresholds.append(before[low])
+            children.append((yes, no))
+            continue
+        middle = (low + high) // 2
+        number = -1 - first - len(waiting)
+        thresholds.append(values[middle])
+        children.append((number - 1, number))
+        waiting += [(low, middle), (middle + 1, high)]
+    return np.array(thresholds, values.dtype), np.array(children, np.int64)

@@ -1,0 +1,1 @@
+"""What predictors of tables do beside products: classes, distances, look-ups."""
