@@ -35,10 +35,16 @@ class Case(NamedTuple):
 
 
 class Graph:
-    """Gathers nodes and random weights, which depend on the seed alone."""
+    """Gathers nodes and random weights, which depend on the seed alone.
 
-    def __init__(self, exporter: Exporter = Exporter.DYNAMO, seed: int = 0) -> None:
+    With a *prefix*, names are unlike those of the graph that it is a body of.
+    """
+
+    def __init__(
+        self, exporter: Exporter = Exporter.DYNAMO, seed: int = 0, prefix: str = ""
+    ) -> None:
         self.exporter = exporter
+        self.prefix = prefix
         self.random = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
         self._weights: dict[str, onnx.TensorProto] = {}
@@ -65,12 +71,13 @@ class Graph:
 
     def _name(self, stem: str) -> str:
         self._count += 1
-        return f"{stem}_{self._count}"
+        return f"{self.prefix}{stem}_{self._count}"
 
     def weight(
         self, name: str, *shape: int, scale: float = 0.02, mean: float = 0.0
     ) -> str:
         """A random weight of normal distribution; the same one for the same name."""
+        name = f"{self.prefix}{name}"
         if name not in self._weights:
             values = self.random.standard_normal(shape, np.float32)
             values *= np.float32(scale)
@@ -181,6 +188,12 @@ class Graph:
         wrong = self.add("IsNaN", weights)
         weights = self.add("Where", wrong, self.scalar(0), weights)
         return self.add("MatMul", weights, value)
+
+    def body(self, name: str, outputs: Sequence[str]) -> onnx.GraphProto:
+        """The body of a node of control flow that has no inputs, such as ``If``."""
+        found = [helper.make_empty_tensor_value_info(output) for output in outputs]
+        weights = list(self._weights.values())
+        return helper.make_graph(self._nodes, name, [], found, weights)
 
     def finish(
         self, name: str, feeds: Mapping[str, Array], outputs: Sequence[str]
