@@ -73,3 +73,37 @@ def test_both_directions_of_constant_weights(op_type: str, own: bool) -> None:
 @pytest.mark.parametrize("op_type", GATES)
 def test_only_last_states(op_type: str) -> None:
     check(op_type, ["", "h", "c"] if op_type == "LSTM" else ["", "h"], {})
+
+
+def test_threads_that_share_steps() -> None:
+    rng = np.random.default_rng(0)
+    time, hidden = 40, 160
+    weights = {
+        "w": rng.standard_normal((1, 4 * hidden, 8)) * 0.3,
+        "r": rng.standard_normal((1, 4 * hidden, hidden)) * 0.1,
+    }
+    node = onnx.helper.make_node("LSTM", ["x", *weights], ["y"], hidden_size=hidden)
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node],
+        "layer",
+        [info("x", 1, [time, 1, 8])],
+        [info("y", 1, None)],
+        [
+            onnx.numpy_helper.from_array(array.astype(np.float32), name)
+            for name, array in weights.items()
+        ],
+    )
+    imports = [onnx.helper.make_opsetid("", 17)]
+    made = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+    model = made.SerializeToString()
+    feeds = {"x": rng.standard_normal((time, 1, 8)).astype(np.float32)}
+    found = []
+    for threads in (1, 2, 3):
+        options = onnxplug.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxplug.InferenceSession(model, options)
+        for _ in range(20):
+            (y,) = session.run(None, feeds)
+            found.append(y.tobytes())
+    assert len(set(found)) == 1

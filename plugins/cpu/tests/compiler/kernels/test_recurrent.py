@@ -215,6 +215,20 @@ def test_steps_in_several_commands(
 
 
 @isas
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+def test_steps_that_threads_share(
+    isa: Isa, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Given(cell, 7, 2, 4, 35, 1)
+    alone = check(isa, given, (True,), lengths=True)
+    monkeypatch.setattr(commands, "SHORTEST_SHARE", 1e-9)
+    for pieces in (1, 3):
+        monkeypatch.setattr(commands, "fewest_chunks", lambda _, n=pieces: n)
+        shared = check(isa, given, (True,), lengths=True, workers=3)
+        assert shared.tobytes() == alone.tobytes()
+
+
+@isas
 def test_equal_sequences_give_equal_bits(isa: Isa) -> None:
     for batch in (2, 5, 7, 8, 13):
         given = Given(CELLS["LSTM"], 3, batch, 6, 35, 1)

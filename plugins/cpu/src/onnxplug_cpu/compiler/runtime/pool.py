@@ -29,6 +29,7 @@ import numpy as np
 
 from onnxplug.authoring.locks import new_lock
 from onnxplug.ep import raise_interruption
+from onnxplug_cpu.compiler.codegen import atomics
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR, Type
 from onnxplug_cpu.compiler.commands.chunks import MAX_CHUNKS
@@ -97,25 +98,6 @@ def _parked(f: Function, control: Value, worker: Value) -> Value:
     return f.at(_field(f, control, PARKED), worker * LINE, Type("i8"))
 
 
-def _load(f: Function, pointer: Value, type_: Type) -> Value:
-    """What is there now, in one order for all threads."""
-    return f.instruction(
-        type_, f"load atomic {type_.text}, {pointer} seq_cst, align {type_.nbytes}"
-    )
-
-
-def _exchange(f: Function, pointer: Value, value: Value) -> Value:
-    """Write *value* and give what was there, in one order for all threads."""
-    return f.instruction(value.type, f"atomicrmw xchg {pointer}, {value} seq_cst")
-
-
-def _pause(f: Function, isa: Isa) -> None:
-    if isa.triple.startswith("aarch64"):
-        f.call_void("llvm.aarch64.hint", f.value(1, I32))  # yield
-    else:
-        f.call_void("llvm.x86.sse2.pause")
-
-
 def _logical_shift(f: Function, value: Value, bits: int) -> Value:
     return f.instruction(value.type, f"lshr {value}, {bits}")
 
@@ -146,7 +128,7 @@ def _write_drain(module: Module, name: str) -> None:
     odd = (worker & 1).compare("ne", 0)
 
     def turn() -> tuple[Value, list[Value]]:
-        ticket = _load(f, control, I64)
+        ticket = atomics.load(f, control, I64)
         any_left = _may_claim(f, ticket, worker)
         f.branch(any_left, lambda: claim(ticket))
         return any_left, []
@@ -157,10 +139,7 @@ def _write_drain(module: Module, name: str) -> None:
         # that this may be another job with the same ticket does no harm: a job's
         # function and words are read after its chunk is claimed, and stay until the
         # chunk is done
-        swap = f.instruction(
-            I64, f"cmpxchg {control}, {ticket}, {rest} seq_cst seq_cst"
-        )
-        won = f.instruction(I1, f"extractvalue {{ i64, i1 }} {swap.text}, 1")
+        won = atomics.replace(f, control, ticket, rest)
         f.branch(won, lambda: do(chunk))
 
     def do(chunk: Value) -> None:
@@ -168,7 +147,7 @@ def _write_drain(module: Module, name: str) -> None:
         words = f.load(_field(f, control, _WORDS), PTR)
         f.call_pointer(function, words, chunk, worker)
         done = _field(f, control, _DONE)
-        f.instruction(I64, f"atomicrmw add {done}, i64 1 acq_rel")
+        atomics.add(f, done, 1)
 
     f.repeat(turn)
     f.finish()
@@ -188,28 +167,28 @@ def _write_worker(module: Module, name: str, isa: Isa, system: str) -> None:
         pauses = f.load(_field(f, control, PAUSES), I64)
 
         def spin(count: Value) -> tuple[Value, list[Value]]:
-            _pause(f, isa)
-            idle = ~_may_claim(f, _load(f, control, I64), worker)
+            atomics.pause(f, isa)
+            idle = ~_may_claim(f, atomics.load(f, control, I64), worker)
             return idle & count.compare("lt", pauses), [count + 1]
 
         f.repeat(spin, [f.value(0, I64)])
         (state,) = f.branch(wanted(), lambda: [f.value(0, I64)], lambda: [park()])
-        ends = _load(f, _field(f, control, _QUIT), I64).compare("ne", 0)
+        ends = atomics.load(f, _field(f, control, _QUIT), I64).compare("ne", 0)
         again = ~ends & state.compare("eq", 0)
         return again, [f.select(ends, f.value(0, I64), state)]
 
     def wanted() -> Value:
-        ends = _load(f, _field(f, control, _QUIT), I64).compare("ne", 0)
-        return ends | _may_claim(f, _load(f, control, I64), worker)
+        ends = atomics.load(f, _field(f, control, _QUIT), I64).compare("ne", 0)
+        return ends | _may_claim(f, atomics.load(f, control, I64), worker)
 
     def park() -> Value:
         if not system:
             return f.value(1, I64)
         # a worker says that it sleeps and then looks for work once more, while who
         # has work says so and then looks for sleepers: one of the two sees the other
-        _exchange(f, parked, f.value(1, I32))
+        atomics.exchange(f, parked, f.value(1, I32))
         f.branch(wanted(), lambda: None, sleep)
-        _exchange(f, parked, f.value(0, I32))
+        atomics.exchange(f, parked, f.value(0, I32))
         return f.value(0, I64)
 
     def sleep() -> None:
@@ -220,7 +199,7 @@ def _write_worker(module: Module, name: str, isa: Isa, system: str) -> None:
         def once() -> tuple[Value, list[Value]]:
             write_wait(f, isa, system, wait, parked, one, longest)
             # systems have been seen to lose who wakes a thread: look again by oneself
-            stays = _load(f, parked, I32).compare("ne", 0) & ~wanted()
+            stays = atomics.load(f, parked, I32).compare("ne", 0) & ~wanted()
             return stays, []
 
         f.repeat(once)
@@ -261,26 +240,26 @@ def write_parallel(module: Module, name: str, isa: Isa, system: str) -> str:
         f.store(function, _field(f, control, _FUNCTION))
         f.store(words, _field(f, control, _WORDS))
         f.store(f.value(0, I64), _field(f, control, _DONE))
-        _exchange(f, control, (threads << 48) | (end << 24) | begin)
+        atomics.exchange(f, control, (threads << 48) | (end << 24) | begin)
         f.call_void(wake, control, f.minimum(threads, chunks))
         f.call_void(drain, control, f.value(0, I64))
         f.repeat(wait, [f.value(0, I64)])
-        _exchange(f, lock, f.value(0, I64))
+        atomics.exchange(f, lock, f.value(0, I64))
 
     def wait(count: Value) -> tuple[Value, list[Value]]:
-        done = _load(f, _field(f, control, _DONE), I64)
+        done = atomics.load(f, _field(f, control, _DONE), I64)
         more = done.compare("ne", chunks)
         f.branch(more, lambda: pause(count))
         return more, [count + 1]
 
     def pause(count: Value) -> None:
-        _pause(f, isa)
+        atomics.pause(f, isa)
         f.branch(count.compare("gt", PATIENCE), give_way)
 
     def give_way() -> None:
         write_give_way(f, system, f.load(_field(f, control, _GIVE_WAY), PTR))
 
-    free = _exchange(f, lock, f.value(1, I64)).compare("eq", 0)
+    free = atomics.exchange(f, lock, f.value(1, I64)).compare("eq", 0)
     f.branch(free, job)
     f.finish(free)
     return parallel
@@ -299,11 +278,11 @@ def _write_wake_all(
 
     def wake(worker: Value) -> None:
         parked = _parked(f, control, worker)
-        sleeps = _load(f, parked, I32).compare("ne", 0)
+        sleeps = atomics.load(f, parked, I32).compare("ne", 0)
         f.branch(sleeps, lambda: wake_up(parked))
 
     def wake_up(parked: Value) -> None:
-        _exchange(f, parked, f.value(0, I32))
+        atomics.exchange(f, parked, f.value(0, I32))
         function = f.load(_field(f, control, _WAKE), PTR)
         write_wake(f, isa, system, function, parked)
 

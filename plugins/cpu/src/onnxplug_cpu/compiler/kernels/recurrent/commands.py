@@ -22,11 +22,13 @@ from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
+from onnxplug_cpu.compiler.kernels.recurrent.sharing import shared_bytes
 from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps, panel_lanes
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _FLOPS: Final = 40e9  # of one thread, a second: to guess how long work takes
 _MOST_ROWS: Final = 6
+SHORTEST_SHARE: Final = 1e-6  # seconds of a step, long beside waiting for others
 _F32: Final = np.dtype(np.float32)
 
 
@@ -84,28 +86,18 @@ class _Steps:
         self.width = panel_lanes(recorder.target.isa)
         self.panels = -(-self.hidden // self.width)
         self.slot = self.panels * self.width
+        steps = self.batch * self.directions * cell.gates
+        self.step_flops = steps * self.hidden**2 * 2
 
     def record(self) -> None:
-        cell, layer, recorder = self.cell, self.layer, self.recorder
+        recorder, cell = self.recorder, self.cell
         blocks = -(-self.batch // _rows(recorder.target.isa, cell))
         rows = -(-self.batch // blocks)
         tall = self.batch - blocks * (rows - 1)
-        kernel = RecurrentSteps(
-            cell,
-            rows,
-            tall < blocks,
-            _chains(recorder.target.isa, cell) if rows == 1 else 1,
-            self.hidden % self.width != 0,
-            layer.bias is not None,
-            layer.lengths is not None,
-            layer.y is not None,
-        )
-        flops = self.batch * self.directions * cell.gates * self.hidden**2 * 2
-        seconds = self.time * flops / _FLOPS
-        workers = min(
-            chunks_for(seconds, recorder.target.workers), recorder.target.workers
-        )
-        parts = min(blocks, max(1, -(-workers // self.directions)))
+        workers = recorder.target.workers
+        seconds = self.time * self.step_flops / _FLOPS
+        busy = min(chunks_for(seconds, workers), workers)
+        parts = min(blocks, max(1, -(-busy // self.directions)))
         each = -(-blocks // parts)
         parts = -(-blocks // each)
         words = self._words() | {
@@ -114,29 +106,88 @@ class _Steps:
             "parts": parts,
             "tall_blocks": tall,
         }
-        chunks = self.directions * parts
-        pieces = min(max(1, self.time), fewest_chunks(seconds / chunks))
+        groups = self.directions * parts
+        shares = self._shares(groups)
+        pieces = min(max(1, self.time), fewest_chunks(seconds / (groups * shares)))
         count = max(1, -(-self.time // pieces))
-        for first in range(0, max(1, self.time), count):
+        steps = self._kernel(rows, tall < blocks)
+        if shares == 1:
+            for first in range(0, max(1, self.time), count):
+                now = min(count, self.time - first)
+                ends = first + now == self.time
+                self._call(
+                    steps, words, first, now, groups, begins=not first, ends=ends
+                )
+            return
+        panels = -(-self.panels // shares)
+        shares = -(-self.panels // panels)
+        words |= {"shares": shares, "panels_of_share": panels}
+        words["shared_of_group"] = nbytes = shared_bytes(shares)
+        shape = (-(-self.time // count), groups, nbytes // 8)
+        shared = recorder.temporary(np.dtype(np.int64), shape)
+        zero = recorder.constant(np.zeros((1, 1, 1), np.int64))
+        record_copy(recorder, zero.broadcast_to(shape), shared, label="Zeros")
+        self._call(steps, words, 0, 0, groups, begins=True)
+        sharing = steps._replace(shares=True)
+        for piece, first in enumerate(range(0, self.time, count)):
             now = min(count, self.time - first)
-            of_piece: dict[str, Word] = {
-                "first": first,
-                "count": now,
-                "begins": int(first == 0),
-                "ends": int(first + now == self.time),
-            }
-            call(
-                recorder,
-                Kernel(kernel),
-                words | of_piece,
-                chunks=chunks,
-                label=f"{self.label} {now}×{self.batch}×{self.hidden}",
-                flops=now * flops,
-                nbytes=now * self.directions * cell.gates * self.hidden**2 * 4,
-            )
+            words["shared"] = shared.place(piece).address
+            self._call(sharing, words, first, now, groups * shares)
+        self._call(steps, words, self.time, 0, groups, ends=True)
+
+    def _shares(self, groups: int) -> int:
+        """How many threads divide each step: those that have no sequences of their own,
+        if what each has to do is long beside waiting for the others."""
+        seconds = self.step_flops / groups / _FLOPS
+        free = self.recorder.target.workers // groups
+        return max(1, min(free, self.panels, int(seconds / SHORTEST_SHARE)))
+
+    def _kernel(self, rows: int, short: bool) -> RecurrentSteps:
+        cell, layer, isa = self.cell, self.layer, self.recorder.target.isa
+        return RecurrentSteps(
+            cell,
+            rows,
+            short,
+            _chains(isa, cell) if rows == 1 else 1,
+            self.hidden % self.width != 0,
+            layer.bias is not None,
+            layer.lengths is not None,
+            layer.y is not None,
+            False,
+        )
+
+    def _call(
+        self,
+        kernel: RecurrentSteps,
+        words: dict[str, Word],
+        first: int,
+        now: int,
+        chunks: int,
+        *,
+        begins: bool = False,
+        ends: bool = False,
+    ) -> None:
+        """*now* steps from the one that is computed as number *first*."""
+        of_piece: dict[str, Word] = {
+            "first": first,
+            "count": now,
+            "begins": int(begins),
+            "ends": int(ends),
+            # threads that share steps leave states where the last step wrote them
+            "at": first % 2 * 4 * self.slot if words["shares"] != 1 else 0,
+        }
+        call(
+            self.recorder,
+            Kernel(kernel),
+            words | of_piece,
+            chunks=chunks,
+            label=f"{self.label} {now}×{self.batch}×{self.hidden}",
+            flops=now * self.step_flops,
+            nbytes=now * self.directions * self.cell.gates * self.hidden**2 * 4,
+        )
 
     def _words(self) -> dict[str, Word]:
-        """The words that do not depend on how the work is divided."""
+        """The words that do not depend on how the work is divided; nobody shares."""
         cell, layer = self.cell, self.layer
         shape = (self.directions, self.batch, slots(cell), self.slot)
         state = self.recorder.temporary(_F32, shape)
@@ -152,6 +203,10 @@ class _Steps:
             "state": state.address,
             "state_direction": 4 * state.strides[0],
             "slot": 4 * self.slot,
+            "shares": 1,
+            "panels_of_share": self.panels,
+            "shared": 0,
+            "shared_of_group": 0,
             "bias": self._bias(),
             "peepholes": self._peepholes(),
             **self._given("h0", layer.h0),

@@ -9,7 +9,8 @@ nothing but states is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug_compiler.ir.recurrent import LSTM, RNN, Cell
@@ -23,6 +24,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.recurrent.cell import apply, phases, slots
+from onnxplug_cpu.compiler.kernels.recurrent.sharing import write_stages
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa
@@ -41,6 +43,11 @@ class _Words(KernelWords):
     panels: Integer
     begins: Integer
     ends: Integer
+    at: Integer
+    shares: Integer
+    panels_of_share: Integer
+    shared: Pointer
+    shared_of_group: Integer
     x: Pointer
     x_direction: Integer
     x_time: Integer
@@ -77,7 +84,8 @@ def panel_lanes(isa: Isa) -> int:
 
 
 class RecurrentSteps(Generator):
-    """Some steps of some sequences.  A chunk is a part of the blocks of one direction.
+    """Some steps of some sequences.  A chunk is a part of the blocks of one direction,
+    or of several that share its steps one.
 
     Attributes:
         cell: what is computed.
@@ -86,6 +94,8 @@ class RecurrentSteps(Generator):
         chains: of additions that give a sum, so that one need not wait for another.
         tail: the last panel is not filled by the state.
         has_bias, has_lengths, has_y: what there is.
+        shares: whether several chunks divide the panels of each step; then states are
+            there before, and stay where the last step leaves them.
     """
 
     cell: Cell
@@ -96,6 +106,7 @@ class RecurrentSteps(Generator):
     has_bias: bool
     has_lengths: bool
     has_y: bool
+    shares: bool
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -128,9 +139,13 @@ class _Writer:
         self.lanes = Lanes(f, isa, self.width)
         if form.tail:
             self.lanes.reserve_for("f32", strided=False)
+        group, self.own = k.chunk, f.value(0, I64)
+        if form.shares:
+            group, self.own = k.chunk // k.shares, k.chunk % k.shares
         parts = k.parts
-        self.direction = k.chunk // parts
-        part = k.chunk % parts
+        self.group = group
+        self.direction = group // parts
+        part = group % parts
         self.first_block = part * k.each
         end = self.first_block + k.each
         self.end_block = f.minimum(end, k.blocks)
@@ -164,14 +179,16 @@ class _Writer:
         last = time - 1
         begin = f.select(reverse.compare("ne", 0), last - first, first)
         turn = 1 - reverse * 2
-        x_time = k.x_time
-        x = f.at(self._of_direction("x"), begin * x_time, I8)
-        moving = [x]
-        steps = [x_time * turn]
-        if self.form.has_y:
-            y_time = k.y_time
-            moving.append(f.at(self._of_direction("y"), begin * y_time, I8))
-            steps.append(y_time * turn)
+        words = ["x", "y"] if self.form.has_y else ["x"]
+        moving = [
+            f.at(self._of_direction(word), begin * k.integer(f"{word}_time"), I8)
+            for word in words
+        ]
+        steps = [k.integer(f"{word}_time") * turn for word in words]
+        if self.form.shares:
+            self._write_shared(begin, turn, moving, steps)
+            f.finish()
+            return
         if self.form.has_lengths:
             self._rows(self._check_length)
         f.branch(k.begins.compare("ne", 0), lambda: self._rows(self._begin))
@@ -179,31 +196,60 @@ class _Writer:
         def step(
             _: Value, from_: Value, to: Value, now: Value, *moving: Value
         ) -> list[Value]:
-            self.from_, self.to, self.now = from_, to, now
-            self.x, self.y = moving[0], moving[-1]
+            self._at_step(from_, to, now, moving)
             for number, gates in enumerate(phases(self.cell)):
-                self._phase(number, gates)
+                self._phase(number, gates, f.value(0, I64), self.k.panels)
             moved = [f.at(p, s, I8) for p, s in zip(moving, steps, strict=True)]
             return [to, from_, now + turn, *moved]
 
-        zero = f.value(0, I64)
-        state = [zero, self.slot, begin, *moving]
+        state = [k.at, self.slot - k.at, begin, *moving]
         at = f.loop(k.count, step, state)[0]
         f.branch(at.compare("ne", 0), lambda: self._rows(self._settle))
         f.branch(k.ends.compare("ne", 0), lambda: self._rows(self._end))
         f.finish()
 
-    def _phase(self, number: int, gates: tuple[int, ...]) -> None:
-        """The sums of *gates* over the whole state, and what follows from them."""
+    def _write_shared(
+        self, begin: Value, turn: Value, moving: list[Value], steps: list[Value]
+    ) -> None:
+        """A phase of a step is a stage."""
+        f, k = self.f, self.k
+        each = k.panels_of_share
+        many = len(phases(self.cell))
+
+        def stage(number: Value, share: Value) -> None:
+            step = number // many
+            first = share * each
+            count = f.minimum(each, k.panels - first)
+            from_ = f.select((step & 1).compare("ne", 0), self.slot - k.at, k.at)
+            moved = [f.at(p, s * step, I8) for p, s in zip(moving, steps, strict=True)]
+            self._at_step(from_, self.slot - from_, begin + step * turn, moved)
+            for phase, gates in enumerate(phases(self.cell)):
+                write = functools.partial(self._phase, phase, gates, first, count)
+                f.branch((number % many).compare("eq", phase), write)
+
+        memory = f.at(k.shared, self.group * k.shared_of_group, I8)
+        stages = k.count * many
+        write_stages(f, self.isa, memory, self.own, k.shares, stages, stage)
+
+    def _at_step(
+        self, from_: Value, to: Value, now: Value, moving: Sequence[Value]
+    ) -> None:
+        self.from_, self.to, self.now = from_, to, now
+        self.x, self.y = moving[0], moving[-1]
+
+    def _phase(
+        self, number: int, gates: tuple[int, ...], first: Value, count: Value
+    ) -> None:
+        """The sums of *gates* over the whole state, and what follows from them, for
+        *count* panels."""
         f = self.f
         weights = self._of_direction(f"r{number}")
         size = self.hidden * (len(gates) * self.nbytes)
-        count = self.k.panels
         # forth and back: what was read last of a step is still in caches
         backwards = self.from_.compare("ne", 0)
 
         def panel(turn: Value) -> None:
-            panel = f.select(backwards, count - 1 - turn, turn)
+            panel = first + f.select(backwards, count - 1 - turn, turn)
             self.lane, self.left = panel * self.nbytes, self.hidden - panel * self.width
             self.weights = f.at(weights, panel * size, I8)
             self._blocks(lambda row, rows: self._block(number, gates, row, rows))
