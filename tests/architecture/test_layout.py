@@ -30,6 +30,7 @@ COMPILER_FLOORS: Final = (
     {"kernels", "runtime"},
     {"cpu_target", "bf16x3_trial"},
     {"segment"},
+    {"filled_segment", "varying"},
     {"sequence"},
     {"partition"},
 )

@@ -6,7 +6,9 @@ values belong to no unit: every segment that needs them computes them while plan
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,8 +17,20 @@ from onnxplug_compiler.frontend.border import Border, apart
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm, step_form
 from onnxplug_compiler.ir.target import Support
-from onnxplug_compiler.schedule.operations.registry import find_operation
+from onnxplug_compiler.schedule.operations.registry import Extent, find_operation
 from onnxplug_kernels import is_refusal
+
+
+class Counted(Record):
+    """How much of an output there is, after a run.
+
+    Attributes:
+        number: the name of another output: how many places there are along an axis.
+        axis: that axis; counted from the end if negative.
+    """
+
+    number: str
+    axis: int
 
 
 class Unit(Record):
@@ -27,12 +41,14 @@ class Unit(Record):
             otherwise one call.
         inputs, outputs: names of values that come from and go to other units.
         compiled: whether it is a segment.
+        counted: outputs, of a segment, whose sizes depend on elements.
     """
 
     calls: tuple[Call, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     compiled: bool
+    counted: Mapping[str, Counted] = MappingProxyType({})
 
 
 class Analysis(Record):
@@ -201,6 +217,7 @@ class _Splitter:
             name: call for call in calls for name in call.outputs if name is not None
         }
         self.positions = {call: position for position, call in enumerate(calls)}
+        self.names = {name for call in calls for name in (*call.inputs, *call.outputs)}
         self.plain = self._plain_calls()
 
     def _plain_calls(self) -> set[Call]:
@@ -229,7 +246,9 @@ class _Splitter:
                 rounds.setdefault(number, []).append(call)
             else:
                 number = first
-            there.update((name, number) for name in call.outputs if name is not None)
+            # plans of what reads a value of an unknown size are for its size
+            ready = number + (number % 2 and self._extent(call) is not None)
+            there.update((name, ready) for name in call.outputs if name is not None)
         drafts: list[tuple[list[Call], bool]] = []
         for number, taken in sorted(rounds.items()):
             if number % 2:
@@ -265,12 +284,17 @@ class _Splitter:
             made = [name for call in calls for name in call.outputs if name is not None]
             inside = set(made)
             needs = self._needs(calls)
+            counted: dict[str, Counted] = {}
+            if compiled:
+                whole = self._with_known(calls)
+                calls = [self._with_count(call, counted) for call in whole]
             units.append(
                 Unit(
-                    tuple(self._with_known(calls) if compiled else calls),
+                    tuple(calls),
                     tuple(name for name in needs if name not in inside),
                     tuple(name for name in made if name in later),
                     compiled,
+                    counted,
                 )
             )
             later.update(needs)
@@ -288,3 +312,27 @@ class _Splitter:
                     needed.add(source)
                     stack.append(source)
         return sorted(needed, key=self.positions.__getitem__)
+
+    def _extent(self, call: Call) -> Extent | None:
+        """Of a call that is compiled, if sizes of its outputs depend on elements."""
+        if call in self.analysis.forms or call in self.analysis.known:
+            return None
+        operation = find_operation(call)
+        return None if operation is None else operation.extent
+
+    def _with_count(self, call: Call, counted: dict[str, Counted]) -> Call:
+        """The call, with the number of what it gives if that depends on elements.
+
+        Args:
+            counted: takes its outputs.
+        """
+        extent = self._extent(call)
+        if extent is None:
+            return call
+        count = f"places of {call.outputs[0]}"
+        while count in self.names:
+            count += "'"
+        for name, axis in zip(call.outputs, extent.axes(call), strict=False):
+            if name is not None and axis is not None:
+                counted[name] = Counted(count, axis)
+        return call.counted(count, functools.partial(extent.facts, call))

@@ -55,7 +55,8 @@ STEPS = frozenset(
     "Cos Tan Asin Acos Atan".split()
 )
 OTHERS = frozenset(
-    "GRU LSTM RNN TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split()
+    "Compress GRU LSTM NonMaxSuppression NonZero RNN TreeEnsemble "
+    "TreeEnsembleClassifier TreeEnsembleRegressor".split()
 )
 """What it does not compute: their tests have definitions of their own."""
 

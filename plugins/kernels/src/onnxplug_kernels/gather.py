@@ -30,7 +30,12 @@ def gather_elements(xp: Any, x: Any, indices: Any, *, axis: int = 0) -> Any:
 @operator("GatherND", since=12)
 def gather_nd(xp: Any, x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     index = _tuple_index(xp, x.shape, indices, batch_dims)
-    return xp.asarray(xp.gather(x, index), dtype=x.dtype)
+    try:
+        found = xp.gather_checked(x, index)
+    except IndexError:
+        _require_tuples_in_range(xp, x.shape, indices, batch_dims)
+        raise
+    return xp.asarray(found, dtype=x.dtype)
 
 
 @operator("GatherND", since=11, until=11)
@@ -63,6 +68,7 @@ def scatter_nd(
     xp: Any, x: Any, indices: Any, updates: Any, *, reduction: str = "none"
 ) -> Any:
     index = _tuple_index(xp, x.shape, indices, 0)
+    _require_tuples_in_range(xp, x.shape, indices, 0)
     expected = indices.shape[:-1] + x.shape[len(index) :]
     return _scatter(xp, x, index, updates, reduction, expected)
 
@@ -228,7 +234,8 @@ def _element_index(
 def _tuple_index(
     xp: Any, shape: Sequence[int], indices: Any, batch_dims: int
 ) -> tuple[Any, ...]:
-    """Index by the tuples along the last axis of *indices*, batch by batch."""
+    """Index by the tuples along the last axis of *indices*, batch by batch; whether
+    they are in range is not looked at."""
     if not 0 <= batch_dims < min(len(shape), indices.ndim):
         raise ValueError(
             f"batch_dims is {batch_dims}, with data of shape {tuple(shape)} and "
@@ -251,11 +258,16 @@ def _tuple_index(
         positions = [1] * (indices.ndim - 1)
         positions[dimension] = shape[dimension]
         index.append(xp.reshape(xp.arange(shape[dimension]), positions))
-    for position in range(length):
+    index += [indices[..., position] for position in range(length)]
+    return tuple(index)
+
+
+def _require_tuples_in_range(
+    xp: Any, shape: Sequence[int], indices: Any, batch_dims: int
+) -> None:
+    for position in range(indices.shape[-1]):
         axis = batch_dims + position
         require_in_range(xp, indices[..., position], shape[axis], f"axis {axis}")
-        index.append(indices[..., position])
-    return tuple(index)
 
 
 def require_in_range(

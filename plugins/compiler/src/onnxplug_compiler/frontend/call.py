@@ -94,6 +94,25 @@ class Call:
     def __repr__(self) -> str:
         return f"Call({self.op_type}, {self.inputs}, {self.outputs})"
 
+    def counted(self, count: str, infer: Infer) -> Call:
+        """The same call with one more output, of int64.
+
+        Args:
+            infer: what follows for all outputs then.
+        """
+        return Call(
+            self.op_type,
+            self.domain,
+            self.version,
+            self.inputs,
+            (*self.outputs, count),
+            self.attributes,
+            self.nodes,
+            (*self.dtypes, np.dtype(np.int64)),
+            None,
+            infer,
+        )
+
     def input(self, position: int) -> str | None:
         """The name of an input, ``None`` also beyond the last one."""
         return self.inputs[position] if position < len(self.inputs) else None

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+
+
+class Limits(Record):
+    """What limits which boxes are selected; one element each.
+
+    Attributes:
+        most: of a class, int64; none are if it is negative.
+        overlap: of their areas' intersection in their union, what two boxes have at
+            most; float32.
+        least: what the score of a box has to be above; float32.
+    """
+
+    most: View
+    overlap: View
+    least: View
 
 
 class Selection(Protocol):
@@ -48,4 +64,61 @@ class Selection(Protocol):
             values, indices: as many along *axis* as are wanted, no more than *x* has;
                 of x's dtype, and int64.
             axis: from 0.
+        """
+
+    def record_suppression(
+        self,
+        recorder: Recorder[Any],
+        boxes: View,
+        scores: View,
+        limits: Limits,
+        out: View,
+        count: View,
+        *,
+        centers: bool,
+    ) -> None:
+        """Of each image and class the boxes that share little with those of higher
+        scores.
+
+        An overlap that is not from 0 to 1 is a ``ValueError`` of the run.
+
+        Args:
+            boxes: [images, boxes, 4], float32: two corners.
+            scores: [images, classes, boxes], float32.
+            out: [most, 3], int64, in C order: image, class and box, of each class the
+                best first.  As many rows are written as *count* says; there may be as
+                many for each class as there are in *out* for one.
+            count: one element, int64: how many boxes are selected.
+            centers: boxes are a centre and two sizes.
+        """
+
+    def record_non_zero(
+        self, recorder: Recorder[Any], x: View, out: View, count: View
+    ) -> None:
+        """Where elements are not zero, in the order of their places.
+
+        Args:
+            x: with one axis at least.
+            out: int64, in C order, with room for as many places as *x* has.  Written
+                is [axes, count].
+            count: one element, int64: how many there are.
+        """
+
+    def record_compress(
+        self,
+        recorder: Recorder[Any],
+        x: View,
+        condition: View,
+        out: View,
+        count: View,
+    ) -> None:
+        """The parts of *x* along its second axis for which a condition is true.
+
+        Args:
+            x: [outer, size, inner], with elements next to each other along the last
+                two axes.
+            condition: bool, one axis, no longer than *size*.
+            out: in C order, with room for all of them.  Written is [outer, count,
+                inner].
+            count: one element, int64: how many there are.
         """

@@ -41,7 +41,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Concat Tile Pad Trilu "
             "Gather GatherElements GatherND ScatterElements ScatterND "
-            "ArrayFeatureExtractor"
+            "ArrayFeatureExtractor Compress"
         ).split(),
         _MOVED,
     ),
@@ -50,7 +50,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("MatMul", "Gemm"), _WIDE),
     **dict.fromkeys(("Softmax", "LogSoftmax"), frozenset({"f32", "f64"})),
     "CumSum": frozenset({"f32", "f64", "i32", "i64"}),
-    **dict.fromkeys("ArgMax ArgMin TopK".split(), COMPUTED),
+    **dict.fromkeys("ArgMax ArgMin TopK NonZero".split(), COMPUTED),
     **dict.fromkeys(
         (
             "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor "

@@ -143,19 +143,23 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         return units, analysis
 
     def _segment(self, unit: Unit, analysis: Analysis) -> Segment:
-        return Segment(
-            self._compiler,
-            unit.calls,
-            analysis.forms,
-            self._constants,
-            unit.inputs,
-            unit.outputs,
-            [
+        given: dict[str, Any] = {
+            "calls": unit.calls,
+            "forms": analysis.forms,
+            "constants": self._constants,
+            "inputs": unit.inputs,
+            "outputs": unit.outputs,
+            "dtypes": [
                 _NUMBERS if name in analysis.numbers else self._dtypes[name]
                 for name in unit.inputs
             ],
-            self._nodes,
-        )
+            "nodes": self._nodes,
+        }
+        if not unit.counted:
+            return Segment(self._compiler, **given)
+        from onnxplug_cpu.compiler.filled_segment import FilledSegment
+
+        return FilledSegment(self._compiler, counted=unit.counted, **given)
 
     def _plan_ahead(self, segment: Segment, analysis: Analysis) -> None:
         """Make the plan now if the shapes are known, so that no run has to wait."""

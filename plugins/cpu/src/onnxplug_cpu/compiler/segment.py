@@ -238,6 +238,10 @@ class Segment:
         dtypes: of the inputs; ``None`` for one of unknown type, of which nothing but
             the shape is ever read.
         nodes: the graph's nodes, by index, for profiles.
+
+    Attributes:
+        calls, inputs, outputs: those given.
+        planned: the outputs of plans.
     """
 
     def __init__(
@@ -253,7 +257,7 @@ class Segment:
     ) -> None:
         self.calls = tuple(calls)
         self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
+        self.outputs = self.planned = tuple(outputs)
         self._compiler = compiler
         self._forms = forms
         self._constants = constants
@@ -329,6 +333,10 @@ class Segment:
             self._plans[shapes] = plan
         del self._plans[older[0][0]]
 
+    def is_planned(self, shapes: Shapes) -> bool:
+        """Whether there is a plan for inputs of these shapes."""
+        return shapes in self._plans
+
     @property
     def structures(self) -> int:
         """How many structures its plans so far have."""
@@ -380,7 +388,7 @@ class Segment:
         with self._lock:
             if self._common is None:
                 self._common = Plans(
-                    self.calls, self._forms, self._constants, self.inputs, self.outputs
+                    self.calls, self._forms, self._constants, self.inputs, self.planned
                 )
             return self._common
 

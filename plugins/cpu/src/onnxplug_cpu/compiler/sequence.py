@@ -12,6 +12,7 @@ from onnxplug_compiler.frontend.border import Border
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.segmentation import Analysis, Unit
 from onnxplug_cpu.compiler.segment import Segment
+from onnxplug_cpu.compiler.varying import VaryingSegment, is_simple, varying_values
 from onnxplug_cpu.threads import on_arrays
 
 FindFunction: TypeAlias = (
@@ -27,17 +28,40 @@ def sequence(
     analysis: Analysis,
     threads: int,
 ) -> KernelSequence:
-    """The units as calls over slots.
+    """The units of a partition as calls over slots.
 
     Args:
         threads: of what runs on arrays; 0 for no limit.
     """
+    whole = Unit((), tuple(partition.inputs), tuple(partition.outputs), compiled=False)
+    return _sequence(partition, of_index, whole, units, segments, analysis, threads)
+
+
+def _sequence(
+    partition: ep.Partition,
+    of_index: Mapping[int, ep.Node],
+    whole: Unit,
+    units: Sequence[Unit],
+    segments: Sequence[Segment | None],
+    analysis: Analysis,
+    threads: int,
+) -> KernelSequence:
+    """The same of a part, of which *whole* has the inputs and outputs."""
     functions: dict[int, Callable[..., Any]] = {}
     nodes: list[Any] = []
     notes = {}
+    varying = varying_values(units)
     for index, (unit, segment) in enumerate(zip(units, segments, strict=True)):
         if segment is not None:
             functions[index] = _SegmentFunction(segment)
+            if not varying.isdisjoint(unit.inputs) and is_simple(unit.calls):
+                calls = [Unit((call,), (), (), compiled=False) for call in unit.calls]
+                alone = [None] * len(calls)
+                # none of these multiplies matrices
+                on_arrays_ = _sequence(
+                    partition, of_index, unit, calls, alone, analysis, 0
+                )
+                functions[index] = VaryingSegment(segment, on_arrays_, varying)
             nodes.append(_step(unit, op_type="Program", domain="", name="", index=-1))
             continue
         (call,) = unit.calls
@@ -58,16 +82,17 @@ def sequence(
     def value(name: str) -> ep.ValueInfo:
         return partition.value(analysis.numbers.get(name, name))
 
-    whole = SimpleNamespace(
+    limit = threads if None in segments else None
+    part = SimpleNamespace(
         graph=partition.graph,
         nodes=nodes,
-        inputs=partition.inputs,
-        outputs=partition.outputs,
+        inputs=whole.inputs,
+        outputs=whole.outputs,
         constant=constant,
         value=value,
         infer=partition.infer,
     )
-    return _Sequence(whole, lambda graph, node: functions[next(order)], notes, threads)
+    return _Sequence(part, lambda graph, node: functions[next(order)], notes, limit)
 
 
 def _step(part: Unit | Call, **facts: Any) -> SimpleNamespace:
@@ -80,7 +105,7 @@ class _Sequence(KernelSequence):
 
     Args:
         notes: why calls are on arrays, by the identity of the node.
-        threads: of what runs on arrays; 0 for no limit.
+        threads: of what runs on arrays; 0 for no limit, ``None`` if nothing does.
     """
 
     tier = "array"
@@ -90,7 +115,7 @@ class _Sequence(KernelSequence):
         partition: Any,
         find_kernel: FindFunction,
         notes: Mapping[int, str],
-        threads: int,
+        threads: int | None,
     ) -> None:
         super().__init__(partition, find_kernel)
         self._notes = notes
@@ -103,6 +128,8 @@ class _Sequence(KernelSequence):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Call segments and functions in order."""
+        if self._threads is None:
+            return super().run(inputs, outputs, context)
         with on_arrays(self._threads):
             return super().run(inputs, outputs, context)
 
@@ -114,7 +141,7 @@ class _Sequence(KernelSequence):
         context: ep.RunContext,
     ) -> Any:
         """Call a kernel; a segment records its commands itself."""
-        if isinstance(kernel, _SegmentFunction):
+        if isinstance(kernel, _SegmentFunction | VaryingSegment):
             return kernel(*arguments, context=context)
         return super().call(node, kernel, arguments, context)
 

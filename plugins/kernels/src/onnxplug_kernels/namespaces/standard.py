@@ -276,6 +276,20 @@ class Standard:
         picked = self.library.take(rows, self.library.reshape(positions, (-1,)), axis=0)
         return self.library.reshape(picked, (*shape, *x.shape[len(index) :]))
 
+    def gather_checked(self, x: Any, index: tuple[Any, ...]) -> Any:
+        """As :meth:`gather`, of any indices.
+
+        Raises:
+            IndexError: one is out of range.
+        """
+        for part, size in zip(index, x.shape, strict=False):
+            if math.prod(part.shape) and (
+                int(self.library.min(part)) < -size
+                or int(self.library.max(part)) >= size
+            ):
+                raise IndexError
+        return self.gather(x, index)
+
     def scatter(
         self, x: Any, index: tuple[Any, ...], updates: Any, reduction: str
     ) -> Any:

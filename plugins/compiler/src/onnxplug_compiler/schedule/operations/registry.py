@@ -13,6 +13,7 @@ from onnxplug_compiler.frontend.call import Abstract, Call
 from onnxplug_compiler.ir.elements import described, element_of
 
 if TYPE_CHECKING:
+    from onnxplug.ep import TensorFacts
     from onnxplug_compiler.ir.recorder import Recorder
     from onnxplug_compiler.ir.target import Support, Target
     from onnxplug_compiler.ir.views import View
@@ -22,6 +23,8 @@ Inputs: TypeAlias = Sequence[Abstract | None]
 
 Results: TypeAlias = Sequence[Abstract | None]
 """What is known of a call's outputs, by position."""
+
+Facts: TypeAlias = "Sequence[TensorFacts | None]"
 
 Dtypes: TypeAlias = Sequence["np.dtype[Any] | None"]
 
@@ -65,6 +68,23 @@ class Plan(Protocol):
         """*view*, or a copy of it in C order."""
 
 
+class Extent(Record):
+    """How far outputs reach whose sizes depend on elements.
+
+    Such a call has one more output, the last: one element of int64, how many places
+    along an axis the others have.  They are planned as large as they can be; a run
+    writes the elements that there are one after another.
+
+    Attributes:
+        facts: the outputs as large as they can be, and the number.
+        axes: for each output the axis that has as many places; ``None`` for one whose
+            size follows from shapes.
+    """
+
+    facts: Callable[[Call, Facts], list[TensorFacts]]
+    axes: Callable[[Call], tuple[int | None, ...]]
+
+
 class Operation(Record):
     """How one operator is planned.
 
@@ -83,6 +103,7 @@ class Operation(Record):
     check: Callable[[Call, Inputs, Results], None] | None = None
     known: frozenset[int] = frozenset()
     any_output: bool = False
+    extent: Extent | None = None
 
 
 OPERATORS: Final = {
@@ -94,6 +115,7 @@ OPERATORS: Final = {
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
     "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
+    "kept": "Compress NonMaxSuppression NonZero",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad Trilu CumSum",

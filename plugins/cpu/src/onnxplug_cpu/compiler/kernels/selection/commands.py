@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from typing import Final
 
 import numpy as np
 
 from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.selection import Limits
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.row_copy import row_class
 from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, chunks, collapse
+from onnxplug_cpu.compiler.kernels.selection.collect import KeptRows, NonZero
 from onnxplug_cpu.compiler.kernels.selection.extremes import (
     COLUMNS,
     ArgAcross,
     ArgAlong,
+)
+from onnxplug_cpu.compiler.kernels.selection.suppression import (
+    SelectedList,
+    Suppression,
+)
+from onnxplug_cpu.compiler.kernels.selection.suppression import (
+    scratch_bytes as suppression_bytes,
 )
 from onnxplug_cpu.compiler.kernels.selection.top import (
     FEW,
@@ -160,6 +172,127 @@ def record_top(
         label=label,
         nbytes=x.nbytes + values.nbytes + indices.nbytes,
     )
+
+
+def record_suppression(
+    recorder: Recorder,
+    boxes: View,
+    scores: View,
+    limits: Limits,
+    out: View,
+    count: View,
+    *,
+    centers: bool,
+) -> None:
+    """See ``ir.selection.Selection.record_suppression``.
+
+    Raises:
+        ValueError: a class takes one chunk too long.
+    """
+    images, classes, number = scores.shape
+    most, tasks = out.shape[0] // max(images * classes, 1), images * classes
+    label = f"NonMaxSuppression {'×'.join(map(str, scores.shape))}"
+    _require_short(number, 40, label)
+    if scores.strides[2] != 1:
+        near = recorder.temporary(scores.dtype, scores.shape)
+        _record_copy(recorder, scores, near, label)
+        scores = near
+    chosen = recorder.temporary(np.dtype(np.int32), (tasks, most))
+    counts = recorder.temporary(np.dtype(np.int64), (tasks,))
+    scratch, distance = worker_memory(recorder, suppression_bytes(number, most))
+    chunk_count, each = chunks(recorder, tasks, tasks * (50 + number * 0.5))
+    itemsize = boxes.dtype.itemsize
+    shared: dict[str, Word] = {
+        "classes": classes,
+        "tasks": tasks,
+        "most": most,
+        "chosen": chosen.address,
+        "chosen_counts": counts.address,
+    }
+    words: dict[str, Word] = {
+        "boxes": boxes.address,
+        "box_image": boxes.strides[0] * itemsize,
+        "box_step": boxes.strides[1] * itemsize,
+        "box_side": boxes.strides[2] * itemsize,
+        "scores": scores.address,
+        "score_image": scores.strides[0] * itemsize,
+        "score_class": scores.strides[1] * itemsize,
+        "count": number,
+        "each": each,
+        "limit": limits.most.address,
+        "overlap": limits.overlap.address,
+        "least": limits.least.address,
+        "bad_overlap": recorder.check(_bad_overlap),
+        "scratch": scratch,
+        "distance": distance,
+    }
+    call(
+        recorder,
+        Kernel(Suppression(centers)),
+        shared | words,
+        chunks=chunk_count,
+        label=label,
+        nbytes=boxes.nbytes + scores.nbytes,
+    )
+    listed: dict[str, Word] = {"out": out.address, "total": count.address}
+    call(recorder, Kernel(SelectedList()), shared | listed, label=label)
+
+
+def _bad_overlap(bits: int) -> Exception:
+    (overlap,) = struct.unpack("<f", struct.pack("<I", bits))
+    return ValueError(f"iou_threshold is {overlap}; expected a number from 0 to 1")
+
+
+def record_non_zero(recorder: Recorder, x: View, out: View, count: View) -> None:
+    """See ``ir.selection.Selection.record_non_zero``.
+
+    Raises:
+        ValueError: it takes one thread too long, or the elements are no numbers.
+    """
+    rank = len(x.shape)
+    label = f"NonZero {'×'.join(map(str, x.shape))}"
+    _require_short(x.size, 1.0 + rank, label)
+    itemsize = x.dtype.itemsize
+    words: dict[str, Word] = {
+        "x": x.address,
+        "rows": math.prod(x.shape[:-1]),
+        "out": out.address,
+        "total": count.address,
+    }
+    for axis, (size, stride) in enumerate(zip(x.shape, x.strides, strict=True)):
+        words |= {f"size{axis}": size, f"step{axis}": stride * itemsize}
+    strided = x.strides[-1] != 1 and x.shape[-1] > 1
+    kernel = NonZero(rank, _element_of(x), strided)
+    call(recorder, Kernel(kernel), words, label=label, nbytes=2 * x.nbytes)
+
+
+def record_compress(
+    recorder: Recorder, x: View, condition: View, out: View, count: View
+) -> None:
+    """See ``ir.selection.Selection.record_compress``.
+
+    Raises:
+        ValueError: it takes one thread too long.
+    """
+    outer, size, inner = x.shape
+    nbytes = inner * x.dtype.itemsize
+    label = f"Compress {outer}×{size}×{inner}"
+    _require_short(outer * size, 2.0 + nbytes / 8, label)
+    places = recorder.temporary(np.dtype(np.int64), (1, condition.shape[0]))
+    record_non_zero(recorder, condition, places, count)
+    if not out.size:
+        return
+    words: dict[str, Word] = {
+        "x": x.address,
+        "x_step": x.strides[0] * x.dtype.itemsize,
+        "outer": outer,
+        "places": places.address,
+        "total": count.address,
+        "out": out.address,
+        "nbytes": nbytes,
+    }
+    kernel = KeptRows(row_class(nbytes))
+    call(recorder, Kernel(kernel), words, label=label, nbytes=2 * x.nbytes)
 
 
 def _require_short(size: int, nanoseconds: float, label: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from onnxplug_cpu.compiler.codegen.emit import I1, I64, Function, Type, Value
@@ -67,3 +68,19 @@ def last_bit(f: Function, bits: Value) -> Value:
 def count_bits(f: Function, bits: Value) -> Value:
     """How many bits are set."""
     return f.intrinsic(I64, "llvm.ctpop.i64", bits)
+
+
+def each_bit(
+    f: Function,
+    bits: Value,
+    body: Callable[..., list[Value]],
+    carried: list[Value],
+) -> list[Value]:
+    """``body(number, *carried)`` for each bit that is set, one at least."""
+
+    def turn(left: Value, *now: Value) -> tuple[Value, list[Value]]:
+        after = body(first_bit(f, left), *now)
+        rest = left & (left - 1)
+        return rest.compare("ne", 0), [rest, *after]
+
+    return f.repeat(turn, [bits, *carried])[1:]

@@ -18,11 +18,11 @@ from onnxplug_cpu.compiler.kernels.loop_nest import Walk
 from onnxplug_cpu.compiler.kernels.selection.keys import (
     chosen_bits,
     count_bits,
-    first_bit,
+    each_bit,
     key_type,
     keys_of,
 )
-from onnxplug_cpu.compiler.kernels.selection.radix import DIGITS, RadixSort
+from onnxplug_cpu.compiler.kernels.selection.sorting import DIGITS, Sort
 from onnxplug_cpu.compiler.kernels.selection.sweep import sweep
 
 if TYPE_CHECKING:
@@ -122,19 +122,6 @@ class _Rows:
         )
         return keys_of(self.f, found, self.element, largest=form.largest)
 
-    def each_bit(
-        self, bits: Value, body: Callable[..., list[Value]], carried: list[Value]
-    ) -> list[Value]:
-        """``body(lane, *carried)`` for each bit that is set, one at least."""
-        f = self.f
-
-        def turn(left: Value, *now: Value) -> tuple[Value, list[Value]]:
-            after = body(first_bit(f, left), *now)
-            rest = left & (left - 1)
-            return rest.compare("ne", 0), [rest, *after]
-
-        return f.repeat(turn, [bits, *carried])[1:]
-
     def number(self, index: Value | int) -> Value:
         """A place, as it goes with a key."""
         f = self.f
@@ -229,7 +216,7 @@ class _Few(_Rows):
                     key = f.load(f.at(self.met, lane, self.key), self.key)
                     return self._inserted(key, self.number(first + lane), *kept)
 
-                return self.each_bit(bits, insert, list(kept))
+                return each_bit(f, bits, insert, list(kept))
 
             return f.branch(bits.compare("ne", 0), some, lambda: kept)
 
@@ -265,7 +252,7 @@ class _Many(_Rows):
         histogram = f.at(scratch, each * 4, I8)
         self.met = f.stack(self.keys, 1)
         sorted_ = [(self.found, self.found_places), (others[0], others[1])]
-        self.sort = RadixSort(f, self.key, sorted_, histogram)
+        self.sort = Sort(f, self.lanes, self.key, sorted_, histogram)
         form.walk.write(k, self._row)
         f.finish()
 
@@ -304,7 +291,7 @@ class _Many(_Rows):
 
             def some() -> list[Value]:
                 f.store(keys, self.met)
-                (after,) = self.each_bit(bits, append, [count])
+                (after,) = each_bit(f, bits, append, [count])
                 full = after > self.room
                 return f.branch(full, lambda: self._drop(after), lambda: [after, worst])
 

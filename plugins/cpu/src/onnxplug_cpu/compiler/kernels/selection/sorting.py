@@ -1,4 +1,5 @@
-"""Sorting by digits, the last one first (LSD radix sort): equal keys stay in order."""
+"""Sorting by digits, the last one first (LSD radix sort), and of a few keys by counting
+for each how many come before it: equal keys stay in order."""
 
 from __future__ import annotations
 
@@ -6,33 +7,69 @@ from collections.abc import Sequence
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import I64, Function, Type, Value
+from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part
+from onnxplug_cpu.compiler.kernels.selection.keys import chosen_bits, count_bits
+from onnxplug_cpu.compiler.kernels.selection.sweep import sweep
 
 DIGITS: Final = 256
 """Values of a digit."""
+_FEW: Final = 64
+"""Keys that are compared with each other."""
 
 
-class RadixSort:
+class Sort:
     """Sorts keys and what goes with each, in memory of its own.
 
     Args:
         key: the type of both.
-        memory: of keys and companions, which are sorted; and as much beside.
+        memory: of keys and companions, which are sorted; and as much beside.  A whole
+            vector may be read from each place.
         histogram: :data:`DIGITS` integers of 8 bytes.
     """
 
     def __init__(
         self,
         f: Function,
+        lanes: Lanes,
         key: Type,
         memory: Sequence[tuple[Value, Value]],
         histogram: Value,
     ) -> None:
-        self.f, self.key = f, key
+        self.f, self.lanes, self.key = f, lanes, key
         self.memory = memory
         self.histogram = histogram
 
     def sort(self, count: Value) -> Value:
         """Sort *count* keys, at least one; where the companions are then."""
+        return self.f.branch(
+            count <= _FEW,
+            lambda: [self._compare(count)],
+            lambda: [self._by_digits(count)],
+        )[0]
+
+    def _compare(self, count: Value) -> Value:
+        """Sort a few keys."""
+        f = self.f
+        (keys, others), (_, more) = self.memory
+        vector = self.key.vector(self.lanes.width)
+
+        def one(index: Value) -> None:
+            key = f.splat(f.load(f.at(keys, index, self.key), self.key), vector.lanes)
+
+            def some(first: Value, part: Part, total: Value) -> list[Value]:
+                met = f.load(f.at(keys, first, self.key), vector)
+                earlier = f.first_lanes(f.maximum(index - first, 0), vector.lanes)
+                before = (met < key) | (met.compare("eq", key) & earlier)
+                return [total + count_bits(f, chosen_bits(f, before, part))]
+
+            (place,) = sweep(f, self.lanes, count, some, [f.value(0, I64)])
+            other = f.load(f.at(others, index, self.key), self.key)
+            f.store(other, f.at(more, place, self.key))
+
+        f.loop(count, one, nonempty=True)
+        return more
+
+    def _by_digits(self, count: Value) -> Value:
         f = self.f
         (keys, others), (free, more) = self.memory
 

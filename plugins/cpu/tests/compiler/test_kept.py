@@ -1,0 +1,132 @@
+"""Operators that say themselves how much they keep, compiled, and what follows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+import onnxplug
+
+from .differential import session
+from .lowered import graph
+
+Array = np.ndarray[Any, Any]
+
+
+def both(text: str, *runs: dict[str, Array]) -> onnxplug.InferenceSession:
+    """A compiled session that gives in each run what the array tier gives."""
+    model = onnx.parser.parse_model(text)
+    compiled = session(model, compiled=True)
+    assert {node.tier for node in compiled.explain().nodes} == {"compiled"}
+    arrays = session(model, compiled=False)
+    for feeds in runs:
+        pairs = zip(compiled.run(None, feeds), arrays.run(None, feeds), strict=True)
+        for found, expected in pairs:
+            assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_array_equal(found, expected)
+    return compiled
+
+
+def detections(
+    images: int, classes: int, count: int, seed: int = 0
+) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    corners = rng.uniform(0, 40, (images, count, 2))
+    sizes = rng.uniform(-5, 20, (images, count, 2))
+    boxes = np.concatenate([corners, corners + sizes], -1).astype(np.float32)
+    scores = rng.uniform(0, 1, (images, classes, count)).astype(np.float32)
+    scores[rng.random(scores.shape) < 0.2] = 0.75  # ties
+    if count > 9:
+        boxes[0, :3, 1] = np.nan, np.inf, 0
+        scores[0, 0, 3:6] = np.nan, np.inf, -np.inf
+    return {"b": boxes, "s": scores}
+
+
+BOXES = "float[I,N,4] b, float[I,C,N] s"
+LIMITS = "int64 m = {7}, float[1] o = {0.4}, float l = {0.2}"
+
+
+@pytest.mark.parametrize("center", [0, 1])
+def test_boxes_that_remain(center: int) -> None:
+    runs = [detections(*s) for s in [(2, 3, 90), (1, 1, 5), (1, 2, 0), (3, 1, 200)]]
+    attribute = f"<center_point_box = {center}>"
+    for inputs in ("b, s, m, o, l", "b, s, m", "b, s", "b, s, m, , l"):
+        body = f"y = NonMaxSuppression {attribute} ({inputs})"
+        both(graph(BOXES, "int64[M,3] y", body, LIMITS), *runs)
+
+
+def test_limits_that_are_fed() -> None:
+    inputs = f"{BOXES}, int64[1] m, float[1] o, float[1] l"
+    body = "y = NonMaxSuppression (b, s, m, o, l)"
+    text, boxes = graph(inputs, "int64[M,3] y", body), detections(1, 4, 70)
+
+    def limits(count: int, overlap: float, least: float) -> dict[str, Array]:
+        numbers = np.array([overlap], np.float32), np.array([least], np.float32)
+        return {**boxes, "m": np.array([count]), "o": numbers[0], "l": numbers[1]}
+
+    given = [(3, 0.5, 0.1), (1 << 40, 1.0, -1.0), (-1, 0.5, 0.0), (50, 0.0, 0.9)]
+    compiled = both(text, *(limits(*each) for each in given))
+    for wrong in (-0.5, 1.5, float("nan")):
+        with pytest.raises(
+            onnxplug.errors.NodeError, match=f"iou_threshold is {wrong}"
+        ):
+            compiled.run(None, limits(3, wrong, 0.5))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float", "bfloat16", "int64"])
+def test_places_of_what_is_not_zero(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    kind = {"float": "float32", "bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)
+    inputs, body = f"{dtype}[A,B,C] x", "t = Transpose (x) y = NonZero (t)"
+    shapes = [(2, 3, 100), (70, 1, 2), (0, 3, 2), (1, 1, 1)]
+    arrays = [(rng.random(shape) < 0.3).astype(kind) for shape in shapes]
+    both(graph(inputs, "int64[3,N] y", body), *({"x": x} for x in arrays))
+
+
+@pytest.mark.parametrize("attribute", ["", "<axis = 0>", "<axis = -1>"])
+def test_parts_that_a_condition_keeps(attribute: str) -> None:
+    rng = np.random.default_rng(0)
+    inputs = "float[A,B] x, bool[N] c"
+    body = f"t = Transpose (x) y = Compress {attribute} (t, c)"
+    runs = [
+        {"x": rng.random(shape, np.float32), "c": rng.random(count) < 0.5}
+        for shape, count in [((5, 9), 5), ((30, 40), 20), ((7, 7), 0)]
+    ]
+    both(graph(inputs, f"float[{'N' if not attribute else 'P,Q'}] y", body), *runs)
+
+
+def test_what_follows_makes_no_plan_for_each_number_of_boxes() -> None:
+    body = (
+        "n = NonMaxSuppression (b, s, m, o, l) i = Gather <axis = 1> (n, two) "
+        "q = Squeeze (b, zero) p = Gather (q, i) r = Cast <to = 1> (n) "
+        "y = Concat <axis = 1> (p, r)"
+    )
+    constants = f"{LIMITS}, int64 two = {{2}}, int64[1] zero = {{0}}"
+    text = graph("float[1,N,4] b, float[1,C,N] s", "float[M,7] y", body, constants)
+    runs = [detections(1, classes, 60, classes) for classes in range(1, 16)]
+    compiled = both(text, *runs)
+    counts = {len(compiled.run(None, feeds)[0]) for feeds in runs}
+    assert len(counts) > 10
+    (partition,) = compiled.explain().partitions
+    assert partition.counts["plans"] == len(runs)  # of the boxes, as classes differ
+    for _ in range(9):
+        compiled.run(None, runs[0])
+    (partition,) = compiled.explain().partitions
+    assert partition.counts["plans"] == len(runs) + 1
+
+
+def test_results_may_be_bound() -> None:
+    model = onnx.parser.parse_model(
+        graph("float[N] x", "int64[1,M] y", "a = Relu (x) y = NonZero (a)")
+    )
+    compiled = session(model, compiled=True)
+    x, y = np.array([1, -1, 0, 3], np.float32), np.zeros((1, 2), np.int64)
+    binding = compiled.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y", "cpu", 0, np.int64, y.shape, y.ctypes.data)
+    compiled.run_with_iobinding(binding)
+    np.testing.assert_array_equal(y, [[0, 3]])
