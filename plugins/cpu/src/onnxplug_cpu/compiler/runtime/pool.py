@@ -2,10 +2,12 @@
 
 Workers are Python threads that stay in a native loop, without the GIL: they look for
 chunks, spin for a while when there are none, and then sleep in the system until they
-are woken.  **A job's chunks are claimed, not assigned**: the caller claims them like
-the workers do, so that it needs no worker to get done, and waits at most for chunks
-that were begun.  Hence a worker that the system does not schedule holds nobody, and a
-process whose workers are gone (after fork, at exit) still computes.
+are woken.  Who spins gives way to threads that have work, of whatever process.
+
+**A job's chunks are claimed, not assigned**: the caller claims them like the workers
+do, so that it needs no worker to get done, and waits at most for chunks that were
+begun.  Hence a worker that the system does not schedule holds nobody, and a process
+whose workers are gone (after fork, at exit) still computes.
 
 One job is done at a time.  A run that finds the pool with another's job does its own
 chunks alone.
@@ -65,8 +67,9 @@ CROWDED_SPIN: Final = 2e-6
 RETRY: Final = 1.0
 """Seconds after which a thread that the system did not give is asked for again."""
 
-PATIENCE: Final = 4000
-"""Pauses after which a waiting caller lets another thread have its processor."""
+PATIENCE: Final = 512
+"""Pauses after which who spins lets another thread have the processor, if one wants it:
+some 5 to 20 µs.  A power of two."""
 
 # The control block: bytes from its start.  What different threads write lies on
 # different pairs of cache lines.
@@ -96,6 +99,10 @@ def _field(f: Function, control: Value, offset: int) -> Value:
 
 def _parked(f: Function, control: Value, worker: Value) -> Value:
     return f.at(_field(f, control, PARKED), worker * LINE, Type("i8"))
+
+
+def _give_way(f: Function, control: Value, system: str) -> None:
+    write_give_way(f, system, f.load(_field(f, control, _GIVE_WAY), PTR))
 
 
 def _logical_shift(f: Function, value: Value, bits: int) -> Value:
@@ -168,6 +175,9 @@ def _write_worker(module: Module, name: str, isa: Isa, system: str) -> None:
 
         def spin(count: Value) -> tuple[Value, list[Value]]:
             atomics.pause(f, isa)
+            # now and then only, as it takes long where nobody wants the processor
+            now = (count & PATIENCE - 1).compare("eq", PATIENCE - 1)
+            f.branch(now, lambda: _give_way(f, control, system))
             idle = ~_may_claim(f, atomics.load(f, control, I64), worker)
             return idle & count.compare("lt", pauses), [count + 1]
 
@@ -254,10 +264,8 @@ def write_parallel(module: Module, name: str, isa: Isa, system: str) -> str:
 
     def pause(count: Value) -> None:
         atomics.pause(f, isa)
-        f.branch(count.compare("gt", PATIENCE), give_way)
-
-    def give_way() -> None:
-        write_give_way(f, system, f.load(_field(f, control, _GIVE_WAY), PTR))
+        impatient = count.compare("gt", PATIENCE)
+        f.branch(impatient, lambda: _give_way(f, control, system))
 
     free = atomics.exchange(f, lock, f.value(1, I64)).compare("eq", 0)
     f.branch(free, job)
