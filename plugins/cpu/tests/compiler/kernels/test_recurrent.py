@@ -244,6 +244,7 @@ def test_no_steps_and_one(isa: Isa, time: int) -> None:
     for cell in CELLS.values():
         check(isa, Given(cell, time, 2, 3, 20, 2), (False, True))
         check(isa, Given(cell, time, 1, 3, 20, 1), lengths=True)
+        check(isa, Given(cell, time, 1, 5, 20, 2), (False, True), constant=True)
 
 
 @pytest.mark.parametrize("length", [-1, 4, 2**31 - 1])

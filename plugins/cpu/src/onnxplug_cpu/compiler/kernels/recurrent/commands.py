@@ -42,6 +42,14 @@ def record_recurrent(recorder: Recorder, cell: Cell, layer: Layer, label: str) -
     directions, _, hidden = layer.r.shape
     if not directions * batch * hidden:
         return
+    if _projects(layer):
+        x = _reshaped(recorder, layer.x, (1, 1, time, batch, inputs))
+        if inputs > 1 and x.strides[4] != 1:
+            copy = recorder.temporary(_F32, x.shape)
+            record_copy(recorder, x, copy)
+            x = copy
+        _Steps(recorder, cell, layer, label, x).record()
+        return
     gates = directions * cell.gates * hidden
     # panels of the last sequence read beyond the last gate, which does no harm
     room = recorder.temporary(_F32, (time * batch * gates + LANES,))
@@ -61,6 +69,15 @@ def record_recurrent(recorder: Recorder, cell: Cell, layer: Layer, label: str) -
         label=f"{label} inputs",
     )
     _Steps(recorder, cell, layer, label, projected).record()
+
+
+def _projects(layer: Layer) -> bool:
+    """Whether steps multiply their inputs themselves: there is one, of constant
+    weights."""
+    given = (layer.w, layer.r)
+    return layer.x.shape[:2] == (1, 1) and all(
+        isinstance(view.buffer, Constant) for view in given
+    )
 
 
 def _with_lead(view: View) -> View:
@@ -86,8 +103,10 @@ class _Steps:
         self.width = panel_lanes(recorder.target.isa)
         self.panels = -(-self.hidden // self.width)
         self.slot = self.panels * self.width
-        steps = self.batch * self.directions * cell.gates
-        self.step_flops = steps * self.hidden**2 * 2
+        rows = self.batch * self.directions * cell.gates * self.hidden
+        # of one step, inputs are multiplied too
+        columns = self.hidden + _projects(layer) * layer.x.shape[2]
+        self.step_flops = rows * columns * 2
 
     def record(self) -> None:
         recorder, cell = self.recorder, self.cell
@@ -153,6 +172,7 @@ class _Steps:
             layer.bias is not None,
             layer.lengths is not None,
             layer.y is not None,
+            _projects(layer),
             False,
         )
 
@@ -188,7 +208,7 @@ class _Steps:
 
     def _words(self) -> dict[str, Word]:
         """The words that do not depend on how the work is divided; nobody shares."""
-        cell, layer = self.cell, self.layer
+        cell, layer, projects = self.cell, self.layer, _projects(self.layer)
         shape = (self.directions, self.batch, slots(cell), self.slot)
         state = self.recorder.temporary(_F32, shape)
         words: dict[str, Word] = {
@@ -196,8 +216,9 @@ class _Steps:
             "time": self.time,
             "hidden": self.hidden,
             "panels": self.panels,
+            "features": layer.x.shape[2],
             "x": self.projected.address,
-            "x_direction": 4 * cell.gates * self.hidden,
+            "x_direction": 0 if projects else 4 * cell.gates * self.hidden,
             "x_time": 4 * self.projected.strides[2],
             "x_row": 4 * self.projected.strides[3],
             "state": state.address,
@@ -216,31 +237,36 @@ class _Steps:
             **self._y(),
             **self._lengths(),
         }
-        for number, gates in enumerate(phases(cell)):
-            words[f"r{number}"] = self._packed_weights(gates)
-            distance = 4 * self.panels * self.hidden * len(gates) * self.width
-            words[f"r{number}_direction"] = distance
+        for name, matrix in {"w": layer.w, "r": layer.r}.items():
+            for number, gates in enumerate(phases(cell)):
+                if name == "w" and not projects:
+                    continue
+                words[f"{name}{number}"] = self._packed_weights(matrix, gates)
+                distance = self.panels * matrix.shape[2] * len(gates) * self.width
+                words[f"{name}{number}_direction"] = 4 * distance
         return words
 
     # parameters in the order in which kernels read them
 
-    def _packed_weights(self, gates: tuple[int, ...]) -> Address:
-        """[directions, panels, hidden, gates, lanes of a panel]."""
-        r, count = self.layer.r, len(gates)
-        shape = (self.directions, self.panels, self.hidden, count, self.width)
+    def _packed_weights(self, matrix: View, gates: tuple[int, ...]) -> Address:
+        """[directions, panels, columns, gates, lanes of a panel]."""
+        count, columns = len(gates), matrix.shape[2]
+        shape = (self.directions, self.panels, columns, count, self.width)
         layout = f"recurrent {self.cell.gates} {gates} {shape}"
         record = functools.partial(self._record_weights, first=gates[0], count=count)
-        return _arranged(self.recorder, r, layout, shape, record)
+        return _arranged(self.recorder, matrix, layout, shape, record)
 
     def _record_weights(
-        self, recorder: Recorder, r: View, out: View, first: int, count: int
+        self, recorder: Recorder, matrix: View, out: View, first: int, count: int
     ) -> None:
-        hidden, directions = self.hidden, self.directions
-        split = _reshaped(recorder, r, (directions, self.cell.gates, hidden, hidden))
-        some = split.slice((0, first, 0, 0), (directions, count, hidden, hidden))
-        whole = recorder.temporary(_F32, (directions, count, self.slot, hidden))
+        hidden, directions, columns = self.hidden, self.directions, matrix.shape[2]
+        split = _reshaped(
+            recorder, matrix, (directions, self.cell.gates, hidden, columns)
+        )
+        some = split.slice((0, first, 0, 0), (directions, count, hidden, columns))
+        whole = recorder.temporary(_F32, (directions, count, self.slot, columns))
         _record_padded(recorder, some, whole)
-        panels = whole.reshape((directions, count, self.panels, self.width, hidden))
+        panels = whole.reshape((directions, count, self.panels, self.width, columns))
         assert panels is not None
         record_copy(recorder, panels.transpose((0, 2, 4, 1, 3)), out)
 

@@ -10,7 +10,7 @@ nothing but states is written.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug_compiler.ir.recurrent import LSTM, RNN, Cell
@@ -48,6 +48,7 @@ class _Words(KernelWords):
     panels_of_share: Integer
     shared: Pointer
     shared_of_group: Integer
+    features: Integer
     x: Pointer
     x_direction: Integer
     x_time: Integer
@@ -94,6 +95,8 @@ class RecurrentSteps(Generator):
         chains: of additions that give a sum, so that one need not wait for another.
         tail: the last panel is not filled by the state.
         has_bias, has_lengths, has_y: what there is.
+        projects: inputs are given as they are, and multiplied here: of one step, whose
+            weights are read once in any case.
         shares: whether several chunks divide the panels of each step; then states are
             there before, and stay where the last step leaves them.
     """
@@ -106,6 +109,7 @@ class RecurrentSteps(Generator):
     has_bias: bool
     has_lengths: bool
     has_y: bool
+    projects: bool
     shares: bool
 
     @property
@@ -114,8 +118,12 @@ class RecurrentSteps(Generator):
 
     @property
     def _of_phases(self) -> tuple[str, ...]:
-        numbers = range(len(phases(self.cell)))
-        return *(f"r{n}" for n in numbers), *(f"r{n}_direction" for n in numbers)
+        names = [
+            f"{matrix}{number}"
+            for matrix in ("wr" if self.projects else "r")
+            for number in range(len(phases(self.cell)))
+        ]
+        return *names, *(f"{name}_direction" for name in names)
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _Writer(self, _Words(module, name, self._of_phases), isa).write()
@@ -252,6 +260,10 @@ class _Writer:
             panel = first + f.select(backwards, count - 1 - turn, turn)
             self.lane, self.left = panel * self.nbytes, self.hidden - panel * self.width
             self.weights = f.at(weights, panel * size, I8)
+            if self.form.projects:
+                size_ = self.k.features * (len(gates) * self.nbytes)
+                whole = self._of_direction(f"w{number}")
+                self.input_weights = f.at(whole, panel * size_, I8)
             self._blocks(lambda row, rows: self._block(number, gates, row, rows))
 
         f.loop(count, panel, nonempty=True)
@@ -291,14 +303,22 @@ class _Writer:
         of_rows = [self.f.at(slots, self.state_row * n, I8) for n in range(rows)]
         # what the second phase of a GRU multiplies is the state that was reset
         source = self.from_ if number == 0 else self.slot * 3
-        sums = self._sums([self.f.at(p, source, I8) for p in of_rows], len(gates))
+        states = [self.f.at(p, source, I8) for p in of_rows]
+        sums = self._sums(states, len(gates), self.weights, self.hidden)
         for n, slots in enumerate(of_rows):
-            _Sequence(self, row + n, slots).finish(number, gates, sums[n])
+            sequence = _Sequence(self, row + n, slots)
+            if self.form.projects:
+                x, count = [sequence.x], self.k.features
+                (inputs,) = self._sums(x, len(gates), self.input_weights, count)
+                sequence.inputs = dict(zip(gates, inputs, strict=True))
+            sequence.finish(number, sums[n])
 
-    def _sums(self, sources: list[Value], gates: int) -> list[list[Value]]:
-        """For each of *sources* and each gate the panel's sum."""
+    def _sums(
+        self, sources: list[Value], gates: int, weights: Value, count: Value
+    ) -> list[list[Value]]:
+        """For each of *sources*, of *count* elements, and each gate the panel's sum."""
         f, rows, chains = self.f, len(sources), self.form.chains
-        count = rows * gates
+        many_sums = rows * gates
         size = gates * self.nbytes
 
         def steps(many: int) -> Callable[..., list[Value]]:
@@ -313,7 +333,7 @@ class _Writer:
                     for row, source in enumerate(sources):
                         h = f.load_splat(f.at(source, k + n, F32), self.vector)
                         for g in range(gates):
-                            at = n % chains * count + row * gates + g
+                            at = n % chains * many_sums + row * gates + g
                             sums[at] = multiply_add(
                                 f, self.isa, h, factors[g], sums[at]
                             )
@@ -321,15 +341,15 @@ class _Writer:
 
             return step
 
-        state = [self.weights, *[f.zero(self.vector)] * (chains * count)]
-        whole = self.hidden & -chains
+        state = [weights, *[f.zero(self.vector)] * (chains * many_sums)]
+        whole = count & -chains
         if chains > 1:
             state = f.loop(whole, steps(chains), state, step=chains)
-            state = f.loop(self.hidden, steps(1), state, start=whole)
+            state = f.loop(count, steps(1), state, start=whole)
         else:
-            state = f.loop(self.hidden, steps(1), state)
+            state = f.loop(count, steps(1), state)
         sums = state[1:]
-        while len(sums) > count:
+        while len(sums) > many_sums:
             half = len(sums) // 2
             sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
         return [sums[n * gates : (n + 1) * gates] for n in range(rows)]
@@ -420,10 +440,11 @@ class _Sequence:
     def __init__(self, writer: _Writer, row: Value, slots: Value) -> None:
         self.w, self.f, self.cell = writer, writer.f, writer.cell
         self.row, self.slots = row, slots
-
-    def finish(self, phase: int, gates: tuple[int, ...], sums: list[Value]) -> None:
-        """Write what follows from the sums over the state, without biases."""
         self.x = self.f.at(self.w.x, self.row * self.w.x_row, I8)
+        self.inputs: Mapping[int, Value] = {}
+
+    def finish(self, phase: int, sums: list[Value]) -> None:
+        """Write what follows from the sums over the state, without biases."""
         if self.cell.kind == LSTM:
             self._lstm(sums)
         elif self.cell.kind == RNN:
@@ -492,8 +513,11 @@ class _Sequence:
     def _input(self, gate: int) -> Value:
         """The projected input of a gate, with its bias."""
         f = self.f
-        place = f.at(f.at(self.x, self.w.gate * gate, I8), self.w.lane, I8)
-        value = f.load(place, self.w.vector, align=4)
+        if self.w.form.projects:
+            value = self.inputs[gate]
+        else:
+            place = f.at(f.at(self.x, self.w.gate * gate, I8), self.w.lane, I8)
+            value = f.load(place, self.w.vector, align=4)
         return value + self._bias(gate) if self.w.form.has_bias else value
 
     def _recurrent(self, gate: int, total: Value) -> Value:
