@@ -127,6 +127,8 @@ def test_power_of_integers() -> None:
     x = np.array([3, -1, -1, 1, 2, -2], dtype=np.int64)
     y = np.array([39, -3, -2, -9, -1, 3], dtype=np.int64)
     np.testing.assert_array_equal(run("Pow", x, y), [3**39, -1, 1, 1, 0, -8])
+    least = np.full(6, -(2**63))
+    np.testing.assert_array_equal(run("Pow", x, least), [0, 1, 1, 1, 0, 0])
 
 
 def test_square_keeps_the_shape_that_broadcasting_gives() -> None:

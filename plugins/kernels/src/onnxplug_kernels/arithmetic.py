@@ -86,7 +86,9 @@ declare("Pow", power, since=1, legacy=with_limited_broadcasting)
 
 def _integer_power(xp: Any, x: Any, y: Any) -> Any:
     exponent = xp.astype(y, xp.int64)
-    result = xp.astype(xp.pow(xp.astype(x, xp.int64), xp.abs(exponent)), x.dtype)
+    # of a negative one only whether it is odd matters
+    size = xp.where(exponent < 0, exponent & 1, exponent)
+    result = xp.astype(xp.pow(xp.astype(x, xp.int64), size), x.dtype)
     if xp.kind(y.dtype) == "u":
         return result
     # truncated toward zero, the reciprocals of all integers but 1 and -1 are 0
