@@ -1,8 +1,9 @@
-"""Resizing of elements that are not interpolated where they lie.
+"""Resizing, of elements that the target resamples and of all others.
 
-Along each axis in turn the elements that are read are gathered, once for each tap, and
-summed as float64, as the array kernels do; so what lies between two integers is rounded
-to the same one.
+Of the others, along each axis in turn the elements that are read are gathered, once for
+each tap, and summed as float64, as the array kernels do; so what lies between two
+integers is rounded to the same one.  Nearest elements of one or two bytes are resampled
+as float32, which has all their values.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 
 from onnxplug_compiler.ir.elements import INTEGERS, element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.target import Target
 from onnxplug_compiler.ir.views import View
@@ -26,6 +29,31 @@ _TOGETHER: Final = 4
 """Taps that one chain sums."""
 
 _WIDE: Final = np.dtype(np.float64)
+_SINGLE: Final = np.dtype(np.float32)
+_EXACT: Final = frozenset({"i8", "u8", "i16", "u16", "i1"})
+"""What float32 has all values of."""
+
+
+def record_resampled(
+    recorder: Recorder[Target],
+    x: View,
+    out: View,
+    axes: Sequence[ResizedAxis],
+    *,
+    label: str = "Resize",
+) -> None:
+    """Write *x* to *out*, resized along *axes* by the target."""
+    tables = []
+    for axis in axes:
+        weights = [weight for _, weight in axis.taps if weight is not None]
+        tables.append(
+            ResampledAxis(
+                axis.axis,
+                np.stack([index for index, _ in axis.taps]),
+                np.stack(weights).astype(np.float32) if weights else None,
+            )
+        )
+    recorder.target.resampling.record_resample(recorder, x, out, tables, label=label)
 
 
 def record_resized(
@@ -37,17 +65,54 @@ def record_resized(
     label: str = "Resize",
 ) -> None:
     """Write *x* to *out*, of the same dtype, resized along *axes*, one at least."""
+    is_nearest = axes[0].taps[0][1] is None
+    chooses = any(axis.axis == len(x.shape) - 1 for axis in axes)
+    is_resampled = "f32" in recorder.target.elements(label)
+    if is_nearest and chooses and is_resampled and _element(x) in _EXACT:
+        _record_nearest(recorder, x, out, axes, label)
+        return
     for axis in axes:
         shape = list(x.shape)
         shape[axis.axis] = out.shape[axis.axis]
         is_last = axis is axes[-1]
-        if axis.taps[0][1] is None:
+        if is_nearest:
             target = out if is_last else recorder.temporary(x.dtype, shape)
             _gather(recorder, x, axis.taps[0][0], target, axis.axis, label)
         else:
             target = out if is_last else recorder.temporary(_WIDE, shape)
             _sum(recorder, x, target, axis, label)
         x = target
+
+
+def _record_nearest(
+    recorder: Recorder[Target],
+    x: View,
+    out: View,
+    axes: Sequence[ResizedAxis],
+    label: str,
+) -> None:
+    """The nearest elements as float32; whole rows that are left out are so before."""
+    last = len(x.shape) - 1
+    rest = [a for a in axes if a.axis == last or out.shape[a.axis] >= x.shape[a.axis]]
+    for axis in axes:
+        if any(axis is other for other in rest):
+            continue
+        shape = list(x.shape)
+        shape[axis.axis] = out.shape[axis.axis]
+        target = recorder.temporary(x.dtype, shape)
+        _gather(recorder, x, axis.taps[0][0], target, axis.axis, label)
+        x = target
+    single = recorder.temporary(_SINGLE, x.shape)
+    resized = recorder.temporary(_SINGLE, out.shape)
+    _convert(recorder, x, single, label)
+    record_resampled(recorder, single, resized, rest, label=label)
+    _convert(recorder, resized, out, label)
+
+
+def _convert(recorder: Recorder[Target], x: View, out: View, label: str) -> None:
+    formula = Formula.of(x)
+    value = formula.step("Cast", formula.read(x), element=_element(out))
+    formula.record(recorder, value, out, label)
 
 
 def _gather(

@@ -6,16 +6,13 @@ Most models have none, so the kernels are imported when one is recorded.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.elements import INTEGERS, element_of
-from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.target import Support
-from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_fill
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
@@ -27,7 +24,7 @@ from onnxplug_compiler.schedule.operations.registry import (
     given,
     register,
 )
-from onnxplug_compiler.schedule.resizing import record_resized
+from onnxplug_compiler.schedule.resizing import record_resampled, record_resized
 
 if TYPE_CHECKING:
     from onnxplug_kernels.resize import ResizedAxis
@@ -110,7 +107,7 @@ def _record_resize(plan: Plan, call: Call) -> None:
         return
     out = plan.destination(output)
     if element_of(x.dtype) in plan.recorder.target.elements(call.op_type):
-        _record_resampled(plan, x, out, axes, call.op_type)
+        record_resampled(plan.recorder, x, out, axes, label=call.op_type)
     else:
         record_resized(plan.recorder, x, out, axes, label=call.op_type)
     beyond = _beyond(call, x.dtype)
@@ -125,23 +122,6 @@ def _record_resize(plan: Plan, call: Call) -> None:
             starts[axis.axis], sizes[axis.axis] = start, stop - start
             border = out.slice(starts, sizes)
             record_fill(plan.recorder, beyond, border, label=call.op_type)
-
-
-def _record_resampled(
-    plan: Plan, x: View, out: View, axes: Sequence[ResizedAxis], label: str
-) -> None:
-    tables = []
-    for axis in axes:
-        weights = [weight for _, weight in axis.taps if weight is not None]
-        tables.append(
-            ResampledAxis(
-                axis.axis,
-                np.stack([index for index, _ in axis.taps]),
-                np.stack(weights).astype(np.float32) if weights else None,
-            )
-        )
-    resampling = plan.recorder.target.resampling
-    resampling.record_resample(plan.recorder, x, out, tables, label=label)
 
 
 def _beyond(call: Call, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
