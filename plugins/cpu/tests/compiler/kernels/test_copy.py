@@ -63,6 +63,31 @@ def in_numpy(array: np.ndarray[Any, Any], view: View) -> np.ndarray[Any, Any]:
 
 
 @isas
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_rows_whose_elements_lie_in_turn(isa: Isa, rows: int) -> None:
+    """As the channels of photographs do, and the blocks of DepthToSpace."""
+    seeded = random.Random(rows)
+    for dtype, columns, lines in itertools.product(DTYPES, (16, 37), (1, 3)):
+        for joins in (True, False):
+            count = lines * rows * columns
+            run = Interpreter(isa)
+            values = some_bits(seeded, dtype, count)
+            shape = (lines, rows, columns) if joins else (lines, columns, rows)
+            view = View.contiguous(run.input(values).buffer, dtype, shape)
+            turned = view.transpose((0, 2, 1))
+            target = run.output(dtype, turned.shape)
+            record_copy(run.recorder, turned, target)
+            (command,) = run.recorder.commands
+            is_moved_by_vectors = "InterleavedCopy" in command.kernel.key
+            assert is_moved_by_vectors == (dtype.itemsize <= 8), command.kernel.key
+            run.run()
+            expected = values.reshape(shape).transpose(0, 2, 1)
+            np.testing.assert_array_equal(
+                as_bits(run.read(target)), as_bits(expected), f"{dtype} {shape}"
+            )
+
+
+@isas
 @pytest.mark.parametrize("workers", [1, 3])
 def test_copy_of_random_shapes_and_strides(isa: Isa, workers: int) -> None:
     seeded = random.Random(workers)

@@ -91,8 +91,10 @@ def _copied_if_apart(
     if view.size < _COPIED_SIZE or len(view.shape) != len(shape):
         return view
     axis = min(range(len(shape)), key=lambda a: (shape[a] == 1, output.strides[a]))
-    apart = abs(view.strides[axis]) * view.dtype.itemsize >= _CACHE_LINE
-    if view.shape[axis] < LANES or not apart:
+    apart, itemsize = abs(view.strides[axis]), view.dtype.itemsize
+    # elements of fewer than 4 bytes no processor gathers
+    is_slow = apart * itemsize >= _CACHE_LINE or (apart > 1 and itemsize < 4)
+    if view.shape[axis] < LANES or not is_slow:
         return view
     starts = [0] * len(shape)
     sizes = [

@@ -1,13 +1,14 @@
 """Copies between strided arrays of one shape: transposition, slices, concatenation.
 
 Elements are moved as bits, so a kernel depends on their size and on the structure of
-the strides only.  Four ways, by what is left of the axes after collapsing:
+the strides only.  Five ways, by what is left of the axes after collapsing:
 
 - *rows*: both arrays have runs of neighbouring bytes;
 - *repeated*: the target has runs, in which the source repeats one element;
 - *transposed*: the target's runs cross the source's; square blocks are transposed in
   registers by exchanging one bit of the row with one bit of the column per step
   (Eklundh 1972, "A fast computer method for matrix transposing");
+- *interleaved*: of a few rows of either the elements follow each other in turn;
 - *strided*: element after element.
 """
 
@@ -31,6 +32,10 @@ from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.kernels.horizontal_fusion import record_together
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.kernels.loop_nest import merge as merge_axes
+from onnxplug_cpu.compiler.kernels.movement.interleave import (
+    InterleavedCopy,
+    Interleaving,
+)
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _LINE = 64
@@ -140,10 +145,14 @@ class _Copy:
             self._rows([], Axis(1, (width, width)))
             return
         *outer, inner = axes
+        if inner.strides == (width, width):
+            self._rows(outer, inner)
+            return
+        found = Interleaving.find(axes, width) if width <= 8 else None
+        if found is not None:
+            self._interleaved(found)
+            return
         if inner.strides[0] == width:
-            if inner.strides[1] == width:
-                self._rows(outer, inner)
-                return
             if inner.strides[1] == 0:
                 self._repeated(outer, inner)
                 return
@@ -205,6 +214,12 @@ class _Copy:
             self.nbytes / 4,
         )
 
+    def _interleaved(self, found: Interleaving) -> None:
+        kernel = InterleavedCopy(
+            len(found.others), self.itemsize, found.rows.size, found.joins
+        )
+        self._call(kernel, found.others, found.words(), self.nbytes / 4)
+
     def _strided(self, axes: Sequence[Axis]) -> None:
         inner = len(axes) - 1
         if axes[inner].size < 8:  # the innermost loop should be a long one
@@ -219,7 +234,7 @@ class _Copy:
 
     def _call(
         self,
-        kernel: _CopyKernel,
+        kernel: _CopyKernel | InterleavedCopy,
         outer: Sequence[Axis],
         words: dict[str, int],
         nanoseconds: float,
