@@ -62,7 +62,8 @@ OTHERS = frozenset(
 
 MOVES = frozenset(
     "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity Concat "
-    "Tile Pad Trilu Gather GatherElements GatherND ScatterElements ScatterND".split()
+    "Tile Pad Trilu DepthToSpace SpaceToDepth Gather GatherElements GatherND "
+    "ScatterElements ScatterND".split()
 )
 
 

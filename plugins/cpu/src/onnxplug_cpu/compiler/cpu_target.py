@@ -39,7 +39,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
-            "Concat Tile Pad Trilu "
+            "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND ScatterElements ScatterND "
             "ArrayFeatureExtractor Compress"
         ).split(),

@@ -132,7 +132,8 @@ OPERATORS: Final = {
     "support_vectors": "ai.onnx.ml.SVMRegressor ai.onnx.ml.SVMClassifier",
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
     "ai.onnx.ml.TreeEnsembleRegressor",
-    "views": "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity",
+    "views": "Reshape Flatten Squeeze Unsqueeze Transpose DepthToSpace SpaceToDepth "
+    "Expand Slice Split Identity",
 }
 """The modules of this package, and the operators that each registers, with their domain
 if it is not ONNX's: a process imports those that its models need."""

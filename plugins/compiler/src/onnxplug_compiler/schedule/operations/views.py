@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from onnxplug.authoring.bounds import normal_axes, normal_axis, sliced_range
 from onnxplug.authoring.bounds import permutation as checked_permutation
 from onnxplug_compiler.frontend.call import (
@@ -10,6 +12,7 @@ from onnxplug_compiler.frontend.call import (
     broadcasts_to,
     integers,
 )
+from onnxplug_compiler.schedule.copies import record_copy
 from onnxplug_compiler.schedule.operations.registry import (
     Inputs,
     Operation,
@@ -39,7 +42,9 @@ def _check_size(call: Call, inputs: Inputs, results: Results) -> None:
 def _check_ones(call: Call, inputs: Inputs, results: Results) -> None:
     """Only sizes of 1 may come or go."""
     x, y = given(inputs), given(results)
-    _check_numbers(call, inputs, "the axes")
+    axes = inputs[1] if call.input(1) is not None else None
+    if axes is not None:  # of a single one models have a scalar
+        integers(call, axes, "the axes", min(len(axes.shape), 1))
     if [size for size in x.shape if size != 1] != [s for s in y.shape if s != 1]:
         raise NotCompiled(f"{x.shape} does not become {y.shape}", call)
 
@@ -90,6 +95,63 @@ def _record_transpose(plan: Plan, call: Call) -> None:
 
 
 register("Transpose", Operation(_record_transpose, moved))
+
+
+# blocks
+
+
+def _blocks(call: Call, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """The axes of what DepthToSpace and SpaceToDepth move, and their new order.
+
+    Raises:
+        NotCompiled: *shape* has no such blocks.
+    """
+    size, mode = int(call.attributes["blocksize"]), call.attributes.get("mode", "DCR")
+    if len(shape) != 4 or size < 1 or mode not in ("DCR", "CRD"):
+        raise NotCompiled(f"blocks of {size} in {shape}, {mode}", call)
+    batch, channels, height, width = shape
+    depth_first = mode == "DCR"
+    if call.op_type == "SpaceToDepth":
+        axes = [batch, channels, height // size, size, width // size, size]
+        order = [0, 3, 5, 1, 2, 4] if depth_first else [0, 1, 3, 5, 2, 4]
+    elif depth_first:
+        axes = [batch, size, size, channels // size**2, height, width]
+        order = [0, 3, 4, 1, 5, 2]
+    else:
+        axes = [batch, channels // size**2, size, size, height, width]
+        order = [0, 1, 4, 2, 5, 3]
+    if math.prod(axes) != math.prod(shape):
+        raise NotCompiled(f"blocks of {size} in {shape}", call)
+    return axes, order
+
+
+def _check_blocks(call: Call, inputs: Inputs, results: Results) -> None:
+    x, y = given(inputs), given(results)
+    axes, order = _blocks(call, x.shape)
+    moved_axes = [axes[axis] for axis in order]
+    if call.op_type == "SpaceToDepth":
+        joined = [*moved_axes[:1], math.prod(moved_axes[1:4]), *moved_axes[4:]]
+    else:
+        batch, depth, *rest = moved_axes
+        joined = [batch, depth, rest[0] * rest[1], rest[2] * rest[3]]
+    if tuple(joined) != y.shape:
+        raise NotCompiled(f"{x.shape} does not become {y.shape}", call)
+
+
+def _record_blocks(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    x = plan.view(source)
+    axes, order = _blocks(call, x.shape)
+    apart = x.reshape(axes) or plan.contiguous(x).reshape(axes)
+    assert apart is not None
+    placed = apart.transpose(order)
+    target = plan.destination(output).reshape(placed.shape)
+    assert target is not None
+    record_copy(plan.recorder, placed, target, label=call.op_type)
+
+
+register("DepthToSpace SpaceToDepth", Operation(_record_blocks, moved, _check_blocks))
 
 
 # extents

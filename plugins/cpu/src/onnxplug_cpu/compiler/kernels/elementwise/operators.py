@@ -15,7 +15,6 @@ from onnxplug_compiler.ir.elements import (
     NARROW_FLOATS,
     NUMBERS,
     SIGNED,
-    UNSIGNED,
 )
 from onnxplug_compiler.ir.elementwise import Chain
 
@@ -152,7 +151,7 @@ OPERATORS: Final = {
     "BitwiseOr": _of(2, _WHOLE),
     "BitwiseXor": _of(2, _WHOLE),
     "BitwiseNot": _of(1, _WHOLE),
-    "BitShift": _of(2, _same(UNSIGNED), cost=3),
+    "BitShift": _of(2, _WHOLE, cost=3),
     "IsNaN": _of(1, _to_bool(FLOATS)),
     "IsInf": _of(1, _to_bool(FLOATS)),
     "Where": _of(3, _accepts_where),

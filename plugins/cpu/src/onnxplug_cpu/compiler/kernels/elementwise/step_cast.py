@@ -21,7 +21,13 @@ def cast(a: Arguments) -> Value:
     if type_.element in ("u32", "u64"):
         return _to_unsigned(a, type_)
     wide = x.type.of("i64" if type_.element == "i64" else "i32")
-    return _to_integer_of(a, f.convert_finite(x, wide))
+    return _to_integer_of(a, _truncated(f, x, wide))
+
+
+def _truncated(f: Function, x: Value, type_: Type) -> Value:
+    """Of what is out of range any number, but the same to all that read it."""
+    whole = f.convert_finite(x, type_)
+    return f.instruction(type_, f"freeze {whole}")
 
 
 def _to_integer_of(a: Arguments, x: Value) -> Value:
@@ -36,7 +42,7 @@ def _to_unsigned(a: Arguments, type_: Type) -> Value:
     half = 2.0 ** (type_.bits - 1)
     large = x >= half
     signed = type_.of(f"i{type_.bits}")
-    low = f.convert_finite(f.select(large, x - half, x), signed)
+    low = _truncated(f, f.select(large, x - half, x), signed)
     whole = f.select(large, low ^ -(1 << (type_.bits - 1)), low)
     return f.bitcast(whole, type_)
 

@@ -45,13 +45,16 @@ def inverted(a: Arguments) -> Value:
 
 
 def shifted(a: Arguments) -> Value:
-    """Shifts by all bits or more leave nothing; the processor's would be undefined."""
-    x, y = a.x, a.y
+    """Shifts by all bits, more, or fewer than none leave zeros or copies of the sign;
+    the processor's would be undefined."""
+    f, x, y = a.f, a.x, a.y
     bits = x.type.bits
-    amount = y & (bits - 1)
+    within = f.bitcast(y, y.type.of(f"u{bits}")) < bits
     left = a.attributes.get("direction") == "LEFT"
-    result = x << amount if left else x >> amount
-    return a.f.select(y < bits, result, 0)
+    if x.type.is_signed and not left:
+        return x >> f.select(within, y, bits - 1)
+    amount = y & (bits - 1)
+    return f.select(within, x << amount if left else x >> amount, 0)
 
 
 def is_nan(a: Arguments) -> Value:
