@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -9,6 +11,7 @@ from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.ir.families import Transforms
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_copy
+from onnxplug_compiler.schedule.operations.geometry import MOST_PARTS
 
 if TYPE_CHECKING:
     from onnxplug_compiler.schedule.operations.geometry import Geometry
@@ -16,29 +19,36 @@ if TYPE_CHECKING:
 
 
 class Transformed(NamedTuple):
-    """All of a convolution of 3×3.
+    """A convolution of 3×3, or of one that is dilated what is next to each other then.
 
     Attributes:
         x: [N, C, H, W], without zeros around it.
         weights: [M, C, 3, 3].
         pads: zeros before the first line and pixel.
         tile: places of the result that a tile has along an axis.
+        places: of each spatial axis the first place of the result, their number, their
+            distance.
     """
 
     x: View
     weights: View
     pads: tuple[int, int]
     tile: int
+    places: tuple[tuple[int, int, int], tuple[int, int, int]]
 
     def fold(self, view: View) -> View:
-        """A view of the result's shape as [N, 1, lines, pixels, M]."""
-        last = view.transpose((0, 2, 3, 1))
+        """The part's elements of a view of the result's shape, as [N, 1, lines, pixels,
+        M]."""
+        firsts, counts, steps = zip(*self.places, strict=True)
+        images, columns = view.shape[:2]
+        part = view.slice((0, 0, *firsts), (images, columns, *counts), (1, 1, *steps))
+        last = part.transpose((0, 2, 3, 1))
         images, *rest = last.shape
         image, *strides = last.strides
         return View(
-            view.buffer,
-            view.offset,
-            view.dtype,
+            part.buffer,
+            part.offset,
+            part.dtype,
             (images, 1, *rest),
             (image, 0, *strides),
         )
@@ -55,9 +65,12 @@ def transformed(
     weights: View,
     shape: Sequence[int],
     geometry: Geometry,
-) -> Transformed | None:
-    """A Conv by transforms, if it is one of 3×3 places next to each other, with
-    constant weights, and that pays; ``None`` if not.
+) -> list[Transformed] | None:
+    """A Conv by transforms, if it is one of 3×3 places and stride 1, with constant
+    weights, and that pays; ``None`` if not.
+
+    Of one that is dilated, each place of the result depends on places that are apart by
+    the dilation, so it is several that are not, whose places take turns.
 
     Args:
         x, weights: what is convolved.
@@ -68,11 +81,23 @@ def transformed(
     if (
         len(axes) != _SPATIAL
         or weights.shape != (shape[1], x.shape[1], _TAPS, _TAPS)
-        or not all(taps.inputs[1] == taps.spacing == 1 for (taps,) in axes)
+        or not all(taps.inputs[1] == 1 for (taps,) in axes)
         or not isinstance(weights.buffer, Constant)
     ):
         return None
-    recorder, last = plan.recorder, (shape[0], *shape[2:], shape[1])
+    apart = [taps.spacing for (taps,) in axes]
+    turns = [
+        [_turn(turn, each, *sizes) for turn in range(each)]
+        for each, *sizes in zip(
+            apart, x.shape[2:], shape[2:], geometry.before, strict=True
+        )
+    ]
+    if math.prod(apart) > MOST_PARTS or any(
+        not turn.places[1] or not turn.inputs[1] for axis in turns for turn in axis
+    ):
+        return None
+    recorder = plan.recorder
+    last = (shape[0], *(axis[0].places[1] for axis in turns), shape[1])
     tile = transforms.transform_tile(recorder, weights, last)
     if not tile:
         return None
@@ -80,5 +105,33 @@ def transformed(
         copy = plan.recorder.channels_last(x.dtype, x.shape)
         record_copy(recorder, x, copy)
         x = copy
-    top, left = geometry.before
-    return Transformed(x, weights, (top, left), tile)
+    parts = []
+    for lines, pixels in itertools.product(*turns):
+        firsts, counts, steps = zip(lines.inputs, pixels.inputs, strict=True)
+        some = x.slice((0, 0, *firsts), (*x.shape[:2], *counts), (1, 1, *steps))
+        places, pads = (lines.places, pixels.places), (lines.pad, pixels.pad)
+        parts.append(Transformed(some, weights, pads, tile, places))
+    return parts
+
+
+class _Turn(NamedTuple):
+    """What the places of one turn read along an axis.
+
+    Attributes:
+        places: the first place of the result, their number and their distance.
+        inputs: the same of the input.
+        pad: zeros before the first of these.
+    """
+
+    places: tuple[int, int, int]
+    inputs: tuple[int, int, int]
+    pad: int
+
+
+def _turn(turn: int, apart: int, size: int, results: int, pad: int) -> _Turn:
+    before, first = divmod(turn - pad, apart)
+    return _Turn(
+        (turn, len(range(turn, results, apart)), apart),
+        (first, len(range(first, size, apart)), apart),
+        -before,
+    )

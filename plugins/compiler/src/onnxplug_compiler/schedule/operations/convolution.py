@@ -174,8 +174,7 @@ def _transformed(
         return None
     from onnxplug_compiler.schedule.winograd import transformed
 
-    whole = transformed(plan, transforms, x, w, shape, geometry)
-    return [whole] if whole else None
+    return transformed(plan, transforms, x, w, shape, geometry)
 
 
 def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:
