@@ -113,7 +113,7 @@ def test_threads_are_limited_while_a_session_runs() -> None:
         mock.patch("onnxplug_cpu.provider.find", lambda *_, **__: found),
     ):
         session = onnxplug.InferenceSession(
-            parse("y = Relu (x)"), options, providers=ON_ARRAYS
+            parse("y = MatMul (x, x)"), options, providers=ON_ARRAYS
         )
     session.run(None, {"x": X})
     assert set(seen) == {1}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
+from pathlib import Path
 
 import pytest
 import threadpoolctl
 
-from onnxplug_cpu.threads import limited_to
+import onnxplug_kernels
+from onnxplug_cpu.threads import limited_to, uses_blas
+from onnxplug_kernels.families import FAMILIES
 
 
 def threads() -> list[int]:
@@ -19,6 +23,16 @@ def threads() -> list[int]:
         # other tests load libraries with a BLAS of their own
         if library["user_api"] == "blas" and "numpy" in library["filepath"]
     ]
+
+
+def test_what_multiplies_matrices_says_so() -> None:
+    folder = Path(onnxplug_kernels.__file__).parent
+    for family in set(FAMILIES.values()):
+        text = (folder / f"{family.replace('.', '/')}.py").read_text("utf-8")
+        multiplies = re.search(r"matmul\(|xp\.matmul|linalg\.det|\w @ \w", text)
+        members = [key for key, found in FAMILIES.items() if found == family]
+        assert {uses_blas(*each) for each in members} == {multiplies is not None}
+    assert uses_blas("com.example", "Add")
 
 
 def test_limits_that_overlap_leave_nothing_behind() -> None:

@@ -99,6 +99,8 @@ def as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
     if array.dtype.kind in "OUT":
         result = array.astype(object, order="C")
+        if result.size == 1 and type(result.item()) is str:  # as one row has
+            return result
         items = result.ravel().tolist()
         if _ONLY_STR.issuperset(map(type, items)):
             return result
@@ -155,7 +157,10 @@ def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequenc
     Raises:
         OutputMismatch: a bound array differs in shape or dtype; nothing was written.
     """
-    if all(bound is None for bound in outputs):
+    for bound in outputs:
+        if bound is not None:
+            break
+    else:
         return results
     import numpy as np
 

@@ -233,45 +233,40 @@ class KernelSequence(CompiledPartition):
                 bound = self._bound_slots(inputs, outputs)
                 break
         for call in self._calls:
+            kernel, takes, gives, frees, node, may_be_large, writes = call
             if context is not None and context.cancelled:
-                raise RunCancelled(
-                    f"the run was cancelled before {describe(call.node)}"
-                )
-            arguments = [slots[slot] for slot in call.inputs]
-            kernel = call.kernel
+                raise RunCancelled(f"the run was cancelled before {describe(node)}")
+            arguments = [slots[slot] for slot in takes]
             if bound:
                 kernel = self._filling(call, arguments, bound)
             # any exception of a kernel is reported with the node it happened in
             try:
-                if large and call.writes:
-                    check_results(self._partition, call.node, arguments)
+                if large and writes:
+                    check_results(self._partition, node, arguments)
                 if large and self._stretches:
-                    check_stretched(call.node, arguments)
+                    check_stretched(node, arguments)
                 results = (
                     kernel(*arguments)
                     if context is None
-                    else self.call(call.node, kernel, arguments, context)
+                    else self.call(node, kernel, arguments, context)
                 )
             except (RunCancelled, OutOfMemory):
                 raise
             except Exception as error:
-                raise _node_error(call.node, arguments, error) from error
-            made = len(results) if isinstance(results, tuple) else 1
-            if made < len(call.outputs):
-                raise NodeError(
-                    f"{describe(call.node)} has {len(call.outputs)} outputs, but its "
-                    f"operator makes {made}",
-                    node=call.node.name or describe(call.node),
-                )
+                raise _node_error(node, arguments, error) from error
             if isinstance(results, tuple):
-                for slot, result in zip(call.outputs, results, strict=False):
+                if len(results) < len(gives):
+                    raise _too_few(node, len(gives), len(results))
+                for slot, result in zip(gives, results, strict=False):
                     slots[slot] = result
-                large = large or (call.may_be_large and are_large(results))
+                large = large or (may_be_large and are_large(results))
             else:
-                slots[call.outputs[0]] = results
-                if call.may_be_large and results.nbytes >= WORTH_ASKING:
+                if len(gives) > 1:
+                    raise _too_few(node, len(gives), 1)
+                slots[gives[0]] = results
+                if may_be_large and results.nbytes >= WORTH_ASKING:
                     large = True
-            for slot in call.frees:
+            for slot in frees:
                 slots[slot] = None
         return fill_bound([slots[slot] for slot in self._outputs], outputs)
 
@@ -400,6 +395,13 @@ def _wanted(node: Node) -> tuple[str | None, ...]:
     while len(outputs) > 1 and outputs[-1] is None:
         outputs.pop()
     return tuple(outputs)
+
+
+def _too_few(node: Node, wanted: int, made: int) -> NodeError:
+    return NodeError(
+        f"{describe(node)} has {wanted} outputs, but its operator makes {made}",
+        node=node.name or describe(node),
+    )
 
 
 def _node_error(

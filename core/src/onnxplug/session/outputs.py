@@ -122,10 +122,18 @@ def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
                 ):
                     owned.append(result)
                     continue
+        elif type(result) is list and _are_simple_maps(result):
+            owned.append([dict(each) for each in result])
+            continue
         owned.append(_UNKNOWN)
         others = True
     if others:
-        taken = {id(_root(part)) for value in inputs for part in parts(value)}
+        taken: set[int] = set()
+        for value in inputs:
+            if type(value) is np.ndarray:
+                taken.add(id(value if value.base is None else _root(value)))
+            else:
+                taken.update(id(_root(part)) for part in parts(value))
         for position, result in enumerate(results):
             if owned[position] is _UNKNOWN:
                 owned[position] = _own(result, taken)
@@ -150,6 +158,15 @@ _UNCHANGING: Final = frozenset((float, int, str, np.float32, np.float64, np.int6
 """Classes of what maps have most, which cannot be written to."""
 
 
+def _are_simple_maps(items: list[Any]) -> bool:
+    for item in items:
+        if type(item) is not dict or not _UNCHANGING.issuperset(
+            map(type, item.values())
+        ):
+            return False
+    return bool(items)
+
+
 def _own(result: Any, taken: set[int]) -> Any:
     if isinstance(result, list):
         return [_own(item, taken) for item in result]
@@ -160,8 +177,6 @@ def _own(result: Any, taken: set[int]) -> Any:
             shape=result.shape,
         )
     if isinstance(result, dict):
-        if _UNCHANGING.issuperset(map(type, result.values())):
-            return dict(result)
         # numbers stay what they are: they cannot be written to
         return {
             key: item if isinstance(item, np.generic) else _own(item, taken)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelExecutionProvider, KernelSequence
 from onnxplug_cpu.capability import FindSupplied, Found, find
-from onnxplug_cpu.threads import on_arrays
+from onnxplug_cpu.threads import on_arrays, uses_blas
 from onnxplug_kernels import is_refusal
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ class ArrayPartition(KernelSequence):
             return found.function
 
         super().__init__(partition, find_kernel)
-        self._threads = threads
+        multiplies = any(uses_blas(n.domain, n.op_type) for n in partition.nodes)
+        self._threads = threads if multiplies else 0
         self._tiers = tiers
         self._notes = notes
         self._places = {id(node): n for n, node in enumerate(partition.nodes)}

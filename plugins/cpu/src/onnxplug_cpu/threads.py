@@ -6,11 +6,17 @@ import functools
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.authoring.locks import new_lock
+from onnxplug_kernels.families import FAMILIES
+
+_MULTIPLYING: Final = frozenset(
+    ("attention", "conv", "matmul", "ml.linear", "ml.svm", "quantize", "resize", "rnn")
+)
+"""Families of kernels that multiply matrices, some of their operators at least."""
 
 _lock = new_lock()
 _entered: list[Sequence[int]] = []
@@ -19,6 +25,22 @@ _entered: list[Sequence[int]] = []
 _left: list[Sequence[int]] = []
 """In the child of a fork, what each had before the limits that threads of the parent
 had set."""
+
+_MOVING: Final = frozenset(("optional", "sequence", "shape", "text"))
+"""Families of kernels that leave numbers as they are."""
+
+
+def uses_blas(domain: str, op_type: str) -> bool:
+    """Whether kernels of an operator may multiply matrices; of others than ONNX's own
+    nobody knows."""
+    family = FAMILIES.get((domain, op_type))
+    return family is None or family in _MULTIPLYING
+
+
+def computes(domain: str, op_type: str) -> bool:
+    """Whether kernels of an operator compute with floating-point numbers, as far as
+    anybody knows."""
+    return op_type != "ZipMap" and FAMILIES.get((domain, op_type)) not in _MOVING
 
 
 class on_arrays(AbstractContextManager[None]):

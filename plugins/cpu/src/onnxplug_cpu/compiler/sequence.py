@@ -13,7 +13,7 @@ from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.segmentation import Analysis, Unit
 from onnxplug_cpu.compiler.segment import Segment
 from onnxplug_cpu.compiler.varying import VaryingSegment, is_simple, varying_values
-from onnxplug_cpu.threads import on_arrays
+from onnxplug_cpu.threads import computes, on_arrays, uses_blas
 
 FindFunction: TypeAlias = (
     "Callable[[ep.Graph, ep.Node], Callable[..., Any] | ep.Reason]"
@@ -50,6 +50,7 @@ def _sequence(
     functions: dict[int, Callable[..., Any]] = {}
     nodes: list[Any] = []
     notes = {}
+    limit: int | None = None
     varying = varying_values(units)
     for index, (unit, segment) in enumerate(zip(units, segments, strict=True)):
         if segment is not None:
@@ -57,9 +58,8 @@ def _sequence(
             if not varying.isdisjoint(unit.inputs) and is_simple(unit.calls):
                 calls = [Unit((call,), (), (), compiled=False) for call in unit.calls]
                 alone = [None] * len(calls)
-                # none of these multiplies matrices
                 on_arrays_ = _sequence(
-                    partition, of_index, unit, calls, alone, analysis, 0
+                    partition, of_index, unit, calls, alone, analysis, threads
                 )
                 functions[index] = VaryingSegment(segment, on_arrays_, varying)
             nodes.append(_step(unit, op_type="Program", domain="", name="", index=-1))
@@ -68,9 +68,13 @@ def _sequence(
         assert call.function is not None
         functions[index] = call.function
         node: Any = of_index[call.nodes[0]]
-        if isinstance(call, Border):
+        if isinstance(call, Border):  # which computes no numbers
             facts = {key: getattr(node, key) for key in ("domain", "name", "index")}
             node = _step(call, op_type=node.op_type, **facts)
+        elif uses_blas(node.domain, node.op_type):
+            limit = threads
+        elif limit is None and computes(node.domain, node.op_type):
+            limit = 0
         nodes.append(node)
         if call in analysis.reasons:
             notes[id(node)] = analysis.reasons[call]
@@ -82,7 +86,6 @@ def _sequence(
     def value(name: str) -> ep.ValueInfo:
         return partition.value(analysis.numbers.get(name, name))
 
-    limit = threads if None in segments else None
     part = SimpleNamespace(
         graph=partition.graph,
         nodes=nodes,
@@ -105,7 +108,8 @@ class _Sequence(KernelSequence):
 
     Args:
         notes: why calls are on arrays, by the identity of the node.
-        threads: of what runs on arrays; 0 for no limit, ``None`` if nothing does.
+        threads: of what runs on arrays; 0 for no limit, ``None`` if nothing computes
+            there.
     """
 
     tier = "array"

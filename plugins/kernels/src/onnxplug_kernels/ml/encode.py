@@ -269,7 +269,7 @@ def _one_kind(
     """The one array that was given."""
     found = [
         np.asarray(values, dtype=dtype)
-        for values, dtype in ((strings, object), (integers, "q"), (floats, "f"))
+        for values, dtype in ((strings, object), (integers, np.int64), (floats, "f"))
         if values
     ]
     if tensor is not None:
@@ -349,7 +349,9 @@ class Found:
     def __call__(self, x: Any) -> Any:
         """As an int64 array of the shape of *x*, an array of objects."""
         if x.size == 1:
-            return np.full(x.shape, self._place(x.item(), -1))
+            found = np.empty(x.shape, np.int64)
+            found.fill(self._place(x.item(), -1))
+            return found
         # no step of this is one of Python
         places = map(self._place, x.ravel().tolist(), itertools.repeat(-1))
         return np.fromiter(places, np.int64, x.size).reshape(x.shape)
