@@ -37,7 +37,7 @@ COMPILER_FLOORS: Final = (
 """The same of the CPU EP's compiler; rooms of one floor do not import each other."""
 
 FAMILIES: Final = (
-    {"rows", "loop_nest", "horizontal_fusion"},
+    {"rows", "loop_nest", "horizontal_fusion", "sweep"},
     {"movement"},
     {"elementwise"},
     {"reduction"},

@@ -55,7 +55,7 @@ STEPS = frozenset(
     "Cos Tan Asin Acos Atan".split()
 )
 OTHERS = frozenset(
-    "Compress GRU LSTM NonMaxSuppression NonZero RNN TreeEnsemble "
+    "Compress CumProd GRU LSTM NonMaxSuppression NonZero RNN TreeEnsemble "
     "TreeEnsembleClassifier TreeEnsembleRegressor".split()
 )
 """What it does not compute: their tests have definitions of their own."""
@@ -357,12 +357,17 @@ class NumpyTarget:
     def record_gather_nd(self, recorder, data, indices, target, batch=0):
         self.find(recorder, "GatherND", [data, indices], target, batch_dims=batch)
 
-    def record_scatter_elements(self, recorder, data, indices, updates, target, axis):
-        views = [data, indices, updates]
-        self.find(recorder, "ScatterElements", views, target, axis=axis)
+    def record_scatter_elements(
+        self, recorder, data, indices, updates, target, axis, *, reduction="none"
+    ):
+        views, given = [data, indices, updates], {"axis": axis, "reduction": reduction}
+        self.find(recorder, "ScatterElements", views, target, **given)
 
-    def record_scatter_nd(self, recorder, data, indices, updates, target):
-        self.find(recorder, "ScatterND", [data, indices, updates], target)
+    def record_scatter_nd(
+        self, recorder, data, indices, updates, target, *, reduction="none"
+    ):
+        views = [data, indices, updates]
+        self.find(recorder, "ScatterND", views, target, reduction=reduction)
 
     # what becomes less
 
@@ -387,26 +392,25 @@ class NumpyTarget:
         self.add(recorder, compute, [x], [mean, variance], label)
         return mean, variance
 
-    def record_cumsum(
+    def record_cumulative(
         self,
         recorder,
         source,
         target,
         axis,
         *,
+        product=False,
         exclusive=False,
         reverse=False,
-        label="CumSum",
+        label="",
     ):
         attributes = (("exclusive", int(exclusive)), ("reverse", int(reverse)))
         function = kernel("CumSum", attributes, 2)
-        self.add(
-            recorder,
-            lambda x: [function(wide(x), np.array(axis))],
-            [source],
-            [target],
-            label,
-        )
+
+        def compute(x: Array) -> list[Array]:
+            return [function(wide(x), np.array(axis))]
+
+        self.add(recorder, compute, [source], [target], label)
 
     def record_softmax(self, recorder, x, out, *, axis=-1, log=False, label=""):
         def compute(x: Array) -> list[Array]:

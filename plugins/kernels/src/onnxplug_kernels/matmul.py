@@ -77,7 +77,7 @@ def einsum(xp: Any, *operands: Any, equation: str) -> Any:
     product (BLAS), whatever labels they share.
     """
     dtype = operands[0].dtype
-    terms, output = _parse(equation, [operand.ndim for operand in operands])
+    terms, output = parse_equation(equation, [operand.ndim for operand in operands])
     wide = xp.computing_dtype(dtype)
     labelled = [
         _diagonal(xp, xp.astype(operand, wide, copy=False), term)
@@ -105,7 +105,9 @@ def _scaled(xp: Any, x: Any, factor: float) -> Any:
     return xp.astype(x * factor, x.dtype, copy=False)
 
 
-def _parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
+def parse_equation(
+    equation: str, ranks: list[int]
+) -> tuple[list[list[str]], list[str]]:
     """Labels of each operand and of the result.
 
     The axes of an ellipsis get the labels "0", "1", …, the last axis "0", so that they

@@ -316,14 +316,18 @@ class Indexing(Protocol):
         target: View,
         axis: int,
         *,
+        reduction: str = "none",
         label: str = "ScatterElements",
     ) -> None:
         """The target is the data, but ``target[i, indices[i, j, …], …] =
         updates[i, j, …]`` for an *axis* of 1.
 
-        Of values for one place one is kept: the last if the updates are contiguous.
+        Of values for one place one is kept: the last if the updates are contiguous,
+        whose order is also that in which they are combined.
 
         Args:
+            reduction: ``add``, ``mul``, ``max`` or ``min`` with what is there; of bool
+                or, and, or, and; float16 and bfloat16 in float32.
             indices: no longer than the data along other axes.
             updates: of the indices' shape.
             target: of the data's shape; it may be the data itself.
@@ -338,9 +342,10 @@ class Indexing(Protocol):
         updates: View,
         target: View,
         *,
+        reduction: str = "none",
         label: str = "ScatterND",
     ) -> None:
-        """ONNX's ScatterND without reduction; of values for one place as in
+        """ONNX's ScatterND; of values for one place as in
         :meth:`record_scatter_elements`.
 
         Args:
@@ -388,21 +393,24 @@ class Reductions(Protocol):
             Both of x's shape with sizes of 1 along *axes*, in new memory.
         """
 
-    def record_cumsum(
+    def record_cumulative(
         self,
         recorder: Recorder[Any],
         source: View,
         target: View,
         axis: int,
         *,
+        product: bool = False,
         exclusive: bool = False,
         reverse: bool = False,
-        label: str = "CumSum",
+        label: str = "",
     ) -> None:
-        """The sums of the elements up to each one along *axis*, added one by one.
+        """The sums of the elements up to each one along *axis*, added one by one;
+        float16 and bfloat16 in float32, rounded as they are written.
 
         Args:
             axis: from ``-rank`` to ``rank - 1``.
+            product: multiply, rather than add.
             exclusive: leave out the element itself.
             reverse: begin at the end.
         """

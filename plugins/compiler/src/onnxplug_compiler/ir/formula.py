@@ -79,3 +79,14 @@ class Formula:
         """The same for the tiles of a contraction."""
         operands = [view.broadcast_to(outs[0].shape) for view in self._views]
         return epilogue(self._builder.build(results), operands, outs)
+
+
+def record_cast(
+    recorder: Recorder[Any], source: View, target: View, label: str = "Cast"
+) -> None:
+    """Write the elements of *source* as those of *target*."""
+    element = element_of(target.dtype)
+    assert element is not None
+    formula = Formula.of(source)
+    value = formula.step("Cast", formula.read(source), element=element)
+    formula.record(recorder, value, target, label)

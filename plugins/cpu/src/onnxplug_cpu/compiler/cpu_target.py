@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.operators import having
-from onnxplug_compiler.ir.elements import COMPUTED, ELEMENTS, SUB_BYTE
+from onnxplug_compiler.ir.elements import COMPUTED, ELEMENTS, FLOATS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
 from onnxplug_cpu.compiler.commands.recording import Machine
@@ -40,6 +40,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         (
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
+            "Concat Tile Pad Trilu OneHot "
             "Gather GatherElements GatherND ScatterElements ScatterND "
             "ArrayFeatureExtractor Compress"
         ).split(),
@@ -47,9 +48,11 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     ),
     **dict.fromkeys(having("reduction"), _WIDE),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _WIDE | {"i8", "u8", "i1"}),
-    **dict.fromkeys(("MatMul", "Gemm"), _WIDE),
+    **dict.fromkeys(("Einsum", "Gemm", "MatMul"), _WIDE),
     **dict.fromkeys(("Softmax", "LogSoftmax"), frozenset({"f32", "f64"})),
-    "CumSum": frozenset({"f32", "f64", "i32", "i64"}),
+    **dict.fromkeys(
+        ("CumProd", "CumSum"), FLOATS | frozenset({"i32", "i64", "u32", "u64"})
+    ),
     **dict.fromkeys("ArgMax ArgMin TopK NonZero".split(), COMPUTED),
     **dict.fromkeys(
         (

@@ -6,6 +6,7 @@ import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
+from onnxplug_compiler.ir.elements import COMPUTED, element_of
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import (
@@ -19,17 +20,24 @@ from onnxplug_compiler.schedule.operations.registry import (
     register,
 )
 
+_REDUCTIONS = ("none", "add", "mul", "max", "min")
 _INDICES = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if dtypes[1] not in _INDICES:
         return f"{call.op_type} is not compiled for indices of {dtypes[1]}"
-    if call.attributes.get("reduction", "none") not in ("none", None):
-        return f"{call.op_type} is not compiled with a reduction"
+    if _reduction(call) not in _REDUCTIONS:
+        return f"{call.op_type} with reduction {_reduction(call)!r}"
+    if _reduction(call) != "none" and element_of(dtypes[0]) not in COMPUTED:
+        return f"{call.op_type} is not compiled with a reduction of {dtypes[0]}"
     if len(dtypes) > 2 and dtypes[2] != dtypes[0]:
         return f"{call.op_type} is not compiled for updates of another type"
     return moved(call, dtypes[:1], target)
+
+
+def _reduction(call: Call) -> str:
+    return str(call.attributes.get("reduction") or "none")
 
 
 def _axis(call: Call, rank: int) -> int:
@@ -160,14 +168,18 @@ def _check_scatter(call: Call, inputs: Inputs, results: Results) -> None:
 
 def _record_scatter(plan: Plan, call: Call) -> None:
     (data, indices, updates), target = _views(plan, call)
+    reduction = _reduction(call)
+    sizes = zip(updates.shape, updates.strides, strict=True)
+    if reduction != "none" or all(stride or size == 1 for size, stride in sizes):
+        updates = plan.contiguous(updates)  # in whose order they are combined
     if call.op_type == "ScatterND":
         plan.recorder.target.indexing.record_scatter_nd(
-            plan.recorder, data, indices, updates, target
+            plan.recorder, data, indices, updates, target, reduction=reduction
         )
         return
     axis = _axis(call, len(data.shape))
     plan.recorder.target.indexing.record_scatter_elements(
-        plan.recorder, data, indices, updates, target, axis
+        plan.recorder, data, indices, updates, target, axis, reduction=reduction
     )
 
 

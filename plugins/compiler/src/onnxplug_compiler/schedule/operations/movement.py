@@ -187,25 +187,26 @@ register(
 )
 
 
-# CumSum
+# CumSum and CumProd
 
 
-def _record_cumsum(plan: Plan, call: Call) -> None:
+def _record_cumulative(plan: Plan, call: Call) -> None:
     x, out = _border(plan, call)
     name = call.inputs[1]
     assert name is not None
     axis = integer(call, plan.known(name), "the axis")
-    plan.recorder.target.reductions.record_cumsum(
+    plan.recorder.target.reductions.record_cumulative(
         plan.recorder,
         x,
         out,
         normal_axis(axis, len(x.shape)),
+        product=call.op_type == "CumProd",
         exclusive=bool(call.attributes.get("exclusive", 0)),
         reverse=bool(call.attributes.get("reverse", 0)),
     )
 
 
 register(
-    "CumSum",
-    Operation(_record_cumsum, _accepts_first, known=frozenset({1})),
+    "CumProd CumSum",
+    Operation(_record_cumulative, _accepts_first, known=frozenset({1})),
 )

@@ -109,6 +109,7 @@ class Operation(Record):
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
     "convolution": "Conv ConvTranspose",
+    "einsum": "Einsum",
     "encoders": "ai.onnx.ml.OneHotEncoder ai.onnx.ml.LabelEncoder "
     "ai.onnx.ml.FeatureVectorizer",
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
@@ -118,9 +119,10 @@ OPERATORS: Final = {
     "kept": "Compress NonMaxSuppression NonZero",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
-    "movement": "Concat Tile Pad Trilu CumSum",
+    "movement": "Concat Tile Pad Trilu CumProd CumSum",
     "normalization": "BatchNormalization InstanceNormalization GroupNormalization "
     "LpNormalization LRN",
+    "one_hot": "OneHot",
     "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
     "GlobalLpPool",
     "recurrent": "GRU LSTM RNN",

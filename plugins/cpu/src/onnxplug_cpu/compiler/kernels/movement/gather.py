@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from onnxplug_compiler.ir.elements import COMPUTED, element_of
+from onnxplug_compiler.ir.formula import record_cast
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, U64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
@@ -24,9 +28,12 @@ from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.machine.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _OPERANDS = ("dense", "indices", "data")
+_SCATTERS = {"none": "scatter", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+"""What is done with an element that is scattered, by ONNX's name of the reduction."""
+_NARROW = ("float16", "bfloat16")
 
 
 class _Indexed(NamedTuple):
@@ -138,6 +145,7 @@ def record_scatter_elements(
     target: View,
     axis: int,
     *,
+    reduction: str = "none",
     label: str = "ScatterElements",
 ) -> None:
     """See ``families.Indexing.record_scatter_elements``.
@@ -148,18 +156,21 @@ def record_scatter_elements(
         ValueError, IndexError: as :func:`record_gather`.
     """
     _require(updates, data, indices.shape)
-    _start_from(recorder, data, target, label)
     axis %= len(data.shape)
-    _record(
-        recorder,
-        "scatter",
-        updates,
-        indices,
-        _viewed(target, updates.shape, _without(target.strides, axis)),
-        [_indexed(target, axis)],
-        0,
-        label,
-    )
+
+    def scatter(updates: View, target: View) -> None:
+        _record(
+            recorder,
+            _SCATTERS[reduction],
+            updates,
+            indices,
+            _viewed(target, updates.shape, _without(target.strides, axis)),
+            [_indexed(target, axis)],
+            0,
+            label,
+        )
+
+    _record_scatter(recorder, data, updates, target, reduction, scatter, label)
 
 
 def record_scatter_nd(
@@ -169,6 +180,7 @@ def record_scatter_nd(
     updates: View,
     target: View,
     *,
+    reduction: str = "none",
     label: str = "ScatterND",
 ) -> None:
     """See ``families.Indexing.record_scatter_nd``.
@@ -180,23 +192,45 @@ def record_scatter_nd(
     """
     *outer, count = indices.shape
     _require(updates, data, (*outer, *data.shape[count:]))
-    _start_from(recorder, data, target, label)
-    strides = (0,) * len(outer) + target.strides[count:]
-    _record(
-        recorder,
-        "scatter",
-        updates,
-        _tuples(indices, updates.shape),
-        _viewed(target, updates.shape, strides),
-        [_indexed(target, axis) for axis in range(count)],
-        indices.strides[-1] * indices.dtype.itemsize,
-        label,
-    )
+
+    def scatter(updates: View, target: View) -> None:
+        strides = (0,) * len(outer) + target.strides[count:]
+        _record(
+            recorder,
+            _SCATTERS[reduction],
+            updates,
+            _tuples(indices, updates.shape),
+            _viewed(target, updates.shape, strides),
+            [_indexed(target, axis) for axis in range(count)],
+            indices.strides[-1] * indices.dtype.itemsize,
+            label,
+        )
+
+    _record_scatter(recorder, data, updates, target, reduction, scatter, label)
 
 
-def _start_from(recorder: Recorder, data: View, target: View, label: str) -> None:
-    if target != data:
-        record_copy(recorder, data, target, label=label)
+def _record_scatter(
+    recorder: Recorder,
+    data: View,
+    updates: View,
+    target: View,
+    reduction: str,
+    scatter: Callable[[View, View], None],
+    label: str,
+) -> None:
+    """Begin with the data, and scatter; f16 and bf16 are combined as f32, and rounded
+    at the end."""
+    if reduction == "none" or target.dtype_name not in _NARROW:
+        if target != data:
+            record_copy(recorder, data, target, label=label)
+        scatter(updates, target)
+        return
+    wide = np.dtype(np.float32)
+    combined, more = (recorder.temporary(wide, v.shape) for v in (target, updates))
+    record_cast(recorder, data, combined, label)
+    record_cast(recorder, updates, more, label)
+    scatter(more, combined)
+    record_cast(recorder, combined, target, label)
 
 
 def _require(view: View, data: View, shape: Sequence[int]) -> None:
@@ -264,7 +298,16 @@ def _record(
     if axes and axes[-1].strides[1] == 0:
         row = axes.pop()
     index = "i32" if indices.dtype_name == "int32" else "i64"
-    if row.strides[0] == row.strides[2] == itemsize:
+    combines = operation not in ("gather", "scatter")
+    near = row.strides[0] == row.strides[2] == itemsize
+    if combines:
+        element = element_of(dense.dtype)
+        if element is None or element not in COMPUTED:
+            raise ValueError(f"no elements of {dense.dtype} are combined")
+        class_ = f"{'near' if near else 'far'} {element}"
+        words["count"] = row.size
+        words["dense_step"], words["data_step"] = row.strides[0], row.strides[2]
+    elif near:
         class_ = row_class(row.size * itemsize)
         words["nbytes"] = row.size * itemsize
     else:
@@ -304,14 +347,14 @@ def _parts_if_long(
     """The views in parts, if one worker would take long: for what is moved for an
     index, or, as the order matters, for all that is scattered."""
     views = dense, indices, data
-    if operation == "scatter":
+    if operation != "gather":
         axes = [axis for axis, size in enumerate(dense.shape) if size > 1][:1]
         count = dense.size
     else:
         axes = [axis for axis, stride in enumerate(indices.strides) if stride == 0]
         axes = sorted(axes, key=lambda axis: -dense.shape[axis])[:1]
         count = dense.shape[axes[0]] if axes else 1
-    nanoseconds = count * max(dense.dtype.itemsize / 4, 3 * (operation == "scatter"))
+    nanoseconds = count * max(dense.dtype.itemsize / 4, 3 * (operation != "gather"))
     parts = fewest_chunks(1e-9 * nanoseconds / 2)
     if parts < 2 or not axes:
         return []
@@ -334,10 +377,12 @@ class _IndexedMove(Generator):
     """Moves what indices choose.
 
     Attributes:
-        operation: ``gather`` or ``scatter``.
+        operation: ``gather`` or ``scatter``; or how scattered elements are combined
+            with those that are there.
         element: of the indices.
         indices: how many choose one place.
-        class_: of the length of what is moved; or ``strided`` and an item's bytes.
+        class_: of the length of what is moved; or ``strided`` and an item's bytes; of
+            what is combined ``near`` or ``far``, and the elements.
         inner: whether the last axis is a loop in each item.
     """
 
@@ -354,7 +399,7 @@ class _IndexedMove(Generator):
 
     @property
     def moved(self) -> tuple[str, ...]:
-        if self.class_.startswith("strided"):
+        if self.class_.startswith(("strided", "near ", "far ")):
             return "count", "dense_step", "data_step"
         return ("nbytes",)
 
@@ -433,6 +478,9 @@ class _Move:
 
     def _copy(self, dense: Value, data: Value) -> None:
         f, class_ = self.f, self.form.class_
+        if class_.startswith(("near ", "far ")):
+            self._combine(dense, data)
+            return
         gathers = self.form.operation == "gather"
         to, from_ = (dense, data) if gathers else (data, dense)
         if not class_.startswith("strided"):
@@ -447,3 +495,42 @@ class _Move:
             return [f.at(to, to_step, I8), f.at(from_, from_step, I8)]
 
         f.loop(count, one, [to, from_], nonempty=True)
+
+    def _combine(self, dense: Value, data: Value) -> None:
+        """Combine a row of updates with what is there."""
+        f = self.f
+        count, *steps = self.moved
+        spacing, element = self.form.class_.split()
+
+        def some(type_: Type, to: Value, from_: Value) -> None:
+            there, more = f.load(to, type_, align=1), f.load(from_, type_, align=1)
+            f.store(self._combined(there, more), to, align=1)
+
+        def vector(first: Value) -> None:
+            type_ = Type(element, LANES)
+            some(type_, f.at(data, first, type_), f.at(dense, first, type_))
+
+        def one(_: Value, to: Value, from_: Value) -> list[Value]:
+            some(Type(element), to, from_)
+            return [f.at(to, steps[1], I8), f.at(from_, steps[0], I8)]
+
+        rest = f.value(0, I64)
+        if spacing == "near":
+            rest = count & -LANES
+            f.loop(rest, vector, step=LANES)
+        begin = [f.at(data, rest * steps[1], I8), f.at(dense, rest * steps[0], I8)]
+        f.loop(count, one, begin, start=rest)
+
+    def _combined(self, there: Value, more: Value) -> Value:
+        f, how = self.f, self.form.operation
+        if there.type.element == "i1":
+            return there | more if how in ("add", "max") else there & more
+        if how == "add":
+            return there + more
+        if how == "mul":
+            return there * more
+        # NaN stays
+        better = more > there if how == "max" else more < there
+        if more.type.is_float:
+            better = better | more.compare("ne", more)
+        return f.select(better, more, there)

@@ -1,15 +1,18 @@
-"""Trilu: element after element, for the small arrays it makes."""
+"""Trilu: of each row what is kept is copied, and the rest is zeros."""
 
 from __future__ import annotations
 
 from onnxplug_compiler.ir.views import View
-from onnxplug_cpu.compiler.codegen.emit import I8, I64, Module, Value
+from onnxplug_cpu.compiler.codegen.emit import I8, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import move_type
 from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
-from onnxplug_cpu.compiler.machine.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
+
+_WIDEST = 8
+"""Bytes of elements that vectors have."""
 
 
 def record_trilu(
@@ -34,7 +37,8 @@ def record_trilu(
     axes = (*batch.axes, Axis(rows, row))
     items = Layout((), axes).size
     count, each = chunks(recorder, items, 1.0 * target.size)
-    kernel = _Trilu(len(axes), itemsize, upper)
+    near = all(steps == itemsize for steps in step) and itemsize <= _WIDEST
+    kernel = _Trilu(len(axes), itemsize, upper, near)
     words: dict[str, Word] = {
         "columns": columns,
         # far outside is as good as just outside, and cannot overflow
@@ -59,11 +63,19 @@ def _of_axes(view: View, shape: tuple[int, ...]) -> View:
 
 
 class _Trilu(Generator):
-    """The last axis of the walk counts rows."""
+    """The last axis of the walk counts rows.
+
+    Attributes:
+        axes: of rows.
+        itemsize: of elements.
+        upper: what is above the diagonal is kept, and not what is below.
+        near: elements of a row follow each other.
+    """
 
     axes: int
     itemsize: int
     upper: bool
+    near: bool
 
     @property
     def walk(self) -> Walk:
@@ -85,13 +97,20 @@ class _Trilu(Generator):
             cut = f.maximum(cut, f.value(0, I64))
 
             def part(kept: bool, begin: Value, end: Value) -> None:
-                def one(column: Value) -> None:
+                def some(type_: Type, column: Value) -> None:
                     to = f.at(target, column * steps[0], I8)
                     from_ = f.at(source, column * steps[1], I8)
-                    value = f.load(from_, element, 1) if kept else f.zero(element)
+                    value = f.load(from_, type_, 1) if kept else f.zero(type_)
                     f.store(value, to, align=1)
 
-                f.loop(end, one, start=begin)
+                rest = begin
+                if self.near:
+                    lanes = VECTOR_BYTES // self.itemsize
+                    vector = element.vector(lanes)
+                    whole = f.maximum(end - begin, 0) & -lanes
+                    rest = begin + whole
+                    f.loop(rest, lambda at: some(vector, at), start=begin, step=lanes)
+                f.loop(end, lambda at: some(element, at), start=rest)
 
             part(not self.upper, f.value(0, I64), cut)
             part(self.upper, cut, columns)

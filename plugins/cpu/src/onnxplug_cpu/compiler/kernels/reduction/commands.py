@@ -20,12 +20,12 @@ from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
 from onnxplug_cpu.compiler.commands.recording import Recorder
-from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
+from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumulative
 from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS
 from onnxplug_cpu.compiler.kernels.reduction.single import Plan, record_single
 from onnxplug_cpu.compiler.kernels.rows import element_of
 
-__all__ = ["record_cumsum", "record_moments", "record_reduce"]
+__all__ = ["record_cumulative", "record_moments", "record_reduce"]
 
 _FLOATS_ONLY = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 _EXTREMES = ("ReduceMax", "ReduceMin")

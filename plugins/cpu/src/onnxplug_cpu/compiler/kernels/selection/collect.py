@@ -13,7 +13,7 @@ from onnxplug_cpu.compiler.kernels.selection.keys import (
     count_bits,
     each_bit,
 )
-from onnxplug_cpu.compiler.kernels.selection.sweep import sweep
+from onnxplug_cpu.compiler.kernels.sweep import sweep
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa

@@ -9,7 +9,7 @@ from typing import Final
 from onnxplug_cpu.compiler.codegen.emit import I64, Function, Type, Value
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part
 from onnxplug_cpu.compiler.kernels.selection.keys import chosen_bits, count_bits
-from onnxplug_cpu.compiler.kernels.selection.sweep import sweep
+from onnxplug_cpu.compiler.kernels.sweep import sweep
 
 DIGITS: Final = 256
 """Values of a digit."""

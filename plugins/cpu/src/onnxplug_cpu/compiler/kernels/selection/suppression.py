@@ -33,7 +33,7 @@ from onnxplug_cpu.compiler.kernels.selection.keys import (
     keys_of,
 )
 from onnxplug_cpu.compiler.kernels.selection.sorting import DIGITS, Sort
-from onnxplug_cpu.compiler.kernels.selection.sweep import sweep
+from onnxplug_cpu.compiler.kernels.sweep import sweep
 from onnxplug_cpu.compiler.machine.isa import LANES
 
 if TYPE_CHECKING:
