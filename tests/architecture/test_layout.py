@@ -28,6 +28,7 @@ COMPILER_FLOORS: Final = (
     {"codegen"},
     {"commands"},
     {"kernels", "runtime"},
+    {"flow"},
     {"cpu_target", "bf16x3_trial"},
     {"segment"},
     {"filled_segment", "varying"},

@@ -78,6 +78,7 @@ class KernelExecutionProvider(ExecutionProvider):
         """A function of *node*'s inputs, or why there is none.
 
         The function takes arrays by position, ``None`` for inputs that are left out,
+        after them what the node's bodies capture, in the order of ``Node.captures``,
         and returns the first output, or a tuple of outputs, each an array and no
         scalar.  It must not write to its inputs.  Called for capability and again for
         compilation; pure.
@@ -158,14 +159,15 @@ class KernelSequence(CompiledPartition):
                 raise RuntimeError(
                     f"{describe(node)} was claimed, and now has no kernel: {kernel}"
                 )
-            for value in (*node.inputs, *node.outputs):
+            taken = (*node.inputs, *node.captures)
+            for value in (*taken, *node.outputs):
                 if value not in slots:
                     slots[value] = len(template)
                     template.append(partition.constant(value) if value else None)
             calls.append(
                 _Call(
                     kernel,
-                    tuple(slots[name] for name in node.inputs),
+                    tuple(slots[name] for name in taken),
                     tuple(slots[name] for name in _wanted(node)),
                     (),
                     node,

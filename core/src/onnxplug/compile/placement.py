@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onnxplug.authoring.control_flow import Placement
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.run.plan import Placement
 
 if TYPE_CHECKING:
     from onnxplug.run.compiled import CompiledGraph, CompiledUnit
@@ -40,7 +40,7 @@ class Placements:
         if node.op_type == "If":
             return self._of_if(unit)
         if node.op_type == "Scan" and node.since_version < 9:
-            return _all_on_host(unit)  # rows of a batch are taken apart there
+            return Placement.on_host(node)  # rows of a batch are taken apart there
         body = unit.bodies["body"]
         taken = list(dict.fromkeys([*body.graph.inputs, *body.graph.defaults]))
         left = body.graph.outputs
@@ -130,13 +130,3 @@ def _takes(unit: CompiledUnit) -> tuple[MemoryLocation, ...]:
     places = unit.compiled.input_locations
     home = unit.candidate.provider.location
     return tuple(places or [home] * len(unit.partition.inputs))
-
-
-def _all_on_host(unit: CompiledUnit) -> Placement:
-    node = unit.partition.nodes[0]
-    return Placement(
-        (HOST,) * len(node.inputs),
-        (HOST,) * len(node.outputs),
-        {name: {} for name in unit.bodies},
-        {name: [HOST] * len(body.graph.outputs) for name, body in unit.bodies.items()},
-    )

@@ -5,13 +5,25 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from onnxplug.authoring.nodes import describe
 from onnxplug.compile.decisions import Decisions
 from onnxplug.compile.graph_request import GraphRequest
+from onnxplug.guard import blaming
 from onnxplug.partition import Assignment, Cut
-from onnxplug.partition.report import GivenBack, NodePlacement, PartitionPlacement
+from onnxplug.partition.report import (
+    Explanation,
+    GivenBack,
+    NodePlacement,
+    PartitionPlacement,
+    Places,
+)
 from onnxplug.run.compiled import CompiledUnit
+
+if TYPE_CHECKING:
+    from onnxplug.ep import PartitionReport
+    from onnxplug.graph import Node
 
 
 def numbered(units: Sequence[CompiledUnit], first: int) -> list[CompiledUnit]:
@@ -57,9 +69,6 @@ def report(
     for part, unit in zip(cuts, units, strict=True):
         if unit.candidate is None or unit.compiled is None:
             continue
-        explanation.ask_again(
-            unit.number, unit.compiled, [places[node] for node in unit.partition.nodes]
-        )
         number_of |= dict.fromkeys(part.nodes, unit.number)
         explanation.partitions.append(
             PartitionPlacement(
@@ -94,3 +103,67 @@ def report(
                 "",
             )
         )
+    for unit in units:
+        if unit.candidate is not None and unit.compiled is not None:
+            own = [places[node] for node in unit.partition.nodes]
+            bodies = _bodies(explanation, unit, request.where)
+            explanation.ask_again(unit.number, unit.compiled, Places(own, bodies))
+
+
+def _bodies(
+    explanation: Explanation, unit: CompiledUnit, where: str
+) -> dict[int, dict[str, Places]]:
+    """Note the nodes of bodies that the EP of a unit says something of; their places
+    by the position of the node of control flow, and the attribute."""
+    assert unit.candidate is not None and unit.compiled is not None
+    nodes = unit.partition.nodes
+    if not any(node.subgraphs for node in nodes):
+        return {}
+    with blaming(unit.candidate.name, "explain"):
+        said = unit.compiled.report
+        bodies = {} if said is None else said.bodies
+        return {
+            position: {
+                attribute: _body(
+                    explanation, unit, nodes[position], attribute, body, where
+                )
+                for attribute, body in of_node.items()
+            }
+            for position, of_node in bodies.items()
+        }
+
+
+def _body(
+    explanation: Explanation,
+    unit: CompiledUnit,
+    node: Node,
+    attribute: str,
+    said: PartitionReport,
+    where: str,
+) -> Places:
+    """Note the nodes of a body, and of those within."""
+    assert unit.candidate is not None
+    way = f"{describe(node)}.{attribute}"
+    way = f"{where}/{way}" if where else way
+    nodes = node.subgraphs[attribute].nodes
+    first = len(explanation.nodes)
+    explanation.nodes.extend(
+        NodePlacement(
+            way,
+            describe(inner),
+            inner.op_type,
+            inner.domain,
+            inner.name,
+            unit.candidate.name,
+            unit.number,
+        )
+        for inner in nodes
+    )
+    within = {
+        position: {
+            name: _body(explanation, unit, nodes[position], name, body, way)
+            for name, body in of_node.items()
+        }
+        for position, of_node in said.bodies.items()
+    }
+    return Places(range(first, first + len(nodes)), within)

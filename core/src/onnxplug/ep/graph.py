@@ -262,6 +262,17 @@ class Partition(Protocol):
                 the inputs' sizes go together is not looked at by all rules.
         """
 
+    def bodies(self, node: Node) -> Mapping[str, Partition]:
+        """The bodies of control flow of *node*, by the attributes that hold them.
+
+        Each has all nodes of its graph.  Its inputs are what these read: inputs of the
+        body, and values of the graphs around it; its outputs those of the body that
+        nodes make, as others are inputs or constants.
+
+        Args:
+            node: of the partition.
+        """
+
     def specialise(self, shapes: Mapping[str, tuple[int, ...]]) -> Partition:
         """The partition where inputs have these shapes.
 

@@ -20,8 +20,12 @@ class PartitionReport:
             position.
         counts: how many of what it has made for the shapes that it met, by a word in
             the plural such as ``plans``.
+        bodies: of nodes of control flow that the EP took whole, by their position, what
+            is said of each body as of a partition, by the attribute that holds it;
+            ``explain()`` then has the nodes within.
     """
 
     tiers: Mapping[int, str] = field(default_factory=dict)
     notes: Mapping[int, str] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    bodies: Mapping[int, Mapping[str, PartitionReport]] = field(default_factory=dict)

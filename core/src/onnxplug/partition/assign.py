@@ -126,15 +126,40 @@ def assign(
         result.claimed.append(sum(len(claim.nodes) for claim in report.claims))
         for refusal in report.refusals:
             _pass_over(result, refusal.node, candidate.name, refusal.reason)
+        before = _Before(candidates[:position], get_report)
         for capability in report.claims:
             _settle(
                 graph, candidates, position, capability, excluded, contraction,
-                result, where,
+                result, where, before,
             )  # fmt: skip
         for node, owner in enumerate(result.owner):
             if owner is not None:
                 graph.assignments[node] = candidates[owner].name
     return result
+
+
+class _Before:
+    """The EPs that are preferred to one, which may want nodes of bodies.
+
+    Whoever takes control flow takes its bodies, with what others would run of them.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], get_report: GetReport) -> None:
+        self._candidates = candidates
+        self._get_report = get_report
+
+    def wants(self, node: Node) -> Reason | None:
+        """Why *node* is not to be given to the EP whole."""
+        for body in node.subgraphs.values() if self._candidates else ():
+            for candidate in self._candidates:
+                if claimed_of(body, candidate, self._get_report(body, candidate)):
+                    text = f"{candidate.name} is preferred for nodes of its bodies"
+                    return Reason(RefusalCode.TAKEN, text)
+            for inner in body.nodes:
+                reason = self.wants(inner)
+                if reason is not None:
+                    return reason
+        return None
 
 
 def ask(graph: Graph, candidate: Candidate) -> CapabilityReport:
@@ -194,8 +219,14 @@ def claimed(graph: Graph, candidate: Candidate) -> set[Node]:
         EpError: as :func:`ask`.
     """
     graph.assignments.clear()
-    claims = ask(graph, candidate).claims
-    nodes = (graph.nodes[index] for claim in claims for index in claim.nodes)
+    return claimed_of(graph, candidate, ask(graph, candidate))
+
+
+def claimed_of(
+    graph: Graph, candidate: Candidate, report: CapabilityReport
+) -> set[Node]:
+    """The nodes of *graph* that *candidate* claims in its *report*, and may have."""
+    nodes = (graph.nodes[index] for claim in report.claims for index in claim.nodes)
     return {node for node in nodes if candidate.veto(graph, node) is None}
 
 
@@ -220,6 +251,7 @@ def _settle(
     contraction: Contraction,
     result: Assignment,
     where: str,
+    before: _Before,
 ) -> None:
     """Give the nodes of one claim to the EP at *position*, as far as they are free."""
     name, veto = candidates[position].name, candidates[position].veto
@@ -230,6 +262,8 @@ def _settle(
         exclusion = excluded.get((position, graph.nodes[node]))
         if exclusion is None:
             exclusion = veto(graph, graph.nodes[node])
+        if exclusion is None and owner is None:
+            exclusion = before.wants(graph.nodes[node])
         if exclusion is not None:
             obstacles[node] = exclusion
         elif owner is not None:

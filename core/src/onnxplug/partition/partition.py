@@ -92,6 +92,14 @@ class GraphPartition:
         """
         return _rules()(node, inputs, self.graph.opset())
 
+    def bodies(self, node: ep.Node) -> Mapping[str, GraphPartition]:
+        """The bodies of control flow of *node*, by the attributes that hold them."""
+        (member,) = [each for each in self.nodes if each is node]
+        return {
+            attribute: GraphPartition(body, body.nodes, is_cancelled=self._is_cancelled)
+            for attribute, body in member.subgraphs.items()
+        }
+
     def specialise(self, shapes: Mapping[str, tuple[int, ...]]) -> GraphPartition:
         """The partition where inputs have these *shapes*, with static types.
 

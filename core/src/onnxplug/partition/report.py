@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.authoring.record import Record
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
 from onnxplug.escape import escape
 from onnxplug.guard import blaming
 from onnxplug.prepare.report import Skipped
+
+if TYPE_CHECKING:
+    from onnxplug.ep import PartitionReport
 
 
 class PassedOver(Record):
@@ -56,6 +59,19 @@ class NodePlacement(Record):
     passed_over: tuple[PassedOver, ...] = ()
     tier: str = ""
     note: str = ""
+
+
+class Places(Record):
+    """Where the nodes of a partition are in :attr:`Explanation.nodes`.
+
+    Attributes:
+        own: its nodes, in order.
+        bodies: those of bodies of control flow that its EP took whole, by the position
+            of the node and the attribute.
+    """
+
+    own: Sequence[int]
+    bodies: Mapping[int, Mapping[str, Places]] = MappingProxyType({})
 
 
 class Specialisations(Record):
@@ -295,7 +311,7 @@ class Explanation:
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Skipped] = []
         self.not_written: list[NotWritten] = []
-        self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
+        self._sources: list[tuple[int, CompiledPartition, Places]] = []
 
     def of_changes(self) -> Explanation:
         """What is said here of how graphs were changed, and nothing else."""
@@ -307,13 +323,13 @@ class Explanation:
         return explanation
 
     def ask_again(
-        self, number: int, compiled: CompiledPartition, places: Sequence[int]
+        self, number: int, compiled: CompiledPartition, places: Places
     ) -> None:
         """Let :meth:`refresh` ask *compiled*.
 
         Args:
             number: the partition's.
-            places: of its nodes in :attr:`nodes`.
+            places: of its nodes.
         """
         self._sources.append((number, compiled, places))
 
@@ -329,11 +345,20 @@ class Explanation:
                     specialisations=specialisations(compiled),
                     counts=dict(report.counts),
                 )
-                for position, place in enumerate(places):
-                    self.nodes[place] = self.nodes[place]._replace(
-                        tier=report.tiers.get(position, ""),
-                        note=report.notes.get(position, ""),
-                    )
+                self._take(report, places)
+
+    def _take(self, report: PartitionReport, places: Places) -> None:
+        """Note what an EP says of nodes."""
+        for position, place in enumerate(places.own):
+            self.nodes[place] = self.nodes[place]._replace(
+                tier=report.tiers.get(position, ""),
+                note=report.notes.get(position, ""),
+            )
+        for position, bodies in report.bodies.items():
+            for attribute, body in bodies.items():
+                found = places.bodies.get(position, {}).get(attribute)
+                if found is not None:
+                    self._take(body, found)
 
     @property
     def refusals(self) -> list[tuple[NodePlacement, PassedOver]]:

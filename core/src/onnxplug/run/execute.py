@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxplug.authoring.control_flow import no_items, run_bodies
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.traces import type_shapes
 from onnxplug.ep import HOST, MemoryLocation
@@ -14,7 +15,6 @@ from onnxplug.errors import OutOfMemory, RunCancelled
 from onnxplug.guard import GuardedRun, ignoring_failures
 from onnxplug.run.aliasing import overlap
 from onnxplug.run.context import Context
-from onnxplug.run.control_flow import run_bodies
 from onnxplug.run.plan import (
     CopyValue,
     Plan,
@@ -26,7 +26,7 @@ from onnxplug.run.plan import (
 from onnxplug.run.run import Run
 
 if TYPE_CHECKING:
-    from onnxplug.ep import RunContext
+    from onnxplug.ep import Node, RunContext
 
 
 def execute(
@@ -215,10 +215,14 @@ def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
 
 
 class _DeviceArrays:
-    """See :class:`onnxplug.run.control_flow.Arrays`."""
+    """See :class:`onnxplug.authoring.control_flow.Arrays`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
+
+    def no_items(self, node: Node, name: str, axis: int, at: MemoryLocation) -> Any:
+        nothing = no_items(node, name, axis)
+        return nothing if at == HOST else self.put(nothing, at)
 
     def stack(self, items: Sequence[Any], axis: int, at: MemoryLocation) -> Any:
         device, stream = self._run.memory.device(at), self._run.stream(at)

@@ -6,31 +6,16 @@ looks nothing up; slots are cleared after their last use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from onnxplug.authoring.control_flow import Placement
 from onnxplug.authoring.record import Record
 from onnxplug.ep import MemoryLocation
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import GuardedRun
 from onnxplug.run.concurrency_limit import ConcurrencyLimit
 from onnxplug.run.memory import Hop
-
-
-class Placement(Record):
-    """Where the values of one control-flow node are.
-
-    Attributes:
-        inputs, outputs: those of the node, in its order.
-        bodies_take: for each body the places of its inputs by name; the host for those
-            left out.
-        bodies_leave: for each body the places of its outputs, in its order.
-    """
-
-    inputs: tuple[MemoryLocation, ...]
-    outputs: tuple[MemoryLocation, ...]
-    bodies_take: Mapping[str, Mapping[str, MemoryLocation]]
-    bodies_leave: Mapping[str, Sequence[MemoryLocation]]
 
 
 class RunPartition(Record):

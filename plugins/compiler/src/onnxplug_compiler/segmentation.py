@@ -145,7 +145,7 @@ def _analyse(
         is_known = call.traits.of_shapes or (
             bool(names)
             and known.issuperset(names)
-            and not call.traits.varies
+            and call.traits.follows
             and call.function is not None
         )
         if is_known and call.domain == "":
@@ -163,6 +163,20 @@ def _analyse(
         if reason is not None:
             reasons[call] = reason
     return Analysis(tuple(calls), numbers, forms, reasons, frozenset(known_calls))
+
+
+def forms_of_all(
+    calls: Sequence[Call],
+    dtypes: Mapping[str, np.dtype[np.generic] | None],
+    constants: Collection[str],
+    target: Support,
+) -> dict[Call, StepForm] | str:
+    """The element-wise calls of a body, as steps of chains, if all are compiled; else
+    why one of them is not."""
+    analysis = analyse(calls, dtypes, constants, {}, target)
+    for call, reason in analysis.reasons.items():
+        return f"{call.op_type} of a body: {reason}"
+    return analysis.forms
 
 
 def _why_not(

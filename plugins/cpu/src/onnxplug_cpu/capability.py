@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.arrays import reference
+from onnxplug_cpu.control_flow import is_control_flow
 from onnxplug_kernels import find_kernel, function_of
 
 _REFERRED = frozenset({"", "ai.onnx.ml"})
@@ -54,8 +54,8 @@ def find(
     Args:
         supplied: finds the kernels of operators that other distributions supply.
     """
-    if not node.domain and node.op_type in having("control_flow"):
-        return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
+    if is_control_flow(node):
+        return ep.Reason(ep.RefusalCode.OP, "control flow has bodies and no kernel")
     version = graph.opset(node.domain)
     kernel = find_kernel(node.domain, node.op_type, version)
     if kernel is not None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelExecutionProvider, KernelSequence
-from onnxplug_cpu.capability import FindSupplied, Found, find
+from onnxplug.authoring.operators import having
+from onnxplug_cpu.capability import FindSupplied, Found, Tier, find
+from onnxplug_cpu.control_flow import ControlFlow, is_control_flow, why_not_whole
 from onnxplug_cpu.threads import on_arrays, uses_blas
 from onnxplug_kernels import is_refusal
 
@@ -64,6 +66,30 @@ class CpuProvider(KernelExecutionProvider):
             return found
         return found.function
 
+    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
+        """Take the nodes that have a kernel, and control flow whose bodies' all have
+        one."""
+        return ep.CapabilityReport.per_node(
+            graph, partial(self._why_not, graph, whole=False)
+        )
+
+    def _why_not(
+        self, graph: ep.Graph, node: ep.Node, *, whole: bool
+    ) -> ep.Reason | None:
+        """Why *node* is not taken; if *whole*, with the body that it is a node of."""
+        if is_control_flow(node):
+            return why_not_whole(graph, node, partial(self._why_not, whole=True))
+        found = self._find(graph, node)
+        if isinstance(found, ep.Reason):
+            return found
+        # which the host does with nodes that are given to the EP, and not with those
+        # within
+        if whole and self._expands(graph, node):
+            return ep.Reason(ep.RefusalCode.OP, "is preferred as a function")
+        if whole and node.op_type in having("dequantize"):
+            return ep.Reason(ep.RefusalCode.OP, "weights may be made floats once")
+        return None
+
     @property
     def preferences(self) -> ep.Preferences:  # type: ignore[override]
         """Has some operators as others."""
@@ -83,12 +109,20 @@ class CpuProvider(KernelExecutionProvider):
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """A program, or calls on arrays where code cannot be compiled or run."""
+        return self._compile(partition, self.threads)
+
+    def _compile_body(self, partition: ep.Partition) -> ep.CompiledPartition:
+        """A body of control flow, for runs within those of what is around it, which
+        limit threads."""
+        return self._compile(partition, 0)
+
+    def _compile(self, partition: ep.Partition, threads: int) -> ep.CompiledPartition:
         # what has no inputs runs once, to be folded, and is not worth compiling
         if self.compiles and partition.inputs:
-            return self._compile(partition)
-        return ArrayPartition(partition, self.threads, self._find)
+            return self._program(partition, threads)
+        return ArrayPartition(partition, threads, self._find, self._compile_body)
 
-    def _compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+    def _program(self, partition: ep.Partition, threads: int) -> ep.CompiledPartition:
         from onnxplug_cpu.compiler.runtime.jit import (
             KernelUnavailable,
             machine_code_unavailable,
@@ -110,19 +144,24 @@ class CpuProvider(KernelExecutionProvider):
                 )
             try:
                 program = ProgramPartition(
-                    partition, self._compiler, self.find_kernel, self.threads
+                    partition,
+                    self._compiler,
+                    self.find_kernel,
+                    self._compile_body,
+                    threads,
                 )
             except KernelUnavailable as error:
                 reason = str(error)
             else:
                 if program.is_compiled:
                     return program
+                notes = program.report.notes
                 return ArrayPartition(
-                    partition, self.threads, self._find, program.report.notes
+                    partition, threads, self._find, self._compile_body, notes
                 )
         warn_of_arrays(reason)
         notes = dict.fromkeys(range(len(partition.nodes)), reason)
-        return ArrayPartition(partition, self.threads, self._find, notes)
+        return ArrayPartition(partition, threads, self._find, self._compile_body, notes)
 
     def close(self) -> None:
         """Give up the memory of runs and of packed weights."""
@@ -156,6 +195,7 @@ class ArrayPartition(KernelSequence):
         partition: what to run.
         threads: of a run; 0 for no limit.
         find: what computes a node, or why nothing does.
+        compile_body: makes what runs a body of control flow.
         notes: why nodes, by their position, are not compiled.
     """
 
@@ -164,14 +204,22 @@ class ArrayPartition(KernelSequence):
         partition: ep.Partition,
         threads: int,
         find: Callable[[ep.Graph, ep.Node], Found | ep.Reason],
+        compile_body: Callable[[ep.Partition], ep.CompiledPartition],
         notes: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         places = {node.index: n for n, node in enumerate(partition.nodes)}
         tiers: dict[int, str] = {}
+        whole: dict[int, ControlFlow] = {}
 
         def find_kernel(
             graph: ep.Graph, node: ep.Node
         ) -> Callable[..., Any] | ep.Reason:
+            if is_control_flow(node):
+                place = places[node.index]
+                tiers[place] = str(Tier.ARRAY)
+                return whole.setdefault(
+                    place, ControlFlow(partition, node, compile_body)
+                )
             found = find(graph, node)
             if isinstance(found, ep.Reason):
                 return found
@@ -182,13 +230,35 @@ class ArrayPartition(KernelSequence):
         multiplies = any(uses_blas(n.domain, n.op_type) for n in partition.nodes)
         self._threads = threads if multiplies else 0
         self._tiers = tiers
+        self._whole = whole
         self._notes = notes
         self._places = {id(node): n for n, node in enumerate(partition.nodes)}
 
     @property
     def report(self) -> ep.PartitionReport:  # type: ignore[override]
         """Which tier each node is in, and why not in a faster one."""
-        return ep.PartitionReport(tiers=self._tiers, notes=self._notes)
+        return ep.PartitionReport(
+            tiers=self._tiers,
+            notes=self._notes,
+            bodies={place: each.report() for place, each in self._whole.items()},
+        )
+
+    def close(self) -> None:
+        """Give up what runs of bodies need."""
+        for each in self._whole.values():
+            each.close()
+
+    def call(
+        self,
+        node: ep.Node,
+        kernel: Callable[..., Any],
+        arguments: Sequence[Any],
+        context: ep.RunContext,
+    ) -> Any:
+        """Call a kernel; that of control flow has a look at the run, too."""
+        if isinstance(kernel, ControlFlow):
+            kernel = partial(kernel, context=context)
+        return super().call(node, kernel, arguments, context)
 
     def run(
         self,

@@ -55,7 +55,8 @@ STEPS = frozenset(
     "Cos Tan Asin Acos Atan".split()
 )
 OTHERS = frozenset(
-    "Compress CumProd GRU LSTM NonMaxSuppression NonZero RNN TreeEnsemble "
+    "Compress CumProd GRU If LSTM Loop NonMaxSuppression NonZero RNN Scan "
+    "TreeEnsemble "
     "TreeEnsembleClassifier TreeEnsembleRegressor".split()
 )
 """What it does not compute: their tests have definitions of their own."""

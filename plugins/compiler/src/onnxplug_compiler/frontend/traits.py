@@ -28,6 +28,7 @@ class Traits(Record):
             axes in memory, if it is the same for all.
         of_shapes: nothing but the shapes of inputs is read.
         varies: results of the same inputs may differ.
+        has_bodies: it may take any time.
     """
 
     multiplies: bool = False
@@ -39,6 +40,12 @@ class Traits(Record):
     any_order: bool = False
     of_shapes: bool = False
     varies: bool = False
+    has_bodies: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether results of inputs that are known are computed for a plan."""
+        return not self.varies and not self.has_bodies
 
     @property
     def keeps_elements(self) -> bool:
@@ -65,6 +72,7 @@ TRAITS: Final = {
         (having("reduction"), Traits(any_order=True)),
         (having("shape_only"), Traits(of_shapes=True)),
         (having("random") | {"Dropout"}, Traits(varies=True)),
+        (having("control_flow"), Traits(has_bodies=True)),
     )
     for operator in sorted(operators.split() if type(operators) is str else operators)
 }

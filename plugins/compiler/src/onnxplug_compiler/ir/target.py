@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Transforms,
         Windows,
     )
+    from onnxplug_compiler.ir.flow import Flow
     from onnxplug_compiler.ir.images import GridSampling, RegionPools, Resampling
     from onnxplug_compiler.ir.pieces import Assembly
     from onnxplug_compiler.ir.recurrent import Recurrent
@@ -127,3 +128,6 @@ class Target(Support, Protocol):
     def selection(self) -> Selection: ...
     @property
     def tables(self) -> Tables: ...
+    @property
+    def flow(self) -> Flow | None:
+        """``None`` if bodies of control flow are never parts of what is around them."""

@@ -522,7 +522,7 @@ def _computed(
     Args:
         most: elements that may still be computed for the plan.
     """
-    if call.function is None or not inputs:
+    if call.function is None or not inputs or not call.traits.follows:
         return None
     contents = [None if value is None else value.content for value in inputs]
     for value, content in zip(inputs, contents, strict=True):

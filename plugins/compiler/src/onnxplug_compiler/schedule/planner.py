@@ -43,7 +43,7 @@ from onnxplug_compiler.schedule.memo import (
 )
 from onnxplug_compiler.schedule.operations.registry import Results
 from onnxplug_compiler.schedule.placement import Placement
-from onnxplug_compiler.schedule.planned import Planned, Result
+from onnxplug_compiler.schedule.planned import Planned, Planning, Result
 from onnxplug_compiler.schedule.recording import Recording
 from onnxplug_compiler.schedule.structure import (
     Latest,
@@ -300,10 +300,11 @@ class Planner:
             buffer = Temporary(stand_in.nbytes)
         elif type(stand_in) is Flag:
             buffer = Flag()
-        elif type(stand_in) is Packed:
+        elif stand_in in piece.pack_requests:
             buffer = self._granted(piece, piece.pack_requests[stand_in], part)
         else:
-            buffer = stand_in  # a constant that the piece has
+            # a constant that the piece has, packed for a body of control flow or not
+            buffer = stand_in
         own[stand_in] = buffer
         return buffer
 
@@ -396,6 +397,12 @@ class Planner:
     def results(self, call: Call) -> Results:
         """What is known of the call's outputs, also of those that nobody wants."""
         return self._inferred.results[self._plans.inference.places[call]]
+
+    def planned(self, body: Planning, inputs: Sequence[Abstract]) -> Planned:
+        """The plan of a body of control flow."""
+        recorder = Recorder(self.recorder.target, self._packed)
+        body.forget_latest()  # which may want a constant that is refused by now
+        return body.make(inputs, recorder, self._packed, self._look)
 
     def _destination(self, name: str, slot: int, padded_rows: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
@@ -38,6 +39,7 @@ from onnxplug_compiler.schedule.operations.registry import Results, find_operati
 
 if TYPE_CHECKING:
     from onnxplug_compiler.schedule.inference import Tokens
+    from onnxplug_compiler.schedule.planned import Planned, Planning
     from onnxplug_compiler.schedule.structure import Part
 
 _ANYWHERE: Final = -1
@@ -66,6 +68,9 @@ class Answers(Protocol):
 
     def results(self, call: Call) -> Results:
         """What is known of the call's outputs, also of those that nobody wants."""
+
+    def planned(self, body: Planning, inputs: Sequence[Abstract]) -> Planned:
+        """The plan of a body of control flow."""
 
 
 class Recording:
@@ -159,6 +164,11 @@ class Recording:
         number = self.part.group.all_calls.index(call)
         self._ask(RESULTS, _ANYWHERE, number)
         return self.planner.results(call)
+
+    def planned(self, body: Planning, inputs: Sequence[Abstract]) -> Planned:
+        """The plan of a body of control flow, which no other plan has."""
+        self.lasts = False
+        return self.planner.planned(body, inputs)
 
     def is_refused(self, source: Buffer, layout: str) -> bool | None:
         """Whether a constant may not be packed so; ``None`` if it is the group's

@@ -21,6 +21,7 @@ from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 if TYPE_CHECKING:
     from onnxplug_compiler.ir import (
         families,
+        flow,
         images,
         recurrent,
         selection,
@@ -50,6 +51,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _WIDE | {"i8", "u8", "i1"}),
     **dict.fromkeys(("Einsum", "Gemm", "MatMul"), _WIDE),
     **dict.fromkeys(("Softmax", "LogSoftmax"), frozenset({"f32", "f64"})),
+    **dict.fromkeys(("If", "Loop", "Scan"), frozenset(ELEMENTS.values())),
     **dict.fromkeys(
         ("CumProd", "CumSum"), FLOATS | frozenset({"i32", "i64", "u32", "u64"})
     ),
@@ -200,5 +202,11 @@ class CpuTarget(Machine):
     @property
     def tables(self) -> tables.Tables:
         from onnxplug_cpu.compiler.kernels.tables import commands
+
+        return commands
+
+    @property
+    def flow(self) -> flow.Flow | None:
+        from onnxplug_cpu.compiler.flow import commands
 
         return commands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -14,12 +15,26 @@ from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.border import Border
-from onnxplug_compiler.frontend.call import Call, NotCompiled, call_of, numpy_dtype
+from onnxplug_compiler.frontend.call import (
+    Abstract,
+    Call,
+    NotCompiled,
+    call_of,
+    numpy_dtype,
+)
+from onnxplug_compiler.schedule.bodies import Body, ControlFlowCall
 from onnxplug_compiler.schedule.constants import Constants
-from onnxplug_compiler.segmentation import Analysis, Unit, analyse, split
+from onnxplug_compiler.segmentation import (
+    Analysis,
+    Unit,
+    analyse,
+    forms_of_all,
+    split,
+)
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.sequence import FindFunction, sequence
+from onnxplug_cpu.control_flow import Compile, ControlFlow, is_control_flow
 from onnxplug_kernels import find_kernel
 
 _NUMBERS: Final = np.dtype(np.int64)
@@ -54,6 +69,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         partition: what to run.
         compiler: what the session's segments share.
         find_function: the array tier's function of a node.
+        compile_body: makes what runs a body of control flow.
         threads: of what runs on arrays; 0 for no limit.
 
     """
@@ -63,6 +79,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         partition: ep.Partition,
         compiler: Compiler,
         find_function: FindFunction,
+        compile_body: Compile,
         threads: int = 0,
     ) -> None:
         self._threads = threads
@@ -74,7 +91,8 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         self._nodes = {node.index: node for node in partition.nodes}
         kinds: dict[Any, int] = {}
         self._calls = [
-            _as_call(partition, node, find_function, kinds) for node in partition.nodes
+            _as_call(partition, node, find_function, compile_body, kinds)
+            for node in partition.nodes
         ]
         read = {name for call in self._calls for name in call.inputs if name}
         self._constants = Constants(partition, {*read, *partition.outputs})
@@ -124,6 +142,9 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         self._tiers |= dict.fromkeys(
             (self._places[node] for node in on_arrays), "array"
         )
+        for unit in built.units:
+            if not unit.compiled and isinstance(unit.calls[0].function, ControlFlow):
+                unit.calls[0].function.compiled()
         self.is_compiled = len(on_arrays) < len(self._places)
         # one attribute, as other threads may be about to run
         self._built = built
@@ -228,13 +249,32 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         nbytes = self._compiler.packed_bytes
         if nbytes:
             made["bytes of packed weights"] = nbytes
-        return ep.PartitionReport(tiers=self._tiers, notes=self._notes, counts=made)
+        bodies = {
+            self._places[call.nodes[0]]: self._report_of(call)
+            for call in self._calls
+            if isinstance(call, ControlFlowCall)
+        }
+        return ep.PartitionReport(
+            tiers=self._tiers, notes=self._notes, counts=made, bodies=bodies
+        )
+
+    def _report_of(self, call: ControlFlowCall) -> Mapping[str, ep.PartitionReport]:
+        """What is to be said of the bodies of *call*."""
+        (node,) = call.nodes
+        if self._tiers[self._places[node]] == "compiled":
+            return _all_compiled(self._nodes[node])
+        function = call.function
+        assert isinstance(function, ControlFlow)
+        return function.report()
 
     def close(self) -> None:
         """Give up what runs need."""
         for built in (self._built, *self._variants.values()):
             for segment in built.segments:
                 segment.close()
+        for call in self._calls:
+            if isinstance(call.function, ControlFlow):
+                call.function.close()
 
     def run(
         self,
@@ -323,6 +363,21 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         self._notes = {**found, **self._notes}
 
 
+def _all_compiled(node: ep.Node) -> Mapping[str, ep.PartitionReport]:
+    """A report of bodies that are compiled with what is around them."""
+    return {
+        attribute: ep.PartitionReport(
+            tiers=dict.fromkeys(range(len(body.nodes)), "compiled"),
+            bodies={
+                inner.index: _all_compiled(inner)
+                for inner in body.nodes
+                if is_control_flow(inner)
+            },
+        )
+        for attribute, body in node.subgraphs.items()
+    }
+
+
 class _Built(Record):
     """A partition as it can run.
 
@@ -363,8 +418,18 @@ def _as_call(
     partition: ep.Partition,
     node: ep.Node,
     find_function: FindFunction,
+    compile_body: Compile,
     kinds: dict[Any, int],
 ) -> Call:
+    if is_control_flow(node):
+        whole = ControlFlow(partition, node, compile_body)
+        bodies = {
+            attribute: _body(body, node, find_function, compile_body, kinds)
+            for attribute, body in partition.bodies(node).items()
+        }
+        flow = ControlFlowCall(partition, node, bodies, whole)
+        whole.item_shapes = functools.partial(_item_shapes, flow)
+        return flow
     function = find_function(partition.graph, node)
     if isinstance(function, ep.Reason):
         raise RuntimeError(
@@ -386,3 +451,46 @@ def _stated_shapes(
             return None
         stated.append(tuple(shape))  # type: ignore[arg-type]
     return tuple(stated)
+
+
+def _item_shapes(
+    call: ControlFlowCall, arrays: Sequence[Any]
+) -> Mapping[str, tuple[int, ...]]:
+    """Shapes of what a body would give in a turn, if they follow."""
+    values = [
+        None if each is None else Abstract.known(np.asarray(each)) for each in arrays
+    ]
+    left_out = len(call.inputs) - len(values)
+    values[call.count - left_out : call.count - left_out] = [None] * left_out
+    try:
+        return call.item_shapes(values)
+    except NotCompiled:
+        return {}
+
+
+def _body(
+    partition: ep.Partition,
+    node: ep.Node,
+    find_function: FindFunction,
+    compile_body: Compile,
+    kinds: dict[Any, int],
+) -> Body:
+    """A body of *node*, to be planned with what is around it."""
+    graph = partition.graph
+    calls = [
+        _as_call(partition, inner, find_function, compile_body, kinds)
+        for inner in partition.nodes
+    ]
+    made = {name for call in calls for name in call.outputs}
+    names = {name for call in calls for name in call.inputs if name}
+    names.update((*graph.inputs, *graph.outputs))
+    own = {*made, *graph.inputs}
+    captures = [
+        name
+        for name in node.captures
+        if name not in own and not partition.value(name).is_constant
+    ]
+    dtypes = {name: numpy_dtype(partition, name) for name in (*names, *captures)}
+    constants = Constants(partition, names)
+    find_forms = functools.partial(forms_of_all, calls, dtypes, constants)
+    return Body(partition, calls, constants, dtypes, find_forms, captures)

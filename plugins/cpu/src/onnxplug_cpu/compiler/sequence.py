@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.segmentation import Analysis, Unit
 from onnxplug_cpu.compiler.segment import Segment
 from onnxplug_cpu.compiler.varying import VaryingSegment, is_simple, varying_values
+from onnxplug_cpu.control_flow import ControlFlow
 from onnxplug_cpu.threads import computes, on_arrays, uses_blas
 
 FindFunction: TypeAlias = (
@@ -100,7 +102,9 @@ def _sequence(
 
 def _step(part: Unit | Call, **facts: Any) -> SimpleNamespace:
     """What a sequence asks of a node, of what is none."""
-    return SimpleNamespace(inputs=part.inputs, outputs=part.outputs, **facts)
+    return SimpleNamespace(
+        inputs=part.inputs, outputs=part.outputs, captures=(), **facts
+    )
 
 
 class _Sequence(KernelSequence):
@@ -147,6 +151,8 @@ class _Sequence(KernelSequence):
         """Call a kernel; a segment records its commands itself."""
         if isinstance(kernel, _SegmentFunction | VaryingSegment):
             return kernel(*arguments, context=context)
+        if isinstance(kernel, ControlFlow):
+            kernel = functools.partial(kernel, context=context)
         return super().call(node, kernel, arguments, context)
 
     def details(

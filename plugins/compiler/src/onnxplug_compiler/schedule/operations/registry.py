@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onnxplug_compiler.ir.recorder import Recorder
     from onnxplug_compiler.ir.target import Support, Target
     from onnxplug_compiler.ir.views import View
+    from onnxplug_compiler.schedule.planned import Planned, Planning
 
 Inputs: TypeAlias = Sequence[Abstract | None]
 """What is known of a call's inputs, by position."""
@@ -67,6 +68,9 @@ class Plan(Protocol):
     def contiguous(self, view: View) -> View:
         """*view*, or a copy of it in C order."""
 
+    def planned(self, body: Planning, inputs: Sequence[Abstract]) -> Planned:
+        """The plan of a body of control flow, which no other plan has."""
+
 
 class Extent(Record):
     """How far outputs reach whose sizes depend on elements.
@@ -108,6 +112,7 @@ class Operation(Record):
 
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
+    "control_flow": "If Loop Scan",
     "convolution": "Conv ConvTranspose",
     "einsum": "Einsum",
     "encoders": "ai.onnx.ml.OneHotEncoder ai.onnx.ml.LabelEncoder "

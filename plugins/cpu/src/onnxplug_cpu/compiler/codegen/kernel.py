@@ -145,6 +145,11 @@ class KernelFunction:
         f = self.function
         return f.load(f.at(self._words, self._position[word], I64), type_)
 
+    def put(self, word: str, value: Value) -> None:
+        """Write *value* to *word*, for the next call with these words."""
+        f = self.function
+        f.store(value, f.at(self._words, self._position[word], I64))
+
 
 class KernelWords(KernelFunction):
     """The function of a kernel while it is written, its words as attributes.

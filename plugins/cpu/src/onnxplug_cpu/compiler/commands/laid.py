@@ -21,7 +21,7 @@ from onnxplug_compiler.ir.buffers import (
 )
 from onnxplug_compiler.ir.pieces import Piece, Placed, Work
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
+from onnxplug_cpu.compiler.commands.words import Block, Code, Command, Word, Words
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -55,6 +55,8 @@ class Laid:
         uses: where, for each buffer.
         nested: which words are addresses of others, of which they have the distance
             from the first one in bytes.
+        blocks: which words are the address of the whole block.
+        pauses: whether a command may end before it is done, to be called again.
         code: which words are addresses of kernels.
         chunks: of each command.
         kernels: of each command.
@@ -71,6 +73,8 @@ class Laid:
         self.buffers: list[Buffer] = []
         self.uses: list[Use] = []
         self.nested: list[int] = []
+        self.blocks: list[int] = []
+        self.pauses = False
         self.code: list[tuple[int, Kernel]] = []
         self.chunks = [command.chunks for command in commands]
         self.kernels = [command.kernel for command in commands]
@@ -86,6 +90,7 @@ class Laid:
                 len(self.words),
                 tuple(self.starts),
                 tuple(self.nested),
+                tuple(self.blocks),
                 tuple(map(type, self.buffers)),
                 tuple([(use.buffer, *use[2:], *use.words) for use in self.uses]),
             ),
@@ -126,6 +131,10 @@ class Laid:
             elif type(word) is Words:
                 values.append(0)
                 self._waiting.append((position, word.words))
+            elif type(word) is Block:
+                values.append(0)
+                self.blocks.append(position)
+                self.pauses = self.pauses or word.pauses
             else:  # an integer of numpy
                 values.append(int(word) & _MASK)  # type: ignore[arg-type]
             position += 1

@@ -21,7 +21,17 @@ class Words(Record):
     words: tuple[Word, ...]
 
 
-Word: TypeAlias = int | Address | Code | Words
+class Block(Record):
+    """A word: the address of the program's block, which has words of the runtime.
+
+    Attributes:
+        pauses: whether the command may end before it is done, to be called again.
+    """
+
+    pauses: bool
+
+
+Word: TypeAlias = int | Address | Code | Words | Block
 
 
 class Command(Record):

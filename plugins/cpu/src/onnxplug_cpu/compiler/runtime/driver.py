@@ -19,7 +19,8 @@ from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR
 from onnxplug_cpu.compiler.runtime.arena import address_of
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable
-from onnxplug_cpu.compiler.runtime.pool import SYSTEM, write_parallel
+from onnxplug_cpu.compiler.runtime.pool import SYSTEM
+from onnxplug_cpu.compiler.runtime.sequence import PAUSED, word, write_sequence
 from onnxplug_cpu.compiler.runtime.waits import convention
 
 if TYPE_CHECKING:
@@ -27,36 +28,33 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa
     from onnxplug_cpu.compiler.runtime.jit import Library
 
-# The header of a block: numbers of words.  Offsets are in bytes from its start.
-CONTROL: Final = 0
-"""The address of the pool's control block; not used for one thread."""
-THREADS: Final = 1
-"""How many threads a command may use."""
-FIRST: Final = 2
+# The header of a block: numbers of words, after those of a sequence.  Offsets are in
+# bytes from its start.
+FIRST: Final = 3
 """The first command to do."""
-LAST: Final = 3
+LAST: Final = 4
 """The command before which to stop."""
-BEGIN: Final = 4
+BEGIN: Final = 5
 """The first chunk to do of each command."""
-END: Final = 5
+END: Final = 6
 """The chunk before which to stop, if a command has so many."""
-COMMANDS: Final = 6
-"""Offset of the commands: function, offset of the words, chunks."""
-PATCH_COUNT: Final = 7
+COMMANDS: Final = 7
+"""Offset of the commands: function, address of the words, chunks."""
+PATCH_COUNT: Final = 8
 """How many words depend on the arrays."""
-PATCHES: Final = 8
+PATCHES: Final = 9
 """Offset of the patches: offset of the word, number of the array, byte in it."""
-PYTHON: Final = 9
+PYTHON: Final = 10
 """The address of the interpreter's table."""
-RELEASES: Final = 10
+RELEASES: Final = 11
 """Whether the GIL is released during the run."""
-ARRAY_COUNT: Final = 11
+ARRAY_COUNT: Final = 12
 """How many arrays a run has: inputs, then outputs."""
-ARRAYS: Final = 12
+ARRAYS: Final = 13
 """Offset of what is expected of each: flags, descriptor or 0, rank, sizes."""
-ADDRESSES: Final = 13
+ADDRESSES: Final = 14
 """Offset of a place for their addresses."""
-HEADER: Final = 14
+HEADER: Final = 15
 """Words of the header."""
 
 INPUT_FLAGS: Final = 0x1 | 0x100
@@ -103,10 +101,10 @@ def _write_entry(module: Module, name: str, isa: Isa, form: Entry) -> None:
     )
     _, arguments, count = f.parameters
     block = _field(f, f.load(arguments, PTR), head + _DATA, PTR)
-    python = _word(f, block, PYTHON, PTR)
-    expected = _word(f, block, ARRAY_COUNT)
+    python = word(f, block, PYTHON, PTR)
+    expected = word(f, block, ARRAY_COUNT)
     addresses = _within(f, block, ADDRESSES)
-    array_type = _word(f, python, _ARRAY_TYPE)
+    array_type = word(f, python, _ARRAY_TYPE)
     ok = count.compare("eq", expected + 1)
 
     def check(index: Value, fine: Value, spec: Value) -> list[Value]:
@@ -123,10 +121,10 @@ def _write_entry(module: Module, name: str, isa: Isa, form: Entry) -> None:
         f.store(data, f.at(addresses, index, I64))
         needed = f.convert(f.load(spec, I64), I32)
         flags = (_field(f, array, head + _FLAGS, I32) & needed).compare("eq", needed)
-        wanted = _word(f, spec, 1)
+        wanted = word(f, spec, 1)
         descriptor = _field(f, array, head + _DESCRIPTOR, I64)
         dtype = descriptor.compare("eq", wanted) | wanted.compare("eq", 0)
-        rank = _word(f, spec, 2)
+        rank = word(f, spec, 2)
         sizes = f.at(spec, 3, I64)
         actual = f.convert(_field(f, array, head + _RANK, I32), I64)
         same_rank = actual.compare("eq", rank)
@@ -153,26 +151,26 @@ def _write_entry(module: Module, name: str, isa: Isa, form: Entry) -> None:
     )
 
     def go() -> list[Value]:
-        releases = _word(f, block, RELEASES).compare("ne", 0)
+        releases = word(f, block, RELEASES).compare("ne", 0)
         f.branch(releases, without_gil, lambda: f.call_void(run, block))
-        return [_word(f, python, _TRUE, PTR)]
+        return [word(f, python, _TRUE, PTR)]
 
     def without_gil() -> None:
-        save = _word(f, python, _SAVE_THREAD, PTR)
+        save = word(f, python, _SAVE_THREAD, PTR)
         state = f.instruction(PTR, f"call {called} ptr {save.text}()")
         f.call_void(run, block)
-        restore = _word(f, python, _RESTORE_THREAD, PTR)
+        restore = word(f, python, _RESTORE_THREAD, PTR)
         f.effect(f"call {called} void {restore.text}({state})")
 
-    (result,) = f.branch(ok, go, lambda: [_word(f, python, _FALSE, PTR)])
-    increase = _word(f, python, _INC_REF, PTR)
+    (result,) = f.branch(ok, go, lambda: [word(f, python, _FALSE, PTR)])
+    increase = word(f, python, _INC_REF, PTR)
     f.effect(f"call {called} void {increase.text}({result})")
     f.finish(result)
 
 
 def _write_run(module: Module, name: str, isa: Isa, system: str) -> str:
     """Define ``void run(ptr block)``: patch the words and do the commands."""
-    parallel = write_parallel(module, name, isa, system)
+    sequence = write_sequence(module, name, isa, system)
     run = f"{name}.run"
     f = module.function(run, [("block", PTR)], internal=True, inline=False)
     (block,) = f.parameters
@@ -181,47 +179,24 @@ def _write_run(module: Module, name: str, isa: Isa, system: str) -> str:
 
     def patch(index: Value) -> None:
         entry = f.at(patches, index * 3, I64)
-        base = f.load(f.at(addresses, _word(f, entry, 1), I64), I64)
-        f.store(base + _word(f, entry, 2), _byte(f, block, f.load(entry, I64)))
+        base = f.load(f.at(addresses, word(f, entry, 1), I64), I64)
+        f.store(base + word(f, entry, 2), _byte(f, block, f.load(entry, I64)))
 
-    f.loop(_word(f, block, PATCH_COUNT), patch)
-    control = _word(f, block, CONTROL, PTR)
-    threads = _word(f, block, THREADS)
-    commands = _within(f, block, COMMANDS)
-    alone = threads.compare("lt", 2)
-    begin, stop = _word(f, block, BEGIN), _word(f, block, END)
-
-    def command(index: Value) -> None:
-        entry = f.at(commands, index * 3, I64)
-        function = f.load(entry, PTR)
-        words = _byte(f, block, _word(f, entry, 1))
-        end = f.minimum(_word(f, entry, 2), stop)
-
-        def by_pool() -> list[Value]:
-            return [
-                f.intrinsic(I1, parallel, control, function, words, begin, end, threads)
-            ]
-
-        (done,) = f.branch(
-            alone | (end - begin).compare("lt", 2), lambda: [f.value(0, I1)], by_pool
-        )
-        f.branch(done, lambda: None, lambda: by_caller(function, words, end))
-
-    def by_caller(function: Value, words: Value, end: Value) -> None:
-        f.loop(
-            end,
-            lambda chunk: f.call_pointer(function, words, chunk, f.value(0, I64)),
-            start=begin,
-            nonempty=True,
-        )
-
-    f.loop(_word(f, block, LAST), command, start=_word(f, block, FIRST))
+    f.loop(word(f, block, PATCH_COUNT), patch)
+    ended = f.intrinsic(
+        I64,
+        sequence,
+        block,
+        _within(f, block, COMMANDS),
+        word(f, block, FIRST),
+        word(f, block, LAST),
+        word(f, block, BEGIN),
+        word(f, block, END),
+    )
+    pauses = word(f, block, PAUSED).compare("ne", 0)
+    f.branch(pauses, lambda: f.store(ended, f.at(block, FIRST, I64)))
     f.finish()
     return run
-
-
-def _word(f: Function, words: Value, index: int, type_: Any = I64) -> Value:
-    return f.load(f.at(words, index, I64), type_)
 
 
 def _byte(f: Function, block: Value, offset: Value) -> Value:
@@ -230,7 +205,7 @@ def _byte(f: Function, block: Value, offset: Value) -> Value:
 
 def _within(f: Function, block: Value, index: int) -> Value:
     """What the offset in a word of the header leads to."""
-    return _byte(f, block, _word(f, block, index))
+    return _byte(f, block, word(f, block, index))
 
 
 def _field(f: Function, structure: Value, offset: int, type_: Any) -> Value:

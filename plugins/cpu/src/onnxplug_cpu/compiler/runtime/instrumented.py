@@ -66,11 +66,15 @@ class WatchedProgram:
         look()
         if context.profiler is not None:
             self._run_profiled(inputs, outputs, context.profiler, look)
-        elif not self._program.division.is_long:
+        elif not self._program.looks:
             self._program.run(inputs, outputs)
         else:
             self._program.run_in_parts(
-                inputs, outputs, self._program.division.parts, lambda part: look()
+                inputs,
+                outputs,
+                self._program.division.parts,
+                lambda part: look(),
+                look,
             )
 
     def _run_profiled(

@@ -67,6 +67,7 @@ class Template(Record):
         words: the block; where addresses are missing, the offset to be added to.
         arena_words: which words need the arena's address.
         block_words: which words need the block's own address.
+        pauses: whether commands may end before they are done, to be done again.
         constants: buffers of constants, each once.
         constant_words: which words are addresses in them.
         constant_owners: of each of those the number of the buffer.
@@ -77,6 +78,7 @@ class Template(Record):
     words: Block
     arena_words: Numbers
     block_words: Numbers
+    pauses: bool
     constants: list[Constant | Packed]
     constant_words: Numbers
     constant_owners: Numbers
@@ -157,6 +159,7 @@ class Outline:
         self.identities = identities
         base = head + 3 * len(work)
         nested: list[int] = []
+        blocks: list[int] = []
         shifts: list[int] = []
         starts: list[int] = []
         arena: list[int] = []
@@ -179,6 +182,7 @@ class Outline:
             laid: Laid = piece.assembly
             nested += [base + word for word in laid.nested]
             shifts += [8 * base] * len(laid.nested)
+            blocks += [base + word for word in laid.blocks]
             starts += [8 * (base + start) for start in laid.starts]
             for use in laid.uses:
                 at = first + use.buffer
@@ -237,7 +241,9 @@ class Outline:
         self._patches = np.array(patches, np.int64)
         self._flag_words = np.array(flag_words, np.int64)
         self._flag_places = self._flags_at + np.array(flags_of, np.int64)
-        self._block = np.array([*nested, *flag_words], np.int64)
+        # the second word of a command's entry is the address of its words
+        entries = range(head + 1, head + 3 * len(starts), 3)
+        self._block = np.array([*nested, *flag_words, *blocks, *entries], np.int64)
         # of the sizes placed last, as most do not change
         self._places: tuple[list[int], Block, int] | None = None
 
@@ -293,6 +299,7 @@ class Outline:
             words,
             self._arena,
             self._block,
+            any(each.pauses for each in laid),
             # as they were when the outline was made
             [cast("Constant | Packed", buffers[at]) for at in self._constants],
             self._constant_words,

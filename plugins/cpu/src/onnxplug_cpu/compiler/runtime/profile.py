@@ -100,7 +100,7 @@ def profile(
         for index in range(len(commands)):
             yield from program.division.parts(index, index + 1)
 
-    program.run_in_parts(inputs, outputs, parts, mark)
+    program.run_in_parts(inputs, outputs, parts, mark, between or (lambda: None))
     return [
         Timing(
             command.label,

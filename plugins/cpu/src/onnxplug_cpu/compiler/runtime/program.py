@@ -15,7 +15,7 @@ from onnxplug_compiler.ir.buffers import Buffer, Check, Constant, Packed
 from onnxplug_compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.commands.laid import Laid, work_of
 from onnxplug_cpu.compiler.commands.words import Command
-from onnxplug_cpu.compiler.runtime import driver
+from onnxplug_cpu.compiler.runtime import driver, sequence
 from onnxplug_cpu.compiler.runtime.arena import (
     Arenas,
     Block,
@@ -54,7 +54,7 @@ AT_A_TIME: Final = 1 << 20
 copies are both in memory."""
 
 
-def _nothing(part: Part) -> None:
+def _nothing(*given: Part) -> None:
     """What there is to do between parts of a run that nobody cancels."""
 
 
@@ -131,11 +131,14 @@ class Program:
         added = np.array([address(buffer) for buffer in buffers], np.uint64)
         words[template.constant_words] += added[template.constant_owners]
         words[driver.PYTHON] = shared.python
-        words[driver.RELEASES] = int(self.division.seconds > WORTH_RELEASING)
-        words[driver.THREADS] = 1
+        self._pauses = template.pauses
+        words[driver.RELEASES] = int(
+            self._pauses or self.division.seconds > WORTH_RELEASING
+        )
+        words[sequence.THREADS] = 1
         if self._pool is not None:
-            words[driver.THREADS] = workers
-            words[driver.CONTROL] = self._pool.control
+            words[sequence.THREADS] = workers
+            words[sequence.CONTROL] = self._pool.control
         self._checks = [(template.flags[check.flag], check) for check in checks]
         self._words = words
         self._arena_words = template.arena_words
@@ -151,6 +154,11 @@ class Program:
                 self._own_arena = self._arenas.allocate(self._arena_nbytes)
                 self._bind(instance, self._own_arena.address)
             self._undisturbed = instance.words
+
+    @property
+    def looks(self) -> bool:
+        """Whether a run may be so long that it should look on its way."""
+        return self._pauses or self.division.is_long
 
     @property
     def commands(self) -> tuple[Command, ...]:
@@ -194,6 +202,7 @@ class Program:
         outputs: Sequence[Array],
         parts: Callable[[], Iterable[Part]],
         after: Callable[[Part], object],
+        look: Callable[[], object] = _nothing,
     ) -> None:
         """Compute the outputs, with something to do between.
 
@@ -201,13 +210,15 @@ class Program:
             inputs, outputs: as :meth:`run` takes them.
             parts: gives all commands in parts, each when the one before it is done.
             after: called after each part; if it raises, the run ends there.
+            look: called now and then while a part is done; likewise.
 
         Raises:
             ValueError: an array is not as the program expects it.
         """
-        if self._run(inputs, outputs, parts, after):
+        if self._run(inputs, outputs, parts, after, look):
             return
-        if not self._run(*self._in_usual_form(inputs, outputs), parts, after):
+        usual = self._in_usual_form(inputs, outputs)
+        if not self._run(*usual, parts, after, look):
             self._refuse(inputs, outputs)
 
     def _run(
@@ -216,6 +227,7 @@ class Program:
         outputs: Sequence[Array],
         parts: Callable[[], Iterable[Part]] | None = None,
         after: Callable[[Part], object] = _nothing,
+        look: Callable[[], object] = _nothing,
     ) -> bool:
         """Whether the arrays are as expected, and the outputs hence computed."""
         pool = self._pool
@@ -236,8 +248,12 @@ class Program:
                 words[place] = 0
             if parts is None:
                 done = self._enter(words, *inputs, *outputs)
+                if self._pauses and words[sequence.PAUSED]:
+                    self.go_on(words, [*inputs, *outputs], look)
+                    words[driver.FIRST] = 0
             else:
-                done = self._enter_parts(words, [*inputs, *outputs], parts(), after)
+                arrays = [*inputs, *outputs]
+                done = self._enter_parts(words, arrays, parts(), after, look)
             for place, check in self._checks:
                 if words[place]:
                     raise check.error(int(words[place].view(np.int64)))
@@ -249,12 +265,25 @@ class Program:
                 self._arenas.release(arena)
         return done
 
+    def go_on(
+        self,
+        words: np.ndarray[Any, np.dtype[np.uint64]],
+        arrays: Sequence[Array],
+        look: Callable[[], object],
+    ) -> None:
+        """Go on with a command that is paused, until it is done."""
+        while words[sequence.PAUSED]:
+            words[sequence.PAUSED] = 0
+            look()  # Python handles signals here, too
+            self._enter(words, *arrays)
+
     def _enter_parts(
         self,
         words: np.ndarray[Any, np.dtype[np.uint64]],
         arrays: Sequence[Array],
         parts: Iterable[Part],
         after: Callable[[Part], object],
+        look: Callable[[], object],
     ) -> bool:
         which = slice(driver.FIRST, driver.END + 1)
         whole = words[which].copy()
@@ -262,6 +291,7 @@ class Program:
         for part in parts:
             words[which] = part
             done = self._enter(words, *arrays)
+            self.go_on(words, arrays, look)
             if not done:
                 break
             after(part)

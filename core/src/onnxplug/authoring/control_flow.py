@@ -6,24 +6,56 @@ Source: the operators' definitions in the ONNX specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from onnxplug.authoring.memory_limit import LARGE, check_growth
 from onnxplug.authoring.nodes import describe
-from onnxplug.ep import HOST, MemoryLocation, SequenceType, TensorType, ValueType
+from onnxplug.authoring.record import Record
+from onnxplug.ep import (
+    HOST,
+    MemoryLocation,
+    Node,
+    SequenceType,
+    TensorType,
+    raise_interruption,
+)
 from onnxplug.errors import NodeError, OnnxplugError
-from onnxplug.graph import Node
-from onnxplug.interruption import raise_interruption
-
-if TYPE_CHECKING:
-    from onnxplug.run.plan import Placement
 
 _PER_ITEM: Final = 128
 """Bytes of an array beside its elements."""
+
+
+class Placement(Record):
+    """Where the values of one control-flow node are.
+
+    Attributes:
+        inputs, outputs: those of the node, in its order.
+        bodies_take: for each body the places of its inputs by name; the host for those
+            left out.
+        bodies_leave: for each body the places of its outputs, in its order.
+    """
+
+    inputs: tuple[MemoryLocation, ...]
+    outputs: tuple[MemoryLocation, ...]
+    bodies_take: Mapping[str, Mapping[str, MemoryLocation]]
+    bodies_leave: Mapping[str, Sequence[MemoryLocation]]
+
+    @classmethod
+    def on_host(cls, node: Node) -> Placement:
+        """All values of *node* on the host."""
+        return cls(
+            (HOST,) * len(node.inputs),
+            (HOST,) * len(node.outputs),
+            {attribute: {} for attribute in node.subgraphs},
+            {
+                attribute: (HOST,) * len(body.outputs)
+                for attribute, body in node.subgraphs.items()
+            },
+        )
 
 
 class _Gathered:
@@ -57,7 +89,10 @@ RunBody: TypeAlias = Callable[[str, Sequence[Any]], list[Any]]
 
 
 class Arrays(Protocol):
-    """What is done with arrays that are not the host's."""
+    """What is done with arrays that are not the host's, or not there."""
+
+    def no_items(self, node: Node, name: str, axis: int, at: MemoryLocation) -> Any:
+        """What is stacked there of *name*, which the body of *node* never made."""
 
     def stack(self, items: Sequence[Any], axis: int, at: MemoryLocation) -> Any:
         """A new array there of *items*, of one shape, along a new axis."""
@@ -256,8 +291,7 @@ def _stack(
 ) -> Any:
     """What the iterations of *node* gave for *name* of its body, as one array."""
     if not items:
-        nothing = _no_items(node.subgraphs["body"].value(name).type, axis)
-        return nothing if place == HOST else arrays.put(nothing, place)
+        return arrays.no_items(node, name, axis, place)
     shapes = dict.fromkeys(_shape(item) for item in items)
     if len(shapes) > 1:
         listed = ", ".join([str(list(shape)) for shape in shapes][:5])
@@ -276,13 +310,22 @@ def _shape(item: Any) -> tuple[int, ...]:
     return tuple(item.shape) if hasattr(item, "shape") else np.shape(item)
 
 
-def _no_items(item_type: ValueType | None, axis: int) -> Any:
-    # no iteration made an item: what is known of the body's output must do
+def no_items(node: Node, name: str, axis: int) -> Any:
+    """What is stacked of *name*, which the body of *node* never made.
+
+    What is known of it must do.
+    """
+    item_type = node.subgraphs["body"].value(name).type
     if isinstance(item_type, TensorType) and item_type.dtype is not None:
         shape = [size if isinstance(size, int) else 0 for size in item_type.shape or ()]
-        shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 0)
-        return np.empty(shape, item_type.dtype.numpy)
+        return nothing_stacked(shape, item_type.dtype.numpy, axis)
     return [] if isinstance(item_type, SequenceType) else np.empty((0,), np.float32)
+
+
+def nothing_stacked(shape: Sequence[int], dtype: np.dtype[Any], axis: int) -> Any:
+    """No arrays of *shape*, stacked along a new axis."""
+    axis = normalize_axis_index(axis, len(shape) + 1)
+    return np.empty((*shape[:axis], 0, *shape[axis:]), dtype)
 
 
 def _pad_to(array: Any, length: int) -> Any:

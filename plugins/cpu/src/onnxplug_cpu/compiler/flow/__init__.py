@@ -1,0 +1,1 @@
+"""Control flow: commands within commands, chosen or done turn after turn."""
