@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from onnxplug_compiler.ir.recurrent import Cell, Layer
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.recurrent import commands
 from onnxplug_cpu.compiler.kernels.recurrent.commands import record_recurrent
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa
 
@@ -14,41 +16,58 @@ from ..interpreter import Interpreter, assembly, source, target_machine
 from .test_recurrent import CELLS
 
 
-def recorded(isa: Isa, cell: Cell, batch: int) -> Interpreter:
-    run = Interpreter(isa)
+def recorded(isa: Isa, cell: Cell, batch: int, time: int = 2) -> Interpreter:
+    """The steps; of one step that multiplies its inputs itself, too."""
+    run = Interpreter(isa, workers=2)
     hidden = 40
 
-    def floats(*shape: int) -> np.ndarray:
+    def floats(*shape: int) -> View:
         return run.input(np.zeros(shape, np.float32))
+
+    def weights(*shape: int) -> View:
+        return run.recorder.constant(np.zeros(shape, np.float32))
 
     rows = cell.gates * hidden
     layer = Layer(
-        floats(2, batch, 8),
-        floats(1, rows, 8),
-        floats(1, rows, hidden),
+        floats(time, batch, 8),
+        weights(1, rows, 8),
+        weights(1, rows, hidden),
         floats(1, 2 * rows),
         None,
         None,
         None,
         floats(1, 3 * hidden) if cell.peepholes else None,
-        run.output(np.float32, (2, 1, batch, hidden)),
+        run.output(np.float32, (time, 1, batch, hidden)),
         None,
         None,
         (False,),
     )
     record_recurrent(run.recorder, cell, layer, cell.kind)
-    del run.recorder.commands[:-1]
+    steps = [one for one in run.recorder.commands if "r0" in one.kernel.words]
+    run.recorder.commands[:] = steps
     return run
 
 
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
-@pytest.mark.parametrize("batch", [1, 6, 11])
+@pytest.mark.parametrize(
+    ("batch", "time", "shortest"),
+    [(1, 2, 1), (1, 2, 1e-9), (1, 1, 1), (6, 2, 1), (11, 2, 1)],
+    ids=["one", "shared", "a step", "six", "eleven"],
+)
 @pytest.mark.parametrize("isa", [AVX512, AVX2], ids=lambda isa: isa.name)
 def test_no_sum_is_spilled_in_the_loop_over_a_state(
-    isa: Isa, batch: int, cell: Cell
+    isa: Isa,
+    batch: int,
+    time: int,
+    shortest: float,
+    cell: Cell,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (command,) = recorded(isa, cell, batch).recorder.commands
-    for block in assembly(command.kernel, isa).split("\n.LBB"):
+    monkeypatch.setattr(commands, "SHORTEST_SHARE", shortest)
+    kernels = {one.kernel for one in recorded(isa, cell, batch, time).recorder.commands}
+    assert len(kernels) == 1 + (shortest < 1)
+    texts = [assembly(kernel, isa) for kernel in kernels]
+    for block in "\n".join(texts).split("\n.LBB"):
         # the loop's, by what it does and what only the cell's equations do
         if "vbroadcastss" not in block or "vfmadd" not in block or "vdiv" in block:
             continue
