@@ -43,7 +43,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Concat Tile Pad Trilu OneHot "
             "Gather GatherElements GatherND ScatterElements ScatterND "
-            "ArrayFeatureExtractor Compress"
+            "ArrayFeatureExtractor Compress ReverseSequence"
         ).split(),
         _MOVED,
     ),

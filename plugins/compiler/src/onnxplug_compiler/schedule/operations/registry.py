@@ -135,6 +135,7 @@ OPERATORS: Final = {
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
     "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
     "selection": "ArgMax ArgMin TopK",
+    "sequences": "ReverseSequence",
     "spatial": "Resize Upsample GridSample RoiAlign",
     "support_vectors": "ai.onnx.ml.SVMRegressor ai.onnx.ml.SVMClassifier",
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
