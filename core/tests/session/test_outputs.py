@@ -70,6 +70,29 @@ def test_two_results_in_one_memory_are_parted() -> None:
     assert not np.shares_memory(first, second)
 
 
+def test_maps_that_nothing_else_refers_to_stay_what_they_are() -> None:
+    fresh = [{"a": 1.5, "b": 2}, {}, {3: "text"}]
+    identities = [id(each) for each in fresh]
+    results = [fresh]
+    del fresh
+    (owned,) = own(results, [])
+    assert [id(each) for each in owned] == identities
+
+
+def test_maps_that_something_else_refers_to_are_copied() -> None:
+    kept = {"a": 1.5}
+    array = np.zeros(2)
+    twice = [{"a": 0.5}] * 2
+    for maps in ([kept, {}], [{"a": array}], twice):
+        (owned,) = own([maps], [array])
+        assert owned is not maps
+        for before, after in zip(maps, owned, strict=True):
+            assert before is not after
+            for key, value in before.items():
+                assert after[key] is not array
+                np.testing.assert_array_equal(after[key], value)
+
+
 def test_constants_and_mapped_memory_are_copied() -> None:
     constant = np.ones(3)
     constant.flags.writeable = False

@@ -61,6 +61,9 @@ def normal(*shape: int, dtype: Any = np.float32) -> Any:
         {"tokenexp": "a*"},
         {"tokenexp": "✓|ñ"},
         {"tokenexp": "(?i)h"},
+        {"tokenexp": "[a-zA-Zñ0-9]+"},
+        {"tokenexp": r"[\w ,]+"},
+        {"tokenexp": r"[\s.]+"},
     ],
 )
 def test_tokens(mark: int, form: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from gc import is_tracked
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,8 +123,12 @@ def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
                 ):
                     owned.append(result)
                     continue
-        elif type(result) is list and _are_simple_maps(result):
-            owned.append([dict(each) for each in result])
+        elif (
+            type(result) is list
+            and getrefcount(result) == _REFERENCES
+            and _are_own_maps(result)
+        ):
+            owned.append(result)
             continue
         owned.append(_UNKNOWN)
         others = True
@@ -152,19 +157,26 @@ _REFERENCES, _BASE_REFERENCES = _references([np.empty(2)[:1]])
 """How often a result, and what it is a view of, is referred to if nothing else holds
 it."""
 
+_ONE: Final = frozenset(map(getrefcount, [{}]))
+"""How often an element of a list is referred to if nothing else holds it."""
+
+_ONLY_DICT: Final = frozenset({dict})
+
+
+def _are_own_maps(values: list[Any]) -> bool:
+    """Whether all are maps of numbers or texts that nothing else refers to.
+
+    No step for an element is one of Python.
+    """
+    return (
+        _ONLY_DICT.issuperset(map(type, values))
+        and _ONE.issuperset(map(getrefcount, values))
+        # the collector leaves out what can lead to no other object
+        and not any(map(is_tracked, values))
+    )
+
+
 _UNKNOWN: Final = object()
-
-_UNCHANGING: Final = frozenset((float, int, str, np.float32, np.float64, np.int64))
-"""Classes of what maps have most, which cannot be written to."""
-
-
-def _are_simple_maps(items: list[Any]) -> bool:
-    for item in items:
-        if type(item) is not dict or not _UNCHANGING.issuperset(
-            map(type, item.values())
-        ):
-            return False
-    return bool(items)
 
 
 def _own(result: Any, taken: set[int]) -> Any:

@@ -90,7 +90,7 @@ def analyse(
     halves = {call: parts for call in calls if (parts := apart(call))}
     while True:
         every = [part for call in calls for part in halves.get(call, (call,))]
-        numbers = dict(map(_between, halves.values()))
+        numbers = dict(_between(both) for both in halves.values() if len(both) > 1)
         found = {**dtypes, **dict.fromkeys(numbers, np.dtype(np.int64))}
         analysis = _analyse(every, numbers, found, constants, refused, target)
         whole = [call for call, both in halves.items() if not _helps(both, analysis)]
@@ -136,7 +136,9 @@ def _analyse(
             reasons[call] = refusal
             continue
         if isinstance(call, Border):
-            reasons[call] = f"texts of {call.op_type} are looked up on arrays"
+            what = "maps" if call.op_type == "ZipMap" else "texts"
+            done = "made" if what == "maps" else "looked up"
+            reasons[call] = f"{what} of {call.op_type} are {done} on arrays"
             continue
         if is_refusal(call.function):
             reasons[call] = "an attribute has a value that ONNX does not allow"

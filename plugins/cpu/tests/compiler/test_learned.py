@@ -418,3 +418,54 @@ def test_feature_vectorizers(widths: tuple[int, ...] | None) -> None:
             parts[1] = np.hstack([parts[1], np.zeros((count, 1), np.float32)])
             parts[2] = parts[2][:, :1]
         close(found, np.hstack(parts), 0)
+
+
+# sequences of tokens
+
+
+def counted(row: Sequence[Any], pool: Sequence[Sequence[Any]], skips: int) -> list[int]:
+    """How often each sequence of *pool* is in *row*, by looking everywhere."""
+    found = []
+    for wanted in pool:
+        steps = range(1, (1 if len(wanted) == 1 else skips + 1) + 1)
+        starts = itertools.product(range(len(row)), steps)
+        seen = [list(row[at::step])[: len(wanted)] for at, step in starts]
+        found.append(seen.count(list(wanted)))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("skips", [0, 2])
+def test_counts_of_sequences(mode: str, named: bool, skips: int) -> None:
+    pool = [(0,), (3,), (1,), (0, 0), (2, 3), (1, 2), (3, 3, 3), (0, 1, 0)]
+    tokens = [f"token {n}" for n in range(4)] if named else [2**40, -5, 7, 0]
+    columns = [7, 0, 3, 1, 2, 6, 5, 8]
+    weights = [0.5, 2.0, 1.0, -1.0, 3.0, 0.25, 1.5, 4.0]
+    random = np.random.default_rng(skips)
+    known = np.array([*tokens, "none" if named else 99], object)
+    flat = [tokens[n] for sequence in pool for n in sequence]
+    for shape in ((4, 9), (1, 30), (2, 1), (0, 3), (3, 0), (7,)):
+        x = known[random.integers(0, 5, shape)].astype(object if named else np.int64)
+        node = Node(
+            "TfIdfVectorizer",
+            {"x": x},
+            ["FLOAT"],
+            domain="",
+            notes=looked_up("TfIdfVectorizer") if named else [""],
+            mode=mode,
+            min_gram_length=1,
+            max_gram_length=3,
+            max_skip_count=skips,
+            ngram_counts=[0, 3, 9],
+            ngram_indexes=columns,
+            weights=weights,
+            **{"pool_strings" if named else "pool_int64s": flat},
+        )
+        sequences = [[tokens[n] for n in sequence] for sequence in pool]
+        expected = np.zeros((math.prod(shape[:-1]), 9))
+        for target, row in zip(expected, np.atleast_2d(x), strict=True):
+            counts = np.array(counted(row, sequences, skips))
+            counts = (counts > 0).astype(int) if mode == "IDF" else counts
+            target[columns] = counts * ([1] * 8 if mode == "TF" else weights)
+        close(node(x=x)[0], expected.reshape(*shape[:-1], 9), 1e-6)

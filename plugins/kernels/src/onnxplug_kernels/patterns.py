@@ -6,6 +6,7 @@ They work on UTF-8, whose bytes are what RE2 reads; places in a text are of its 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -59,6 +60,57 @@ def compile_re2(pattern: str, *, longest: bool = False) -> Pattern:
             said = said.decode(errors="replace")
         raise ValueError(f"the pattern {pattern!r} is not valid: {said}") from error
     return compiled
+
+
+_CLASS: Final = re.compile(
+    r"\[((?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]"
+    r"|[^\W\d]|[0-9_ ,;:=@#%]|\\[wds.])+)\]\+"
+)
+"""One or more of a class that means the same to Python: of ranges and of single
+characters that are not special, and of some that are written with a backslash."""
+
+
+class Runs:
+    """Finds runs of characters of a class, each as long as it can be.
+
+    Nothing is searched that could take longer than the text is, and no run is longer
+    than another at the same place, so that it need not be RE2 that looks for them.
+
+    Args:
+        characters: between brackets, in Python's syntax.
+    """
+
+    def __init__(self, characters: str) -> None:
+        self._pattern = re.compile(f"[{characters}]+", re.ASCII)
+        found = re.compile(f"[{characters}]", re.ASCII).fullmatch
+        kept = [bool(found(chr(code))) for code in range(128)]
+        # others become what texts are split at
+        self._spaced: Mapping[int, str | int] | None = {
+            code: code if kept[code] else " " for code in range(128)
+        }
+        if any(kept[ord(space)] for space in " \t\n\v\f\r\x1c\x1d\x1e\x1f"):
+            self._spaced = None
+
+    def __call__(self, text: str) -> list[str]:
+        """The runs in *text*, which is to have a form in UTF-8."""
+        if self._spaced is not None and text.isascii():
+            return text.translate(self._spaced).split()
+        return self._pattern.findall(text)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def find_runs(pattern: str) -> Runs | None:
+    """What finds the longest matches of *pattern* if that is one or more of a class of
+    characters; ``None`` of others."""
+    found = _CLASS.fullmatch(pattern)
+    if found is None:
+        return None
+    # Python's has the vertical tab, too
+    characters = found[1].replace(r"\s", r"\t\n\f\r ")
+    try:
+        return Runs(characters)
+    except re.error:  # a range that ends before it begins
+        return None
 
 
 def encoded(text: Any) -> bytes:

@@ -65,11 +65,13 @@ def string_normalizer(
             f"StringNormalizer: case_change_action is {case_change_action!r}, "
             f"not 'NONE', 'LOWER' or 'UPPER'"
         )
-    lower, upper = _case_changes(locale)
-    compared = str if is_case_sensitive else lower
-    stops = {compared(word) for word in stopwords}
-    kept = [text for text in x.flat if compared(text) not in stops]
+    kept = x.ravel().tolist()
+    if stopwords:
+        compared = str if is_case_sensitive else _case_changes(locale)[0]
+        stops = {compared(word) for word in stopwords}
+        kept = [text for text in kept if compared(text) not in stops]
     if case_change_action != "NONE":
+        lower, upper = _case_changes(locale)
         kept = [*map(lower if case_change_action == "LOWER" else upper, kept)]
     return xp.array(kept or [""], dtype=object).reshape(*x.shape[:-1], -1)
 
@@ -135,7 +137,7 @@ def tf_idf_vectorizer(
 
 
 @dataclass(frozen=True, slots=True)
-class _Grams:
+class Grams:
     """The n-grams of one length, as sorted tables of prefixes.
 
     ``levels[k]`` holds the distinct pairs (prefix of k + 1 tokens, next token), each
@@ -154,7 +156,7 @@ class _Pool:
     """Attributes: numbers: of each token that occurs in an n-gram, from zero."""
 
     numbers: dict[Any, int]
-    grams: tuple[_Grams, ...]
+    grams: tuple[Grams, ...]
 
     def tokens(self, x: Any) -> Any:
         """Each token's number; one more than the largest for an unknown token."""
@@ -177,6 +179,19 @@ class _Pool:
             prefix[level[prefix] != key] = -1
         rows, columns = np.nonzero(prefix >= 0)
         np.add.at(counts, (rows, grams.entries[prefix[rows, columns]]), 1)
+
+
+def sequences_of(
+    pool: Sequence[int], ngram_counts: tuple[int, ...]
+) -> tuple[Any, tuple[Grams, ...]]:
+    """The tokens of a pool, by number, and its n-grams by length, from 1.
+
+    Raises:
+        ValueError: it has no whole n-grams.
+    """
+    at_least(0, ngram_counts, "ngram_counts")
+    found = _pool(pool, ngram_counts)
+    return np.array([*found.numbers], np.int64), found.grams
 
 
 @prepared_once
@@ -202,6 +217,6 @@ def _pool(pool: Sequence[Any], ngram_counts: tuple[int, ...]) -> _Pool:
             levels.append(level)
         entries = np.zeros(len(levels[-1]), dtype=np.int64)
         entries[prefix] = first_entry + np.arange(len(table))
-        lengths.append(_Grams(tuple(levels), entries))
+        lengths.append(Grams(tuple(levels), entries))
         first_entry += len(table)
     return _Pool(numbers, tuple(lengths))

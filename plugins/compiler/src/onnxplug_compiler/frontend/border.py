@@ -14,14 +14,15 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_compiler.frontend.call import Call, Infer, data_type
-from onnxplug_kernels.ml.encode import Chosen, Found
+from onnxplug_kernels.ml.encode import Chosen, Found, Maps
 
 _I64: Final = np.dtype(np.int64)
 _ML: Final = "ai.onnx.ml"
 
 
 class Border(Call):
-    """A look-up of texts, which runs on arrays."""
+    """A look-up of texts, or what makes maps: what runs on arrays as a function that is
+    prepared."""
 
     __slots__ = ()
 
@@ -33,6 +34,15 @@ def apart(call: Call) -> tuple[Call, ...]:
     if split is None or None in (call.input(0), call.output(0)):
         return ()
     return split(call)
+
+
+def _of_maps(call: Call) -> tuple[Call, ...]:
+    """What makes maps is made once."""
+    strings = call.attributes["classlabels_strings"]
+    integers = call.attributes["classlabels_int64s"]
+    if bool(strings) == bool(integers):
+        return ()
+    return (_border(call, call.inputs, call.outputs, Maps(strings, integers)),)
 
 
 def _of_labels(call: Call) -> tuple[Call, ...]:
@@ -124,6 +134,7 @@ _SPLITS: Final[Mapping[tuple[str, str], Callable[[Call], tuple[Call, ...]]]] = {
     (_ML, "OneHotEncoder"): _of_categories,
     (_ML, "SVMClassifier"): _of_labels,
     (_ML, "TreeEnsembleClassifier"): _of_labels,
+    (_ML, "ZipMap"): _of_maps,
     ("", "TfIdfVectorizer"): _of_tokens,
 }
 
@@ -214,8 +225,8 @@ def _shapes_of(call: Call, dtypes: tuple[np.dtype[Any] | None, ...]) -> Infer:
 
 def _border(
     call: Call,
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
+    inputs: tuple[str | None, ...],
+    outputs: tuple[str | None, ...],
     function: Callable[..., Any],
 ) -> Border:
     dtypes = (_I64,) if isinstance(function, Found) else call.dtypes[:1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -25,6 +25,30 @@ class Keys(Record):
     places: np.ndarray[Any, np.dtype[np.int64]]
     nan: int
     other: int
+
+
+class Grams(Record):
+    """Sequences of tokens that are counted, as a trie for each length.
+
+    Attributes:
+        buckets: [2ⁿ, 4], int64: of an edge the state from which it leads, or -1 for
+            none; the token that it takes; and where it leads: to a state, or at the
+            end of a sequence to the column in which that is counted, or -1.  An edge
+            is in the bucket of :data:`HASH` or in the first free one after it; at
+            least one is free.  The state in which length n begins is n.
+        shortest, longest: of the lengths that are counted.
+        steps: how far tokens of a sequence are apart at most.
+    """
+
+    buckets: np.ndarray[Any, np.dtype[np.int64]]
+    shortest: int
+    longest: int
+    steps: int
+
+
+HASH: Final = (0x9E3779B97F4A7C15 - (1 << 64), 0xC2B2AE3D27D4EB4F - (1 << 64), 29)
+"""Factors of state and token, and by how many bits their sum is shifted and combined
+with itself, all of int64 that wraps: a hash is the lowest bits of what comes of it."""
 
 
 class Tables(Protocol):
@@ -77,6 +101,16 @@ class Tables(Protocol):
             pairs: [rows, pairs], float32, above 0 and below 1, with consecutive
                 columns: of pairs as in :meth:`record_votes`, that of i.
             out: [rows, classes], float32, with consecutive columns; at least two.
+        """
+
+    def record_grams(
+        self, recorder: Recorder[Any], tokens: View, grams: Grams, out: View, label: str
+    ) -> None:
+        """How often sequences of tokens are in each row.
+
+        Args:
+            tokens: [rows, tokens], int32 or int64.
+            out: [rows, columns], float32, in C order.
         """
 
     def record_lookup(

@@ -77,6 +77,16 @@ def record_choice(
         chosen: [rows], int64.
     """
     rows = (scores.shape[0], 1)
+    if len(labels) == 2:
+        formula = Formula("f32")
+        first, second = (
+            formula.read(scores.slice((0, place), rows)) for place in (0, 1)
+        )
+        chosen_label = label(formula, is_greater(formula, second, first), labels)
+        column = chosen.reshape(rows)
+        assert column is not None
+        formula.record(recorder, chosen_label, column, "choice")
+        return
     counted = tuple(labels) == tuple(range(len(labels)))
     place = chosen.reshape(rows) if counted else recorder.temporary(chosen.dtype, rows)
     assert place is not None
@@ -87,6 +97,16 @@ def record_choice(
         flat = place.reshape(chosen.shape)
         assert flat is not None
         recorder.target.indexing.record_gather(recorder, names, flat, chosen, 0)
+
+
+def is_greater(formula: Formula, score: Number, other: Number) -> Number:
+    """Whether *score* is above *other*, where NaN is above all that is none."""
+
+    def test(operator: str, *operands: Number) -> Number:
+        return formula.step(operator, *operands, element="i1")
+
+    missing = test("And", test("IsNaN", score), test("Not", test("IsNaN", other)))
+    return test("Or", missing, test("Greater", score, other))
 
 
 def label(formula: Formula, is_second: Number, labels: Sequence[int]) -> Number:

@@ -56,6 +56,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ("CumProd", "CumSum"), FLOATS | frozenset({"i32", "i64", "u32", "u64"})
     ),
     **dict.fromkeys("ArgMax ArgMin TopK NonZero".split(), COMPUTED),
+    "TfIdfVectorizer": frozenset({"i32", "i64"}),
     **dict.fromkeys(
         (
             "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor "

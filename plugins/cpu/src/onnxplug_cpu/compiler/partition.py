@@ -14,7 +14,6 @@ from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.frontend.border import Border
 from onnxplug_compiler.frontend.call import (
     Abstract,
     Call,
@@ -133,10 +132,16 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             for call, reason in built.analysis.reasons.items()
             for node in call.nodes
         }
+        numbers = {
+            node
+            for call in built.analysis.calls
+            if call not in built.analysis.reasons and call not in built.analysis.known
+            for node in call.nodes
+        }
         on_arrays = [
             unit.calls[0].nodes[0]
             for unit in built.units
-            if not unit.compiled and not isinstance(unit.calls[0], Border)
+            if not unit.compiled and unit.calls[0].nodes[0] not in numbers
         ]
         self._tiers = dict.fromkeys(range(len(self._places)), "compiled")
         self._tiers |= dict.fromkeys(

@@ -73,6 +73,8 @@ def _sequence(
         if isinstance(call, Border):  # which computes no numbers
             facts = {key: getattr(node, key) for key in ("domain", "name", "index")}
             node = _step(call, op_type=node.op_type, **facts)
+        elif _takes_texts(partition, call):
+            pass  # of which no number is computed
         elif uses_blas(node.domain, node.op_type):
             limit = threads
         elif limit is None and computes(node.domain, node.op_type):
@@ -98,6 +100,14 @@ def _sequence(
         infer=partition.infer,
     )
     return _Sequence(part, lambda graph, node: functions[next(order)], notes, limit)
+
+
+def _takes_texts(partition: ep.Partition, call: Call) -> bool:
+    return any(
+        partition.value(name).dtype is ep.DataType.STRING
+        for name in call.inputs
+        if name is not None
+    )
 
 
 def _step(part: Unit | Call, **facts: Any) -> SimpleNamespace:
@@ -128,6 +138,15 @@ class _Sequence(KernelSequence):
         super().__init__(partition, find_kernel)
         self._notes = notes
         self._threads = threads
+        # arrays that may be large are asked about before each call
+        self._written: Written | None = None
+        if not self._may_be_large:
+            self._written = written_out(
+                [(call.kernel, call.inputs, call.outputs) for call in self._calls],
+                range(self._first_input, self._input_end),
+                self._outputs,
+                self._template,
+            )
 
     def run(
         self,
@@ -137,9 +156,27 @@ class _Sequence(KernelSequence):
     ) -> Sequence[Any]:
         """Call segments and functions in order."""
         if self._threads is None:
-            return super().run(inputs, outputs, context)
+            return self._run(inputs, outputs, context)
         with on_arrays(self._threads):
-            return super().run(inputs, outputs, context)
+            return self._run(inputs, outputs, context)
+
+    def _run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        if context is None and self._written is not None:
+            for array in outputs:
+                if array is not None:
+                    break
+            else:
+                try:
+                    return self._written(inputs)
+                except Exception as error:  # noqa: BLE001
+                    # whatever it is, it happens again, and is told of the node
+                    ep.raise_interruption(error)
+        return super().run(inputs, outputs, context)
 
     def call(
         self,
@@ -162,6 +199,59 @@ class _Sequence(KernelSequence):
         note = self._notes.get(id(node))
         facts = super().details(node, arguments, results)
         return facts if note is None else facts | {"note": note}
+
+
+Written: TypeAlias = "Callable[[Sequence[Any]], list[Any]]"
+"""Of the inputs the outputs."""
+
+
+def written_out(
+    calls: Sequence[tuple[Callable[..., Any], Sequence[int], Sequence[int]]],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    constants: Sequence[Any],
+) -> Written:
+    """Calls over slots as a function of Python's, written for them.
+
+    A slot is a variable, and nothing is looked up: where calls take a microsecond, as
+    on a row of a table, a loop over them would take as long again.  A call that raises
+    anything, or gives too little, is for a slower way to tell of.
+
+    Args:
+        calls: functions, slots of their arguments, and of their results.
+        inputs, outputs: slots of what is given and wanted.
+        constants: by slot; ``None`` for what is computed.
+    """
+    names: dict[str, Any] = {"tuple": tuple}
+    names |= {f"s{slot}": value for slot, value in enumerate(constants)}
+    given = {*inputs, *(slot for _, _, made in calls for slot in made)}
+    last = {
+        slot: number for number, (_, taken, _) in enumerate(calls) for slot in taken
+    }
+    lines = [f"{_variables(inputs)} = inputs"] if inputs else []
+    for number, (function, taken, made) in enumerate(calls):
+        names[f"f{number}"] = function
+        arguments = ", ".join(f"s{slot}" for slot in taken)
+        call = f"f{number}({arguments})"
+        # what nobody wants has slot 0, which later calls see as an input left out
+        targets = [f"s{slot}" if slot else "_" for slot in made]
+        if len(made) > 1:
+            lines.append(f"{', '.join(targets)}, *_ = {call}")
+        else:
+            (target,) = targets
+            lines.append(f"{target} = {call}")
+            lines.append(f"if type({target}) is tuple: {target} = {target}[0]")
+        ended = [slot for slot, end in last.items() if end == number]
+        freed = [slot for slot in ended if slot in given and slot not in outputs]
+        lines += [f"s{slot} = None" for slot in freed]
+    body = "\n    ".join([*lines, f"return [{_variables(outputs)}]"])
+    exec(f"def run(inputs):\n    {body}", names)
+    written: Written = names["run"]
+    return written
+
+
+def _variables(slots: Sequence[int]) -> str:
+    return "".join(f"s{slot}, " for slot in slots)
 
 
 class _SegmentFunction:

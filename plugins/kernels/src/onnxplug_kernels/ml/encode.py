@@ -349,12 +349,12 @@ class Found:
     def __call__(self, x: Any) -> Any:
         """As an int64 array of the shape of *x*, an array of objects."""
         if x.size == 1:
-            found = np.empty(x.shape, np.int64)
-            found.fill(self._place(x.item(), -1))
-            return found
+            places = np.empty(x.shape, np.int64)
+            places.fill(self._place(x.item(), -1))
+            return places
         # no step of this is one of Python
-        places = map(self._place, x.ravel().tolist(), itertools.repeat(-1))
-        return np.fromiter(places, np.int64, x.size).reshape(x.shape)
+        found = map(self._place, x.ravel().tolist(), itertools.repeat(-1))
+        return np.fromiter(found, np.int64, x.size).reshape(x.shape)
 
 
 class Chosen:
@@ -474,36 +474,46 @@ def zip_map(
     classlabels_strings: tuple[str, ...] = (),
 ) -> list[dict[Any, float]]:
     """For each row, a map from the labels to its values."""
-    labels, mapped = _mapping(classlabels_strings, classlabels_int64s)
-    rows = x if x.ndim == 2 else xp.atleast_2d(x)
-    if rows.ndim != 2 or rows.shape[1] != len(labels):
-        raise ValueError(
-            f"ZipMap with {len(labels)} labels takes an input of shape "
-            f"[N, {len(labels)}], not {x.shape}"
-        )
-    return mapped(rows.T.tolist())
+    return _maps(classlabels_strings, classlabels_int64s)(x)
 
 
-@prepared_once
-def _mapping(
-    strings: tuple[str, ...], integers: tuple[int, ...]
-) -> tuple[list[Any], Callable[[list[list[float]]], list[dict[Any, float]]]]:
-    """The labels, and what makes maps of columns of values, one for each label.
+class Maps:
+    """For each row of an array a map from labels to its values.
 
     Few labels are written into the code of a function, as a map whose keys the code
     has takes Python a third of the time.
-    """
-    labels = label_array(strings, integers).tolist()
-    if 1 < len(labels) <= _MOST_WRITTEN and len(set(labels)) == len(labels):
-        names = [f"v{place}" for place in range(len(labels))]
-        pairs = [f"{key!r}: {name}" for key, name in zip(labels, names, strict=True)]
-        written = f"[{{{', '.join(pairs)}}} for {', '.join(names)} in zip(*columns)]"
-        # of texts and integers Python's own spelling, and names from above
-        return labels, eval(f"lambda columns: {written}", {})
-    return labels, lambda columns: [
-        dict(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)
-    ]
 
+    Args:
+        strings, integers: the labels; one of both is empty.
+    """
+
+    def __init__(self, strings: tuple[str, ...], integers: tuple[int, ...]) -> None:
+        labels = self._labels = label_array(strings, integers).tolist()
+        self._write: Callable[[list[list[float]]], list[dict[Any, float]]] | None = None
+        if 1 < len(labels) <= _MOST_WRITTEN and len(set(labels)) == len(labels):
+            names = [f"v{place}" for place in range(len(labels))]
+            pairs = ", ".join(
+                f"{key!r}: {name}" for key, name in zip(labels, names, strict=True)
+            )
+            written = f"[{{{pairs}}} for {', '.join(names)} in zip(*columns)]"
+            # of texts and integers Python's own spelling, and names from above
+            self._write = eval(f"lambda columns: {written}", {})
+
+    def __call__(self, x: Any) -> list[dict[Any, float]]:
+        """Of *x*, [rows, labels], or of one row."""
+        labels = self._labels
+        rows = x if x.ndim == 2 else np.atleast_2d(x)
+        if rows.ndim != 2 or rows.shape[1] != len(labels):
+            raise ValueError(
+                f"ZipMap with {len(labels)} labels takes an input of shape "
+                f"[N, {len(labels)}], not {x.shape}"
+            )
+        if self._write is not None:
+            return self._write(rows.T.tolist())
+        return [dict(zip(labels, row, strict=True)) for row in rows.tolist()]
+
+
+_maps: Final = prepared_once(Maps)
 
 _MOST_WRITTEN: Final = 64
 """Labels of which maps are made by a function written for them."""

@@ -8,7 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_kernels.patterns import Pattern, check_patterns, compile_re2, encoded
+from onnxplug_kernels.patterns import (
+    Pattern,
+    Runs,
+    check_patterns,
+    compile_re2,
+    encoded,
+    find_runs,
+)
 from onnxplug_microsoft.kernels import KERNELS
 
 _START: Final = "\x02"
@@ -47,7 +54,10 @@ def tokenizer(
     if not x.size:
         # ONNX Runtime leaves out the axis of the texts then
         return xp.full((*x.shape[:-1], 0), "", dtype=object)
-    if tokenexp == "." or tuple(separators) == ("",):
+    runs = find_runs(tokenexp) if tokenexp else None
+    if runs is not None:
+        rows = _found(runs, x, mincharnum)
+    elif tokenexp == "." or tuple(separators) == ("",):
         if mincharnum > 1:
             raise ValueError(f"Tokenizer: no character has {mincharnum} characters")
         rows = [list(text) for text in x.flat]
@@ -59,12 +69,27 @@ def tokenizer(
         rows = [_between(patterns, encoded(text), mincharnum) for text in x.flat]
     longest = max(map(len, rows))
     width = longest + 2 if mark and longest else longest
-    table = xp.full((x.size, width), pad_value, dtype=object)
-    if longest:
-        for target, row in zip(table, rows, strict=True):
-            marked = [_START, *row, _END] if mark else row
-            target[: len(marked)] = marked
+    if mark and longest:
+        rows = [[_START, *row, _END] for row in rows]
+    if len(rows) == 1:
+        table = xp.array(rows[0], dtype=object)
+    else:
+        for row in rows:
+            row.extend([pad_value] * (width - len(row)))
+        tokens = itertools.chain.from_iterable(rows)
+        table = xp.fromiter(tokens, dtype=object, count=x.size * width)
     return table.reshape(*x.shape, width)
+
+
+def _found(runs: Runs, x: Any, fewest: int) -> list[list[str]]:
+    """The runs in each text of *x*, of at least *fewest* characters."""
+    texts = x.ravel().tolist()
+    if not all(map(str.isascii, texts)):
+        texts = [encoded(text).decode() for text in texts]
+    rows = [*map(runs, texts)]
+    if fewest > 1:
+        rows = [[token for token in row if len(token) >= fewest] for row in rows]
+    return rows
 
 
 def _between(patterns: Sequence[Pattern], text: bytes, fewest: int) -> list[str]:

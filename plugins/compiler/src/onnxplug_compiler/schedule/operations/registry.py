@@ -138,6 +138,7 @@ OPERATORS: Final = {
     "sequences": "ReverseSequence",
     "spatial": "Resize Upsample GridSample RoiAlign",
     "support_vectors": "ai.onnx.ml.SVMRegressor ai.onnx.ml.SVMClassifier",
+    "texts": "TfIdfVectorizer",
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
     "ai.onnx.ml.TreeEnsembleRegressor",
     "views": "Reshape Flatten Squeeze Unsqueeze Transpose DepthToSpace SpaceToDepth "

@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
@@ -323,14 +322,9 @@ def _record_second(plan: Plan, call: Call, raw: View, chosen: View) -> None:
     best = formula.step("Max", first, second)
     positive = min(attributes["coefficients"]) >= 0
     operator, limit = ("GreaterOrEqual", 0.5) if positive else ("Greater", 0.0)
-
-    def test(operator: str, *operands: Number) -> Number:
-        return formula.step(operator, *operands, element="i1")
-
-    wins = test(operator, best, formula.number(limit))
-    # as of all classes, where NaN is greater than what is none
-    missing = test("And", test("IsNaN", second), test("Not", test("IsNaN", first)))
-    wins = test("Or", wins, test("Or", missing, test("Greater", second, first)))
+    wins = formula.step(operator, best, formula.number(limit), element="i1")
+    greater = scores.is_greater(formula, second, first)
+    wins = formula.step("Or", wins, greater, element="i1")
     label = scores.label(formula, wins, attributes["classlabels_ints"])
     column = chosen.reshape((rows, 1))
     assert column is not None
