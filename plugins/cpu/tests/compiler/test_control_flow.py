@@ -333,3 +333,50 @@ def test_errors_within_bodies_name_the_node() -> None:
     assert_equal(session.run(None, feeds), reference(text, feeds))
     with pytest.raises(NodeError, match="around"):
         session.run(None, feeds | {"place": np.array(2)})
+
+
+def test_a_branch_that_shapes_choose_is_a_part_of_the_plan() -> None:
+    text = f"""{HEAD}
+    squeezed (float[n, k] x, int64[1] axis) => (y)
+    <int64 one = {{1}}, int64 zero = {{0}}>
+    {{
+        shape = Shape (x)
+        rows = Gather (shape, zero)
+        single = Equal (rows, one)
+        y = If (single) <
+            then_branch = alone () => (float[a] p)
+            <int64[1] first = {{0}}>
+            {{ s = Squeeze (x, first) p = Exp (s) }},
+            else_branch = many () => (float[b, c] q) {{ q = Neg (x) }}
+        >
+    }}
+    """
+    session = opened(text)
+    for rows in (1, 3):
+        feeds = {"x": X.reshape(-1, 4)[:rows], "axis": np.array([0])}
+        assert_equal(session.run(None, feeds), reference(text, feeds))
+    assert {(n.tier, n.note) for n in session.explain().nodes} == {("compiled", "")}
+
+
+def test_a_branch_that_does_not_fit_is_left_to_runs_that_want_it() -> None:
+    text = f"""{HEAD}
+    either (float[n, k] x, float[4, 4] w, float[6, 4] v, bool wide) => (y)
+    {{
+        [choose] y = If (wide) <
+            then_branch = six () => (float[n, 4] p) {{ p = MatMul (x, v) }},
+            else_branch = four () => (float[n, 4] q) {{ q = MatMul (x, w) }}
+        >
+    }}
+    """
+    session = opened(text)
+    numbers = np.random.default_rng(0)
+    feeds: dict[str, Any] = {
+        "w": numbers.standard_normal((4, 4)).astype(np.float32),
+        "v": numbers.standard_normal((6, 4)).astype(np.float32),
+    }
+    for wide in (False, True):
+        x = numbers.standard_normal((2, 6 if wide else 4)).astype(np.float32)
+        feeds |= {"x": x, "wide": np.array(wide)}
+        assert_equal(session.run(None, feeds), reference(text, feeds))
+    with pytest.raises(onnxplug.errors.OnnxplugError, match="MatMul"):
+        session.run(None, feeds | {"wide": np.array(False)})

@@ -120,7 +120,10 @@ class Body:
         Raises:
             NotCompiled: the array tier has to compute some call.
         """
-        found = self.plans.inference.infer(inputs, lambda: None)
+        try:
+            found = self.plans.inference.infer(inputs, lambda: None)
+        except NotCompiled as refusal:
+            raise self.refused(refusal) from refusal
         values = dict(zip(self.inputs, inputs, strict=True))
         for name in self.outputs:
             value = found.values[self.plans.slots[name]]
@@ -128,6 +131,11 @@ class Body:
                 raise NotCompiled(f"the shape of {name!r} does not follow")
             values[name] = value
         return [values[name] for name in self.results]
+
+    def refused(self, refusal: NotCompiled) -> NotCompiled:
+        """What a call of the body says, as said of the call that has the body."""
+        name = "" if refusal.call is None else f"{refusal.call.op_type} of a body: "
+        return NotCompiled(f"{name}{refusal}")
 
 
 class ControlFlowCall(Call):
@@ -359,7 +367,9 @@ def _infer(
         for each in facts
     ]
     if call.op_type == "If":
-        results = choices(call, values)
+        chosen, results = choose(call, values)
+        if chosen is not None:  # and what it gives may follow, too
+            return [value.facts for value in results]
     else:
         found = rounds(call, values)
         made = found.made[found.results_lead :]
@@ -374,13 +384,19 @@ def _infer(
     return [Abstract(value.dtype, value.shape).facts for value in results]
 
 
-def choices(call: ControlFlowCall, values: Sequence[Abstract | None]) -> list[Abstract]:
-    """What is known of the results of either branch of an If.
+def choose(
+    call: ControlFlowCall, values: Sequence[Abstract | None]
+) -> tuple[Body | None, list[Abstract]]:
+    """The branch of an If that is done whatever is fed, ``None`` if that may be either;
+    and what is known of the results.
 
     Raises:
-        NotCompiled: they are not alike.
+        NotCompiled: the results of the branches are not alike.
     """
-    only(call, values[0], "the condition")
+    condition = only(call, values[0], "the condition")
+    if condition is not None:
+        body = call.bodies["then_branch" if condition else "else_branch"]
+        return body, body.follow(call.captured(body, values))
     then, otherwise = (
         body.follow(call.captured(body, values))
         for body in (call.bodies["then_branch"], call.bodies["else_branch"])
@@ -392,4 +408,4 @@ def choices(call: ControlFlowCall, values: Sequence[Abstract | None]) -> list[Ab
                 f"{other.dtype}{list(other.shape)}",
                 call,
             )
-    return then
+    return None, then

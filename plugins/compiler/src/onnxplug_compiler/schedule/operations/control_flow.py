@@ -17,7 +17,7 @@ from onnxplug_compiler.schedule.bodies import (
     Body,
     ControlFlowCall,
     Scanned,
-    choices,
+    choose,
     rounds,
 )
 from onnxplug_compiler.schedule.copies import record_copy
@@ -75,7 +75,10 @@ class _Part:
         self.recorder = plan.recorder.part()
         self.inputs: dict[str, View] = {}
         self.outputs: dict[str, View] = {}
-        self._planned = plan.planned(body.plans, taken)
+        try:
+            self._planned = plan.planned(body.plans, taken)
+        except NotCompiled as refusal:
+            raise body.refused(refusal) from refusal
         self._values: dict[str, Abstract | Result] = dict(
             zip(body.inputs, taken, strict=True)
         )
@@ -173,13 +176,14 @@ class _Target:
 def _record_if(plan: Plan, call: Call) -> None:
     assert isinstance(call, ControlFlowCall) and call.inputs[0] is not None
     known = _known(plan, call)
+    chosen, results = choose(call, known)
     targets = [
         _Target(plan, name, value)
-        for name, value in zip(call.outputs, choices(call, known), strict=False)
+        for name, value in zip(call.outputs, results, strict=False)
     ]
     branches: list[Sequence[Any]] = []
-    for attribute in ("then_branch", "else_branch"):
-        body = call.bodies[attribute]
+    bodies = (call.bodies["then_branch"], call.bodies["else_branch"])
+    for body in bodies if chosen is None else (chosen,):
         part = _Part(plan, body, call.captured(body, known))
         for number, name in enumerate(body.results):
             if number < len(targets):
@@ -187,9 +191,12 @@ def _record_if(plan: Plan, call: Call) -> None:
             else:
                 part.result(name)
         branches.append(part.commands())
-    condition = _scalar(plan, call, 0, _BOOL)
-    assert condition is not None
-    _flow(plan).record_choice(plan.recorder, condition, *branches)
+    if chosen is not None:
+        plan.recorder.commands += branches[0]
+    else:
+        condition = _scalar(plan, call, 0, _BOOL)
+        assert condition is not None
+        _flow(plan).record_choice(plan.recorder, condition, *branches)
     for target in targets:
         target.close()
 
