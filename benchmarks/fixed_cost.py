@@ -1,10 +1,11 @@
 """What a run costs before any work is done, beside ONNX Runtime.
 
-Four figures: a run of a one-element ``Add`` with fresh values each call, both runtimes
-interleaved in one process; the core's part of a run, through an EP that computes
-nothing; the same of a run on values bound to a device; and a fresh process from its
-start to its first result (import, load, run).  Prints the medians and their ratios, and
-writes them as JSON.
+Runs of models whose kernels take next to nothing, with one thread, both runtimes
+interleaved in one process, by the processor's time of the calling thread; the ways to
+run one of them; the core's part of a run, through an EP that computes nothing; the same
+of a run on values bound to a device; and a fresh process from its start to its first
+result (import, load, run).  Prints the medians and their ratios, and writes them as
+JSON.
 
     python benchmarks/fixed_cost.py [--output FILE]
 """
@@ -12,6 +13,7 @@ writes them as JSON.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -19,14 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
 from machine import describe_machine
-from onnx import TensorProto, helper
+from models.tiny import CASES
 
 RUNS_PER_ROUND = 2000
 ROUNDS = 25
@@ -51,42 +53,125 @@ assert session.run(None, {"a": x, "b": x})[0][0] == 2
 }
 
 
-def add_model(path: Path) -> None:
-    """Write a model of one ``Add`` of two one-element vectors."""
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "abc"
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["a", "b"], ["c"])], "add", values[:2], values[2:]
-    )
-    imports = [helper.make_opsetid("", 21)]
-    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
-
-
-def measure_runs(path: Path) -> dict[str, list[float]]:
-    """Microseconds per run, one figure per round, the runtimes in turn."""
+def _sessions(model: bytes) -> dict[str, Any]:
     import onnxruntime
 
     import onnxplug
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    sessions: dict[str, Any] = {
-        "onnxplug": onnxplug.InferenceSession(path),
+    own = onnxplug.SessionOptions()
+    own.intra_op_num_threads = 1
+    return {
+        "onnxplug": onnxplug.InferenceSession(model, own),
         "onnxruntime": onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
+            model, options, providers=["CPUExecutionProvider"]
         ),
     }
-    generator = np.random.default_rng(0)
-    times: dict[str, list[float]] = {name: [] for name in sessions}
-    for _ in range(ROUNDS):
-        for name, session in sessions.items():
-            feeds = [
-                {"a": a, "b": b}
-                for a, b in generator.random((RUNS_PER_ROUND, 2, 1), np.float32)
-            ]
-            times[name].append(_time_runs(session.run, feeds))
+
+
+def _in_turn(
+    calls: Mapping[str, Callable[[Any], object]], feeds: Sequence[Any]
+) -> dict[str, list[float]]:
+    """Microseconds of a call, one figure per round, the runtimes in turn."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    repeated = list(feeds) * -(-RUNS_PER_ROUND // len(feeds))
+    for round in range(ROUNDS + 1):
+        for name, call in calls.items():
+            began = time.thread_time()
+            for feed in repeated:
+                call(feed)
+            taken = time.thread_time() - began
+            if round:  # the first makes plans
+                times[name].append(taken / len(repeated) * 1e6)
     return times
+
+
+def measure_runs() -> dict[str, dict[str, list[float]]]:
+    """Of each small model, for each runtime the microseconds of a run."""
+    found = {}
+    for name, case in CASES.items():
+        tiny = case()
+        sessions = _sessions(tiny.model.SerializeToString())
+        calls = {
+            runtime: functools.partial(session.run, None)
+            for runtime, session in sessions.items()
+        }
+        found[name] = _in_turn(calls, tiny.feeds)
+    return found
+
+
+def measure_ways() -> dict[str, dict[str, list[float]]]:
+    """Of each way to run a perceptron, for each runtime the microseconds of a run."""
+    import onnxruntime
+
+    import onnxplug
+
+    tiny = CASES["a perceptron"]()
+    sessions = _sessions(tiny.model.SerializeToString())
+    modules = {"onnxplug": onnxplug, "onnxruntime": onnxruntime}
+    (feed,) = tiny.feeds
+    found = {}
+    for way, prepare in WAYS.items():
+        calls = {
+            runtime: prepare(modules[runtime], session, feed)
+            for runtime, session in sessions.items()
+        }
+        found[way] = _in_turn(calls, [feed])
+    return found
+
+
+Way: TypeAlias = Callable[[Any, Any, Mapping[str, Any]], Callable[[Any], object]]
+
+
+def _names(module: Any, session: Any, feed: Mapping[str, Any]) -> Any:
+    return lambda feed: session.run(["y"], feed)
+
+
+def _options(module: Any, session: Any, feed: Mapping[str, Any]) -> Any:
+    options = module.RunOptions()
+    return lambda feed: session.run(None, feed, options)
+
+
+def _lists(module: Any, session: Any, feed: Mapping[str, Any]) -> Any:
+    lists = {name: array.tolist() for name, array in feed.items()}
+    return lambda feed: session.run(None, lists)
+
+
+def _values(module: Any, session: Any, feed: Mapping[str, Any]) -> Any:
+    values = {
+        name: module.OrtValue.ortvalue_from_numpy(array) for name, array in feed.items()
+    }
+    return lambda feed: session.run_with_ort_values(["y"], values)
+
+
+def _bound(module: Any, session: Any, feed: Mapping[str, Any]) -> Any:
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", feed["x"])
+    target = module.OrtValue.ortvalue_from_numpy(np.zeros((1, 3), np.float32))
+    binding.bind_ortvalue_output("y", target)
+    return lambda feed: session.run_with_iobinding(binding)
+
+
+def _bound_anew(module: Any, session: Any, feed: Mapping[str, Any]) -> Any:
+    def run(feed: Mapping[str, Any]) -> object:
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", feed["x"])
+        binding.bind_output("y")
+        session.run_with_iobinding(binding)
+        return binding.copy_outputs_to_cpu()
+
+    return run
+
+
+WAYS: Final[Mapping[str, Way]] = {
+    "names of outputs": _names,
+    "run options": _options,
+    "lists": _lists,
+    "OrtValues": _values,
+    "bound once": _bound,
+    "bound anew": _bound_anew,
+}
 
 
 def _time_runs(run: Callable[..., Any], feeds: list[Mapping[str, Any]]) -> float:
@@ -150,8 +235,8 @@ def _summary(times: Mapping[str, list[float]], unit: str) -> dict[str, Any]:
     }
     if "onnxruntime" in times:
         pairs = zip(times["onnxplug"], times["onnxruntime"], strict=True)
-        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-        summary["onnxplug / onnxruntime"] = round(ratio, 3)
+        ratio = statistics.median(theirs / ours for ours, theirs in pairs)
+        summary["onnxruntime / onnxplug"] = round(ratio, 3)
     return summary
 
 
@@ -162,10 +247,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "add.onnx"
-        add_model(path)
+        onnx.save(CASES["one Add"]().model, path)
         result = {
             "machine": describe_machine(),
-            "run of one-element Add": _summary(measure_runs(path), "µs"),
+            "runs": {n: _summary(each, "µs") for n, each in measure_runs().items()},
+            "ways": {n: _summary(each, "µs") for n, each in measure_ways().items()},
             "the core's part of a run": _summary(measure_core(), "µs"),
             "the core's part of a bound run": _summary(measure_bound(), "µs"),
             "process start to first result": _summary(measure_starts(path), "ms"),
