@@ -180,6 +180,8 @@ _UNKNOWN: Final = object()
 
 
 def _own(result: Any, taken: set[int]) -> Any:
+    if type(result) is np.ndarray:
+        return _own_array(result, taken)
     if isinstance(result, list):
         return [_own(item, taken) for item in result]
     if isinstance(result, SparseTensor):
@@ -194,20 +196,22 @@ def _own(result: Any, taken: set[int]) -> Any:
             key: item if isinstance(item, np.generic) else _own(item, taken)
             for key, item in result.items()
         }
-    if type(result) is not np.ndarray:
-        if not isinstance(result, np.ndarray | np.generic):
-            return result  # an element of a map, or nothing
-        result = np.asarray(result)
-    root = _root(result)
+    if isinstance(result, np.ndarray | np.generic):
+        return _own_array(np.asarray(result), taken)
+    return result  # an element of a map, or nothing
+
+
+def _own_array(array: np.ndarray[Any, Any], taken: set[int]) -> np.ndarray[Any, Any]:
+    root, flags = _root(array), array.flags
     if (
         id(root) in taken
-        or not result.flags.writeable
-        or not result.flags.c_contiguous
+        or not flags.writeable
+        or not flags.c_contiguous
         or not _owns_memory(root)
     ):
-        root = result = _copy(result)
+        root = array = _copy(array)
     taken.add(id(root))
-    return result
+    return array
 
 
 def _copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

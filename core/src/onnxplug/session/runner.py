@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.ep import HOST
+from onnxplug.errors import RunCancelled
+from onnxplug.run.context import Context
 from onnxplug.run.execute import execute
+from onnxplug.run.plan import only_partition
 from onnxplug.run.run import Run
 from onnxplug.session.inputs import InputChecker
 from onnxplug.session.model_info import NodeArg, node_arg
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
     from onnxplug.ep import ValueType
     from onnxplug.options import RunOptions
+    from onnxplug.run.plan import RunPartition
     from onnxplug.run.profiling import Profile
     from onnxplug.session.bound_runner import BoundRunner
 
@@ -58,6 +63,7 @@ class ModelRunner:
                 for name in self.output_names
             }
         )
+        self._only = only_partition(built.plan, HOST)
         # nothing of it is recorded
         self.call = self._prepared() if profile is None else not_prepared
 
@@ -83,6 +89,13 @@ class ModelRunner:
             RunError: an EP failed while running.
         """
         profile = self.profile
+        if profile is None and self._only is not None:
+            inputs = self._checker.pass_on(feed)
+            if inputs is None:
+                inputs = self._checker.check(feed)
+            results = own(self._execute_only(self._only, inputs, run_options), inputs)
+            self._declared.check(results)
+            return results
         with recorded_run(profile):
             inputs = self._checker.check(feed)
             results = own(self._execute(inputs, run_options, profile), inputs)
@@ -140,11 +153,30 @@ class ModelRunner:
         profile: Profile | None,
     ) -> Sequence[Any]:
         built = self.built
-        if run_options is None and built.direct_call is not None and profile is None:
-            return built.direct_call(inputs)
         options = built.run_entries.read(run_options)
         with (
             recorded_execution(profile),
             Run(built.memory, built.streams, options, run_options, profile) as run,
         ):
             return execute(built.plan, inputs, run)
+
+    def _execute_only(
+        self,
+        step: RunPartition,
+        inputs: Sequence[Any],
+        run_options: RunOptions | None,
+    ) -> Sequence[Any]:
+        """As :meth:`_execute`, of a plan that is one partition on the host."""
+        built = self.built
+        assert built.direct_call is not None
+        if run_options is None:
+            return built.direct_call(inputs)
+        options = built.run_entries.read(run_options)
+        run = Run(built.memory, built.streams, options, run_options)
+        run.check()
+        try:
+            unbound = [None] * len(self.output_names)
+            return built.direct_call(inputs, unbound, Context(run, None, step.ep))
+        except RunCancelled:
+            run.check()  # which knows why it was cancelled
+            raise

@@ -48,7 +48,7 @@ MIN_PLANS: Final = 16
 MAX_PLANS: Final = 512
 """How many it keeps plans for if these are small."""
 
-MAX_COMMANDS: Final = 4096
+MAX_COMMANDS: Final = 8192
 """How many commands the plans have that it keeps beside those; one takes about 3 KB."""
 
 
@@ -179,6 +179,11 @@ class LinkedPlan:
             for position, result in enumerate(results)
             if result.content is not None
         )
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a run may be ended on its way."""
+        return self.program is not None and self.program.division.is_long
 
     @property
     def commands(self) -> int:
@@ -439,8 +444,8 @@ class Segment:
             RunCancelled: the run was cancelled.
             OutOfMemory: there is no memory for what is computed.
         """
-        if context is None:
-            outputs = self._try_run(arrays, bound)
+        if context is None or context.profiler is None:
+            outputs = self._try_run(arrays, bound, context)
             if outputs is not None:
                 return outputs
         shapes = tuple([array.shape for array in arrays])
@@ -455,15 +460,21 @@ class Segment:
             raise out_of_memory(commands, self._nodes, error) from error
 
     def _try_run(
-        self, arrays: Sequence[Array], bound: Sequence[Array | None]
+        self,
+        arrays: Sequence[Array],
+        bound: Sequence[Array | None],
+        context: ep.RunContext | None,
     ) -> Sequence[Array] | None:
-        """As :meth:`LinkedPlan.try_run`, by the plan that there is for *arrays*."""
+        """As :meth:`LinkedPlan.try_run`, by the plan that there is for *arrays*, if
+        nobody has to look at *context* on the way."""
         # a program finds out by itself whether the shapes are its own
         plan = self._only
         if plan is None:
             plan = self._plans.get(tuple([array.shape for array in arrays]))
             if plan is None:
                 return None
+        if context is not None and (plan.is_long or context.cancelled):
+            return None
         try:
             return plan.try_run(arrays, bound)
         except MemoryError:  # the plan of other shapes may need more than these
