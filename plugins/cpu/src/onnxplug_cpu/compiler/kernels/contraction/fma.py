@@ -278,7 +278,7 @@ class FmaProduct(Product):
         if division.tall_tiles < division.tiles:
             low_rows -= 1
 
-        halves = self.recorder.target.isa.vector_bytes < VECTOR_BYTES
+        isa = self.recorder.target.isa
 
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
@@ -294,6 +294,7 @@ class FmaProduct(Product):
             if tail:
                 vectors, ends = -(-left // lanes), masked
                 half = lanes // 2
+                halves = left <= half or isa.vector_bytes < VECTOR_BYTES
                 if -(-left // half) % 2 and not masked and halves:
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
             taps = self.taps > 1
