@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,8 @@ import onnx
 import pytest
 
 import onnxplug
+from onnxplug_cpu.compiler import partition
+from onnxplug_cpu.compiler.segment import Segment
 
 from .differential import session
 from .lowered import graph
@@ -99,24 +102,92 @@ def test_parts_that_a_condition_keeps(attribute: str) -> None:
     both(graph(inputs, f"float[{'N' if not attribute else 'P,Q'}] y", body), *runs)
 
 
-def test_what_follows_makes_no_plan_for_each_number_of_boxes() -> None:
-    body = (
-        "n = NonMaxSuppression (b, s, m, o, l) i = Gather <axis = 1> (n, two) "
-        "q = Squeeze (b, zero) p = Gather (q, i) r = Cast <to = 1> (n) "
-        "y = Concat <axis = 1> (p, r)"
-    )
+FOLLOWING = (
+    "n = NonMaxSuppression (b, s, m, o, l) i = Gather <axis = 1> (n, two) "
+    "q = Squeeze (b, zero) p = Gather (q, i) r = Cast <to = 1> (n) "
+    "c = Concat <axis = 1> (p, r) "
+)
+
+
+def following(body: str, output: str) -> str:
     constants = f"{LIMITS}, int64 two = {{2}}, int64[1] zero = {{0}}"
-    text = graph("float[1,N,4] b, float[1,C,N] s", "float[M,7] y", body, constants)
+    boxes = "float[1,N,4] b, float[1,C,N] s"
+    return graph(boxes, output, FOLLOWING + body, constants)
+
+
+def plans(compiled: onnxplug.InferenceSession) -> int:
+    (only,) = compiled.explain().partitions
+    return only.counts["plans"]
+
+
+def test_what_follows_has_plans_for_powers_of_two() -> None:
     runs = [detections(1, classes, 60, classes) for classes in range(1, 16)]
-    compiled = both(text, *runs)
+    compiled = both(following("y = Identity (c)", "float[M,7] y"), *runs, *runs)
     counts = {len(compiled.run(None, feeds)[0]) for feeds in runs}
     assert len(counts) > 10
-    (partition,) = compiled.explain().partitions
-    assert partition.counts["plans"] == len(runs)  # of the boxes, as classes differ
+    # others are of the boxes, as the number of classes differs
+    assert 0 < plans(compiled) - len(runs) <= 4
+
+
+def test_what_follows_as_a_whole_has_a_plan_when_sizes_come_often() -> None:
+    text = following("y = ReduceMax (c, zero)", "float[1,7] y")
+    runs = [detections(1, classes, 60, classes) for classes in range(1, 5)]
+    compiled = both(text, *runs)
+    assert plans(compiled) == len(runs)
     for _ in range(9):
-        compiled.run(None, runs[0])
-    (partition,) = compiled.explain().partitions
-    assert partition.counts["plans"] == len(runs) + 1
+        compiled.run(None, runs[-1])
+    assert plans(compiled) == len(runs) + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "axis"),
+    [
+        ("y = Mul (x, x)", 0),
+        ("r = Transpose (x) y = Mul (x, x) z = Add (r, r)", 0),
+        ("y = Transpose (x)", 1),
+        ("i = Cast <to = 7> (x) y = Gather (t, i)", 0),
+        ("i = Cast <to = 7> (x) y = Gather <axis = 1> (t, i)", 1),
+        ("y = Gather <axis = 1> (x, one)", 0),
+        ("y = Gather (x, one)", None),
+        ("i = Cast <to = 7> (x) y = GatherND (w, i)", 0),
+        ("y = Concat <axis = 1> (x, x)", 0),
+        ("y = Concat <axis = 0> (x, x)", None),
+        ("y = Reshape (x, shape)", 0),
+        ("y = Slice (x, one, four, one)", 0),
+        ("y = Slice (x, last, first, zero, last)", None),
+        ("y, z = Split <axis = 1, num_outputs = 2> (x)", 0),
+        ("y = ReduceMax (x, one)", 0),
+        ("y = ReduceMax (x, zero)", None),
+        (
+            "s = Shape (x) c = Cast <to = 1> (s) n = Gather (c, zero) y = Mul (x, n)",
+            None,
+        ),
+        ("y = CumSum (x, zero)", None),
+        ("r = Transpose (x) y = MatMul (x, r)", None),
+    ],
+)
+def test_where_each_place_is_computed_by_itself(body: str, axis: int | None) -> None:
+    constants = "int64[1] zero = {0}, int64[1] one = {1}, int64[1] four = {4}"
+    constants += ", int64[1] last = {-1}, int64[1] first = {-99}"
+    constants += ", int64[3] shape = {-1, 2, 2}"
+    inputs = "float[N,4] x, float[8,5] t, float[2,2,2,2] w"
+    text = graph(inputs, "float y", body, constants)
+    made: list[Segment] = []
+
+    def noted(*given: Any, **more: Any) -> Segment:
+        made.append(Segment(*given, **more))
+        return made[-1]
+
+    with mock.patch.object(partition, "Segment", noted):
+        session(onnx.parser.parse_model(text), compiled=True)
+    (segment,) = made
+    shapes = {"x": (16, 4), "t": (8, 5), "w": (2, 2, 2, 2)}
+    few, many = (
+        tuple({**shapes, "x": (rows, 4)}[name] for name in segment.inputs)
+        for rows in (16, 32)
+    )
+    found = segment.row_axes(few, many, {"x": 0})
+    assert (None if found is None else found.get("y")) == axis
 
 
 def test_results_may_be_bound() -> None:

@@ -41,7 +41,6 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         (
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
-            "Concat Tile Pad Trilu OneHot "
             "Gather GatherElements GatherND ScatterElements ScatterND "
             "ArrayFeatureExtractor Compress ReverseSequence"
         ).split(),
@@ -52,9 +51,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("Einsum", "Gemm", "MatMul"), _WIDE),
     **dict.fromkeys(("Softmax", "LogSoftmax"), frozenset({"f32", "f64"})),
     **dict.fromkeys(("If", "Loop", "Scan"), frozenset(ELEMENTS.values())),
-    **dict.fromkeys(
-        ("CumProd", "CumSum"), FLOATS | frozenset({"i32", "i64", "u32", "u64"})
-    ),
+    **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
     **dict.fromkeys("ArgMax ArgMin TopK NonZero".split(), COMPUTED),
     "TfIdfVectorizer": frozenset({"i32", "i64"}),
     **dict.fromkeys(

@@ -17,7 +17,7 @@ from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.authoring.memory_limit import check_left
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.frontend.call import Abstract, Call
+from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_compiler.frontend.elementwise import StepForm
 from onnxplug_compiler.ir.buffers import Check
 from onnxplug_compiler.ir.pieces import Work
@@ -25,6 +25,7 @@ from onnxplug_compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.plan import Plans
 from onnxplug_compiler.schedule.planned import Planned, Result
+from onnxplug_compiler.schedule.rowwise import row_axes
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.machine.cores import default_workers
 from onnxplug_cpu.compiler.runtime.arena import Arenas
@@ -342,6 +343,35 @@ class Segment:
         """Whether there is a plan for inputs of these shapes."""
         return shapes in self._plans
 
+    def row_axes(
+        self, few: Shapes, many: Shapes, axes: Mapping[str, int]
+    ) -> Mapping[str, int] | None:
+        """Which axis of values has the places of *axes*, as
+        :func:`~onnxplug_compiler.schedule.rowwise.row_axes` tells.
+
+        Args:
+            few, many: the shapes of inputs, for two sizes of these axes.
+            axes: of inputs.
+        """
+        inference = self._common_plans().inference
+        found = []
+        for shapes in (few, many):
+            try:
+                inferred = inference.infer(self._abstract(shapes), lambda: None)
+            except NotCompiled:
+                return None
+            values = [inferred.values[slot] for slot in inference.slots.values()]
+            pairs = zip(inference.slots, values, strict=True)
+            found.append({name: value for name, value in pairs if value is not None})
+        return row_axes(self.calls, self._forms, axes, *found)
+
+    def _abstract(self, shapes: Shapes) -> list[Abstract]:
+        """What is known of inputs of these shapes."""
+        return [
+            Abstract(dtype or _OF_ANY_TYPE, shape)
+            for dtype, shape in zip(self._dtypes, shapes, strict=True)
+        ]
+
     @property
     def structures(self) -> int:
         """How many structures its plans so far have."""
@@ -369,10 +399,7 @@ class Segment:
     def _try_make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         compiler = self._compiler
         recorder = Recorder(compiler.target, compiler.packed)
-        inputs = [
-            Abstract(dtype or _OF_ANY_TYPE, shape)
-            for dtype, shape in zip(self._dtypes, shapes, strict=True)
-        ]
+        inputs = self._abstract(shapes)
         planned = self._common_plans().make(inputs, recorder, compiler.packed, look)
         program = None
         try:

@@ -54,6 +54,7 @@ def _sequence(
     notes = {}
     limit: int | None = None
     varying = varying_values(units)
+    axes = {name: each.axis for unit in units for name, each in unit.counted.items()}
     for index, (unit, segment) in enumerate(zip(units, segments, strict=True)):
         if segment is not None:
             functions[index] = _SegmentFunction(segment)
@@ -63,7 +64,7 @@ def _sequence(
                 on_arrays_ = _sequence(
                     partition, of_index, unit, calls, alone, analysis, threads
                 )
-                functions[index] = VaryingSegment(segment, on_arrays_, varying)
+                functions[index] = VaryingSegment(segment, on_arrays_, varying, axes)
             nodes.append(_step(unit, op_type="Program", domain="", name="", index=-1))
             continue
         (call,) = unit.calls

@@ -2,17 +2,22 @@
 
 Of a detector's boxes there are as many as there are: a plan for each number of them
 would take a thousand times as long as what is planned.  So the calls of such a segment
-are computed on arrays until the same sizes have come often.
+are computed on arrays until the same sizes have come often.  And where each box is
+computed by itself, plans are for powers of two, and boxes are added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from onnxplug import ep
+from onnxplug.authoring.bounds import normal_axis
 from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
+from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.schedule.operations.registry import OPERATORS
 from onnxplug_compiler.segmentation import Unit
@@ -32,6 +37,12 @@ _MOST_ELEMENTS: Final = 1 << 16
 
 _OFTEN: Final = 8
 """Runs with the same sizes for which a plan pays."""
+
+_AGAIN: Final = 1
+"""The same of sizes that others are rounded up to."""
+
+_FEWEST: Final = 16
+"""Places that are planned for at least."""
 
 _MOST_SHAPES: Final = 64
 """Sizes without a plan, of which the latest are known."""
@@ -69,19 +80,27 @@ class VaryingSegment:
     """A segment as a function of arrays, some of which have other sizes in each run.
 
     Args:
-        segment: computes sizes that come often.
+        segment: computes sizes that come often, and those up to them where it computes
+            each place of what varies by itself.
         on_arrays: computes others.
         varying: names of its inputs that vary.
+        axes: along which axis values have other sizes, as far as that is known; grows.
     """
 
     def __init__(
-        self, segment: Segment, on_arrays: KernelSequence, varying: Collection[str]
+        self,
+        segment: Segment,
+        on_arrays: KernelSequence,
+        varying: Collection[str],
+        axes: dict[str, int],
     ) -> None:
         self._segment, self._on_arrays = segment, on_arrays
         self._varying = [
             position for position, name in enumerate(segment.inputs) if name in varying
         ]
+        self._axes = axes
         self._unbound = (None,) * len(segment.outputs)
+        self._rows: _Rows | None = None
         self._met: dict[Shapes, int] = {}
         self._lock = new_lock()
 
@@ -89,19 +108,98 @@ class VaryingSegment:
         self, *arrays: Any, context: ep.RunContext | None = None
     ) -> tuple[Any, ...]:
         shapes = tuple([array.shape for array in arrays])
-        runner: Segment | KernelSequence = self._segment
+        segment = self._segment
         if (
-            not self._segment.is_planned(shapes)
-            and sum(arrays[at].size for at in self._varying) <= _MOST_ELEMENTS
-            and not self._come_often(shapes)
+            segment.is_planned(shapes)
+            or sum(arrays[at].size for at in self._varying) > _MOST_ELEMENTS
         ):
-            runner = self._on_arrays
-        return tuple(runner.run(arrays, self._unbound, context))
+            return tuple(segment.run(arrays, self._unbound, context))
+        if self._rows is None:
+            self._rows = self._find_rows(shapes)
+        rows, wanted = self._rows, shapes
+        count = rows.places(shapes)
+        if count:
+            wanted = rows.resized(shapes, _rounded(count))
+        often = _AGAIN if count else _OFTEN
+        if not segment.is_planned(wanted) and self._met_of(wanted) <= often:
+            return tuple(self._on_arrays.run(arrays, self._unbound, context))
+        if not count or wanted == shapes:
+            return tuple(segment.run(arrays, self._unbound, context))
+        padded = rows.padded(arrays, wanted)
+        return rows.cut(segment.run(padded, self._unbound, context), count)
 
-    def _come_often(self, shapes: Shapes) -> bool:
-        """Whether many of the latest runs were of these shapes."""
+    def _find_rows(self, shapes: Shapes) -> _Rows:
+        segment = self._segment
+        inputs: dict[int, int] = {}
+        for at in self._varying:
+            axis = self._axes.get(segment.inputs[at])
+            if axis is None:
+                return _Rows({}, {})
+            inputs[at] = normal_axis(axis, len(shapes[at]))
+        rows = _Rows(inputs, {})
+        axes = {segment.inputs[at]: axis for at, axis in inputs.items()}
+        few, many = (rows.resized(shapes, _FEWEST * by) for by in (1, 2))
+        found = segment.row_axes(few, many, axes)
+        if found is None:
+            return _Rows({}, {})
+        outputs = {
+            number: found[name]
+            for number, name in enumerate(segment.outputs)
+            if name in found
+        }
+        self._axes.update({segment.outputs[at]: axis for at, axis in outputs.items()})
+        return _Rows(inputs, outputs)
+
+    def _met_of(self, shapes: Shapes) -> int:
+        """How many of the latest runs, with this one, wanted these shapes."""
         with self._lock:
             met = self._met[shapes] = self._met.pop(shapes, 0) + 1
             if len(self._met) > _MOST_SHAPES:
                 del self._met[next(iter(self._met))]
-        return met > _OFTEN
+        return met
+
+
+class _Rows(Record):
+    """Which axes of inputs and outputs, by position, have the places that vary; none
+    where not each place is computed by itself."""
+
+    inputs: Mapping[int, int]
+    outputs: Mapping[int, int]
+
+    def places(self, shapes: Shapes) -> int:
+        """How many places inputs have; 0 if not all have as many, or none has any."""
+        counts = {shapes[at][axis] for at, axis in self.inputs.items()}
+        return counts.pop() if len(counts) == 1 else 0
+
+    def resized(self, shapes: Shapes, count: int) -> Shapes:
+        """The shapes with *count* places."""
+        found = list(shapes)
+        for at, axis in self.inputs.items():
+            found[at] = (*found[at][:axis], count, *found[at][axis + 1 :])
+        return tuple(found)
+
+    def padded(self, arrays: Sequence[Any], shapes: Shapes) -> list[Any]:
+        """The arrays with more places, which are like the last one: so they give no
+        error that it does not."""
+        found = list(arrays)
+        for at, axis in self.inputs.items():
+            array = arrays[at]
+            more = found[at] = np.empty(shapes[at], array.dtype)
+            count = array.shape[axis]
+            from_, to = array.swapaxes(0, axis), more.swapaxes(0, axis)
+            to[:count] = from_
+            to[count:] = from_[-1]
+        return found
+
+    def cut(self, results: Sequence[Any], count: int) -> tuple[Any, ...]:
+        """The results of so many places."""
+        found = list(results)
+        for at, axis in self.outputs.items():
+            part = (slice(None),) * axis + (slice(count),)
+            found[at] = np.ascontiguousarray(found[at][part])
+        return tuple(found)
+
+
+def _rounded(count: int) -> int:
+    """The next power of two, for a few plans to be enough."""
+    return max(_FEWEST, 1 << (count - 1).bit_length())
