@@ -1,7 +1,8 @@
 """Splits a partition into segments that are compiled, and calls that are not.
 
 A value is *known* when it follows from constants and shapes.  Calls that compute known
-values belong to no unit: every segment that needs them computes them while planning.
+values belong to no unit: every segment that needs them computes them while planning,
+and gives those that are wanted as arrays.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -220,6 +222,9 @@ def split(
     return _Splitter(analysis, outputs, constants).split()
 
 
+_NEVER: Final = 1 << 62
+
+
 class _Splitter:
     def __init__(
         self, analysis: Analysis, outputs: Sequence[str], constants: Collection[str]
@@ -234,19 +239,7 @@ class _Splitter:
         }
         self.positions = {call: position for position, call in enumerate(calls)}
         self.names = {name for call in calls for name in (*call.inputs, *call.outputs)}
-        self.plain = self._plain_calls()
-
-    def _plain_calls(self) -> set[Call]:
-        """The calls that run one by one: those without a kernel, and the known values
-        that these, or the caller, want as arrays."""
-        plain = {call for call in self.calls if call in self.analysis.reasons}
-        wanted = [name for call in plain for name in call.inputs] + list(self.outputs)
-        while wanted:
-            call = self.producer.get(wanted.pop() or "")
-            if call is not None and call in self.analysis.known and call not in plain:
-                plain.add(call)
-                wanted += call.inputs
-        return plain
+        self.plain = {call for call in calls if call in analysis.reasons}
 
     def split(self) -> list[Unit]:
         """Take what can run on arrays, then what else can run, and so on."""
@@ -254,24 +247,56 @@ class _Splitter:
         # value that follows from others is there when they are
         there: dict[str, int] = {}
         rounds: dict[int, list[Call]] = {}
+        known: dict[Call, int] = {}
         for call in self.calls:
             first = max((there.get(name or "", 0) for name in call.inputs), default=0)
             is_plain = call in self.plain
-            if is_plain or call not in self.analysis.known:
+            if call in self.analysis.known:
+                number = known[call] = first
+            else:
                 number = first + (first % 2 if is_plain else 1 - first % 2)
                 rounds.setdefault(number, []).append(call)
-            else:
-                number = first
             # plans of what reads a value of an unknown size are for its size
             ready = number + (number % 2 and self._extent(call) is not None)
             there.update((name, ready) for name in call.outputs if name is not None)
+        self._place_known(known, rounds)
         drafts: list[tuple[list[Call], bool]] = []
         for number, taken in sorted(rounds.items()):
+            taken.sort(key=self.positions.__getitem__)
             if number % 2:
                 drafts.append((taken, True))
             else:
                 drafts += [([call], False) for call in taken]
         return self._units(drafts)
+
+    def _place_known(
+        self, first: Mapping[Call, int], rounds: dict[int, list[Call]]
+    ) -> None:
+        """Let the known values that plain calls, or the caller, want as arrays be given
+        by a segment that there is before; else by plain calls.
+
+        Args:
+            first: the round from which on what each follows from is there.
+            rounds: those of the other calls; takes these.
+        """
+        segments = sorted(number for number in rounds if number % 2)
+        before = {call: n for n, taken in rounds.items() for call in taken}
+        wanted = dict.fromkeys(self.outputs, max(rounds, default=0) + 2)
+        for call in reversed(self.calls):
+            if call in first:
+                limit = min(wanted.get(name or "", _NEVER) for name in call.outputs)
+                if limit == _NEVER:
+                    continue
+                number = next((n for n in segments if first[call] <= n < limit), None)
+                if number is None:
+                    number = first[call] + first[call] % 2
+                    self.plain.add(call)
+                before[call] = number
+                rounds.setdefault(number, []).append(call)
+            if call in self.plain:
+                for name in call.inputs:
+                    if name is not None:
+                        wanted[name] = min(before[call], wanted.get(name, _NEVER))
 
     def _needs(self, calls: Sequence[Call]) -> list[str]:
         """Values that must exist before *calls* can be computed, or planned, if there

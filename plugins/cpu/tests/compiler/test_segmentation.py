@@ -137,21 +137,50 @@ def test_every_segment_computes_the_known_values_that_it_needs() -> None:
     ]
 
 
-def test_known_values_that_arrays_or_the_caller_want_are_arrays() -> None:
+def test_known_values_that_are_wanted_before_any_segment_are_arrays() -> None:
     calls = [
         call("Shape", "x", "s", I64),
         call("Gather", "s zero", "t", I64),
-        call(ARRAY, "t", "n"),
+        call(ARRAY, "t x", "n"),
         call("Reshape", "x s", "y"),
     ]
     assert described(units(calls, "x", "y n", "zero")) == [
         "A x > s > s",
         "A s > t > t",
-        "A t > n > n",
+        "A t x > n > n",
         "C x > s y > y",
     ]
+    calls = [call("Shape", "x", "s", I64), call("Gather", "s zero", "y", I64)]
+    assert described(units(calls, "x", "y", "zero")) == ["A x > s > s", "A s > y > y"]
+
+
+def test_known_values_that_the_caller_wants_are_a_segments() -> None:
     calls = [call("Shape", "x", "s", I64), call("Reshape", "x s", "y")]
-    assert described(units(calls, "x", "y s"))[0] == "A x > s > s"
+    assert described(units(calls, "x", "y s")) == ["C x > s y > s y"]
+    calls = [
+        call("Erf", "x", "a"),
+        call("Shape", "a", "s", I64),
+        call("Gather", "s zero", "t", I64),
+    ]
+    assert described(units(calls, "x", "t", "zero")) == ["C x > a s t > t"]
+
+
+def test_known_values_that_arrays_want_are_those_of_a_segment_before() -> None:
+    calls = [
+        call("Shape", "x", "s", I64),
+        call("Gather", "s zero", "t", I64),
+        call("Erf", "x", "a"),
+        call("Shape", "a", "u", I64),
+        call(ARRAY, "a t u", "n"),
+        call("Shape", "n", "w", I64),
+        call(ARRAY, "w", "y"),
+    ]
+    assert described(units(calls, "x", "y", "zero")) == [
+        "C x > s t a u > t a u",
+        "A a t u > n > n",
+        "A n > w > w",
+        "A w > y > y",
+    ]
 
 
 def test_a_shape_that_arrays_give_is_known_once_they_have_run() -> None:
