@@ -349,7 +349,7 @@ class NumpyTarget:
         function = kernel(operator, tuple(attributes.items()), len(views))
         self.add(recorder, lambda *a: [function(*a)], views, [target], operator, flag)
 
-    def record_gather(self, recorder, data, indices, target, axis):
+    def record_gather(self, recorder, data, indices, target, axis, *, label=""):
         self.find(recorder, "Gather", [data, indices], target, axis=axis)
 
     def record_gather_elements(self, recorder, data, indices, target, axis):

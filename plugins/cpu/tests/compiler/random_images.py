@@ -16,8 +16,8 @@ def _image(g: RandomGraph, *ranks: int) -> Value | None:
 
 
 def resize(g: RandomGraph) -> None:
-    x = _image(g, 1, 2, 3, 4, 5)
-    if x is None:
+    x = g.pick(lambda v: 0 < len(v.shape) < 6 and 0 not in v.shape)
+    if x is None or (x.error and not x.is_float):
         return
     rank = len(x.shape)
     chosen = g.choose.sample(range(rank), g.choose.randint(1, min(3, rank)))
@@ -55,9 +55,9 @@ def resize(g: RandomGraph) -> None:
         how.append(g.literal(scales))
     gain = 4.0 ** len(axes) if mode == "cubic" else 1.0
     error = x.error * gain
-    if mode != "nearest":
+    if mode != "nearest" and x.is_float:
         error = inexact(error, x, gain * x.magnitude, 16)
-    g.add("Resize", how, shape, F32, gain * x.magnitude, error, **attributes)
+    g.add("Resize", how, shape, x.dtype, gain * x.magnitude, error, **attributes)
 
 
 def grid_sample(g: RandomGraph) -> None:

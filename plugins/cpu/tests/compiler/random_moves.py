@@ -227,3 +227,18 @@ def trilu(g: RandomGraph) -> None:
     if g.choose.random() < 0.6:
         more.append(g.literal(np.int64(g.choose.randint(-3, 3))))
     g.moved("Trilu", x, x.shape, more, upper=g.choose.randint(0, 1))
+
+
+def depth_to_space(g: RandomGraph) -> None:
+    x = g.pick(lambda v: len(v.shape) == 4)
+    if x is None:
+        return
+    batch, channels, height, width = x.shape
+    size = g.choose.choice([1, 2, 3, 4])
+    if channels % size**2 == 0 and g.choose.random() < 0.7:
+        shape = (batch, channels // size**2, height * size, width * size)
+        mode = g.choose.choice(["DCR", "CRD"])
+        g.moved("DepthToSpace", x, shape, blocksize=size, mode=mode)
+    elif height % size == width % size == 0:
+        shape = (batch, channels * size**2, height // size, width // size)
+        g.moved("SpaceToDepth", x, shape, blocksize=size)

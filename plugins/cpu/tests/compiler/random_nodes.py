@@ -15,9 +15,11 @@ from .random_graphs import (
     BOOL,
     F32,
     F64,
+    I8,
     I32,
     I64,
     MAX_MAGNITUDE,
+    U8,
     Maker,
     RandomGraph,
     Value,
@@ -41,6 +43,7 @@ from .random_indices import (
 )
 from .random_moves import (
     concat,
+    depth_to_space,
     expand,
     flatten,
     gather,
@@ -71,7 +74,7 @@ from .random_selections import arg_extreme, top
 
 def _smooth(g: RandomGraph) -> None:
     """Functions of bounded slope: (operator, slope, bound of the result)."""
-    x = g.pick(lambda v: v.is_float and v.dtype != F64)
+    x = g.pick(lambda v: v.is_float)
     if x is None:
         return
     operator, slope, bound = g.choose.choice(
@@ -224,13 +227,13 @@ def _cast(g: RandomGraph) -> None:
 
 
 def _matmul(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape))
+    x = g.pick(lambda v: v.dtype in (F32, F64) and bool(v.shape))
     if x is None:
         return
     inner = x.shape[-1]
     lead = x.shape[:-2]
     other = g.pick(
-        lambda v: v.dtype == F32 and len(v.shape) > 1 and v.shape[-1] == inner
+        lambda v: v.dtype == x.dtype and len(v.shape) > 1 and v.shape[-1] == inner
     )
     if g.choose.random() < 0.3 and other is not None:
         perm = [
@@ -245,12 +248,12 @@ def _matmul(g: RandomGraph) -> None:
             return
         y = g.moved("Transpose", other, shape, perm=perm)
     elif g.choose.random() < 0.1:
-        y = g.constant((inner,), F32)
+        y = g.constant((inner,), x.dtype)
     else:
         batch = [n if g.choose.random() < 0.7 else 1 for n in lead]
         batch = batch[g.choose.choice([0, len(batch)]) :]
         make = g.constant if g.choose.random() < 0.5 else g.input
-        y = make((*batch, inner, g.choose.choice(g.sizes)), F32)
+        y = make((*batch, inner, g.choose.choice(g.sizes)), x.dtype)
     shape = np.matmul(
         np.broadcast_to(0.0, x.shape), np.broadcast_to(0.0, y.shape)
     ).shape
@@ -259,14 +262,14 @@ def _matmul(g: RandomGraph) -> None:
         return
     error = inner * (x.error * y.magnitude + y.error * x.magnitude)
     error = inexact(error, x, bound, 4 + inner)
-    product = g.add("MatMul", [x, y], shape, F32, bound, error)
+    product = g.add("MatMul", [x, y], shape, x.dtype, bound, error)
     if product.magnitude > MAX_MAGNITUDE or g.choose.random() < 0.5:
-        scale = g.literal(np.float32(1 / bound))
-        g.add("Mul", [product, scale], shape, F32, 1, error / bound + 4 * x.eps)
+        scale = g.literal(np.array(1 / bound, x.dtype))
+        g.add("Mul", [product, scale], shape, x.dtype, 1, error / bound + 4 * x.eps)
 
 
 def _gemm(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and len(v.shape) == 2)
+    x = g.pick(lambda v: v.dtype in (F32, F64) and len(v.shape) == 2)
     if x is None:
         return
     trans_a, trans_b = g.choose.randint(0, 1), g.choose.randint(0, 1)
@@ -275,12 +278,12 @@ def _gemm(g: RandomGraph) -> None:
     if rows * columns > g.max_size or max(inner, 1) * x.magnitude * 2 > MAX_MAGNITUDE:
         return
     make = g.constant if g.choose.random() < 0.5 else g.input
-    y = make((columns, inner) if trans_b else (inner, columns), F32)
+    y = make((columns, inner) if trans_b else (inner, columns), x.dtype)
     inputs: list[Value | str | None] = [x, y]
     if g.choose.random() < 0.7:
         shapes = [(columns,), (rows, 1), (1, columns), (rows, columns), (), (1,)]
         make = g.constant if g.choose.random() < 0.5 else g.input
-        inputs.append(make(g.choose.choice(shapes), F32))
+        inputs.append(make(g.choose.choice(shapes), x.dtype))
     alpha, beta = g.choose.choice([1.0, 0.5]), g.choose.choice([1.0, 0.25, 0.0])
     bound = max(inner, 1) * x.magnitude * 2 + 2
     error = inexact(inner * x.error * 2, x, bound, 4 + inner)
@@ -288,7 +291,7 @@ def _gemm(g: RandomGraph) -> None:
         "Gemm",
         inputs,
         (rows, columns),
-        F32,
+        x.dtype,
         bound,
         error,
         alpha=alpha,
@@ -300,9 +303,11 @@ def _gemm(g: RandomGraph) -> None:
 
 # reductions
 
+_WHOLE = (I64, I32, U8, I8)
+
 
 def _reduce(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype in (F32, I64, I32) and 0 not in v.shape)
+    x = g.pick(lambda v: v.dtype in (F32, F64, *_WHOLE) and 0 not in v.shape)
     if x is None:
         return
     axes = [axis for axis in range(len(x.shape)) if g.choose.random() < 0.5]
@@ -330,8 +335,10 @@ def _reduce(g: RandomGraph) -> None:
     }
     if x.error == 0 and x.magnitude <= 2 and count <= 8:
         rules["ReduceProd"] = (2.0**count, inexact(0, x, 2.0**count, 8))
-    if x.dtype != F32:
-        rules = dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum"), (2.0, 0.0))
+    if not x.is_float:
+        sizes = x.dtype.itemsize < 4 or ("ReduceSum", "ReduceMean", "ReduceL1")
+        kinds = ("ReduceMax", "ReduceMin", *(() if sizes is True else sizes))
+        rules = {kind: (rules[kind][0], 0.0) for kind in kinds}
     operator = g.choose.choice(list(rules))
     bound, error = rules[operator]
     if bound > MAX_MAGNITUDE or (operator == "ReduceLogSumExp" and x.magnitude > 60):
@@ -409,6 +416,7 @@ MAKERS: list[Maker] = [
     flatten,
     expand,
     tile,
+    depth_to_space,
     pad,
     trilu,
     cumsum,

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .random_graphs import BOOL, F32, RandomGraph, Value, inexact
+from .random_graphs import BOOL, F32, F64, RandomGraph, Value, inexact
 
 
 def softmax(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape) and v.magnitude < 60)
+    x = g.pick(lambda v: v.dtype in (F32, F64) and bool(v.shape) and v.magnitude < 60)
     if x is None:
         return
     axis = g.choose.randrange(-len(x.shape), len(x.shape))
@@ -19,9 +19,9 @@ def softmax(g: RandomGraph) -> None:
     if g.choose.random() < 0.2:
         bound = 2 * x.magnitude + 8
         error = inexact(2 * x.error, x, bound, 16)
-        g.add("LogSoftmax", [x], x.shape, F32, bound, error, axis=axis)
+        g.add("LogSoftmax", [x], x.shape, x.dtype, bound, error, axis=axis)
         return
-    g.add("Softmax", [x], x.shape, F32, 1, error, axis=axis)
+    g.add("Softmax", [x], x.shape, x.dtype, 1, error, axis=axis)
 
 
 def norm(g: RandomGraph) -> None:
