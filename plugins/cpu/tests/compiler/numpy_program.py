@@ -125,6 +125,7 @@ class NumpyProgram:
     """Runs the pieces of a plan in order."""
 
     division = Division()
+    looks = False
 
     def __init__(
         self, work: Work, shapes: Sequence[tuple[int, ...]], checks: Sequence[Check]
