@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug.errors import RunCancelled
-from onnxplug_cpu.compiler.runtime import instrumented
+from onnxplug_cpu.compiler.runtime.linked import LinkedProgram
 
 Event = dict[str, Any]
 
@@ -199,7 +199,7 @@ def test_a_short_program_is_run_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a short program is not divided")
 
     session = onnxplug.InferenceSession(chain(length=3, size=8))
-    monkeypatch.setattr(instrumented.Program, "run_in_parts", refuse)
+    monkeypatch.setattr(LinkedProgram, "run_in_parts", refuse)
     feed = {"v0": np.ones((8, 8), np.float32)}
     np.testing.assert_array_equal(
         session.run(None, feed, onnxplug.RunOptions())[0], feed["v0"]

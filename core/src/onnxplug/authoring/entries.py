@@ -245,9 +245,11 @@ def _digest(name: str, parts: Sequence[bytes | memoryview]) -> bytes:
     return bytes(blake2b(content, digest_size=_DIGEST, key=fingerprint(name)).digest())
 
 
-def fingerprint(text: str) -> bytes:
-    """32 bytes that tell *text* from every other."""
-    return bytes(blake2b(text.encode(), digest_size=32).digest())
+def fingerprint(content: str | bytes) -> bytes:
+    """32 bytes that tell a text, or bytes, from every other."""
+    if isinstance(content, str):
+        content = content.encode()
+    return bytes(blake2b(content, digest_size=32).digest())
 
 
 def size_limit(default: int = DEFAULT_SIZE) -> int:

@@ -16,6 +16,7 @@ from onnxplug_cpu.threads import on_arrays, uses_blas
 from onnxplug_kernels import is_refusal
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.kept_plans import KeptPlans
     from onnxplug_cpu.compiler.runtime.arena import Arenas
     from onnxplug_cpu.compiler.segment import Compiler
 
@@ -123,42 +124,80 @@ class CpuProvider(KernelExecutionProvider):
         return ArrayPartition(partition, threads, self._find, self._compile_body)
 
     def _program(self, partition: ep.Partition, threads: int) -> ep.CompiledPartition:
-        from onnxplug_cpu.compiler.runtime.jit import (
-            KernelUnavailable,
-            machine_code_unavailable,
-            warn_of_arrays,
-        )
+        from onnxplug_cpu.compiler.runtime.jit import machine_code_unavailable
 
         reason = machine_code_unavailable()
-        if reason is None:
-            from onnxplug_cpu.compiler.partition import ProgramPartition
-            from onnxplug_cpu.compiler.segment import Compiler
+        if reason is not None:
+            return self._on_arrays(partition, threads, reason)
+        from onnxplug_cpu.compiler.kept_plans import KeptPlans
+        from onnxplug_cpu.compiler.machine.cores import default_workers
+        from onnxplug_cpu.compiler.runtime.arena import Arenas
+        from onnxplug_cpu.compiler.runtime.jit import Library
 
-            if self._compiler is None:
-                self._compiler = Compiler.for_threads(
-                    self.threads,
-                    splits=self.splits,
-                    largest_tile=self.largest_tile,
-                    arenas=self._arenas,
-                    weights=self._weights,
-                )
-            try:
-                program = ProgramPartition(
-                    partition,
-                    self._compiler,
-                    self.find_kernel,
-                    self._compile_body,
-                    threads,
-                )
-            except KernelUnavailable as error:
-                reason = str(error)
-            else:
-                if program.is_compiled:
-                    return program
-                notes = program.report.notes
-                return ArrayPartition(
-                    partition, threads, self._find, self._compile_body, notes
-                )
+        arenas = self._arenas = self._arenas or Arenas()
+        library, workers = Library.host(), self.threads or default_workers()
+        how = workers, threads, self.splits, self.largest_tile
+        plans = units = None
+        if type(arenas) is Arenas:  # others may lay temporary buffers out otherwise
+            plans = KeptPlans.of(partition, library, how)
+        if plans is not None:
+            units = plans.units()
+        if plans is None or units is None:
+            return self._planned(partition, threads, plans)
+        from onnxplug_cpu.compiler.kept_partition import KeptPartition, NothingKept
+        from onnxplug_cpu.compiler.runtime.kept import KeptConstants
+
+        try:
+            return KeptPartition(
+                partition,
+                units,
+                plans,
+                KeptConstants(partition, library, workers, arenas, self._weights),
+                self.find_kernel,
+                threads,
+                partial(self._planned, partition, threads, plans),
+            )
+        except NothingKept:
+            return self._planned(partition, threads, plans)
+
+    def _planned(
+        self, partition: ep.Partition, threads: int, plans: KeptPlans | None
+    ) -> ep.CompiledPartition:
+        """A partition that is planned, and keeps some of its *plans*."""
+        from onnxplug_cpu.compiler.partition import ProgramPartition
+        from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable
+        from onnxplug_cpu.compiler.segment import Compiler
+
+        if self._compiler is None:
+            self._compiler = Compiler.for_threads(
+                self.threads,
+                splits=self.splits,
+                largest_tile=self.largest_tile,
+                arenas=self._arenas,
+                weights=self._weights,
+            )
+        try:
+            program = ProgramPartition(
+                partition,
+                self._compiler,
+                self.find_kernel,
+                self._compile_body,
+                threads,
+                plans,
+            )
+        except KernelUnavailable as error:
+            return self._on_arrays(partition, threads, str(error))
+        if program.is_compiled:
+            return program
+        notes = program.report.notes
+        return ArrayPartition(partition, threads, self._find, self._compile_body, notes)
+
+    def _on_arrays(
+        self, partition: ep.Partition, threads: int, reason: str
+    ) -> ArrayPartition:
+        """A partition of which nothing is compiled, for a reason that is logged."""
+        from onnxplug_cpu.compiler.runtime.jit import warn_of_arrays
+
         warn_of_arrays(reason)
         notes = dict.fromkeys(range(len(partition.nodes)), reason)
         return ArrayPartition(partition, threads, self._find, self._compile_body, notes)
@@ -167,6 +206,8 @@ class CpuProvider(KernelExecutionProvider):
         """Give up the memory of runs and of packed weights."""
         if self._compiler is not None:
             self._compiler.close()
+        elif self._arenas is not None:
+            self._arenas.clear()
 
 
 def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:

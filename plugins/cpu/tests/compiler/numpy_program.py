@@ -119,6 +119,7 @@ def flat(array: Array) -> Array:
 
 class Division(NamedTuple):
     is_long: bool = False
+    chunks: tuple[int, ...] = ()
 
 
 class NumpyProgram:

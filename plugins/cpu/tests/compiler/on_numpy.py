@@ -27,6 +27,8 @@ class NumpyCompiler(segment.Compiler):
         n_inputs: int,
         checks: Sequence[Check],
         look: Callable[[], None],
+        *,
+        keeps: bool = False,
     ) -> Any:
         return NumpyProgram(work, [spec.shape for spec in specs], checks)
 

@@ -112,9 +112,11 @@ class Packed(Buffer):
         accepts: whether the bytes may be used, which may depend on the constant; always
             if it is ``None``.
         refused: that they may not; there is no memory then, and will be none.
+        recipe: how the target fills it again in another process; ``None`` if it keeps
+            nothing of that.
     """
 
-    __slots__ = ("accepts", "fill", "lock", "memory", "refused", "source")
+    __slots__ = ("accepts", "fill", "lock", "memory", "recipe", "refused", "source")
 
     def __init__(self, nbytes: int, accepts: Acceptance | None = None) -> None:
         super().__init__(nbytes)
@@ -124,6 +126,7 @@ class Packed(Buffer):
         self.memory: Any = None
         self.accepts = accepts
         self.refused = False
+        self.recipe: Any = None
 
 
 class Flag(Buffer):

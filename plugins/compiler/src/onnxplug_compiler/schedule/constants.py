@@ -35,12 +35,7 @@ class Constants:
             large = Abstract(dtype.numpy, sizes)
             if len(sizes) == len(shape) and large.size > LARGE:
                 return large
-        return Abstract.known(self._load(name))
-
-    def _load(self, name: str) -> np.ndarray[Any, Any]:
-        content = self._partition.constant(name)
-        assert content is not None, f"{name} is no constant"
-        return np.asarray(content)
+        return Abstract.known(_load(self._partition, name))
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -58,10 +53,22 @@ class Constants:
     def view(self, name: str) -> View:
         """The whole constant, loaded when its address is asked for."""
         value = self._known[name]
-        buffer = Constant(
-            value.size * value.dtype.itemsize,
-            functools.partial(self._load, name),
-            (id(self._partition.graph), name),
-            functools.partial(self._partition.weight, name),
-        )
+        nbytes = value.size * value.dtype.itemsize
+        buffer = constant_named(self._partition, name, nbytes)
         return View.contiguous(buffer, value.dtype, value.shape)
+
+
+def constant_named(partition: ep.Partition, name: str, nbytes: int) -> Constant:
+    """A constant of the partition, loaded when its address is asked for."""
+    return Constant(
+        nbytes,
+        functools.partial(_load, partition, name),
+        (id(partition.graph), name),
+        functools.partial(partition.weight, name),
+    )
+
+
+def _load(partition: ep.Partition, name: str) -> np.ndarray[Any, Any]:
+    content = partition.constant(name)
+    assert content is not None, f"{name} is no constant"
+    return np.asarray(content)

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
@@ -30,11 +29,20 @@ from onnxplug_compiler.segmentation import (
     forms_of_all,
     split,
 )
+from onnxplug_cpu.compiler.kept_plans import (
+    KeptPlans,
+    KeptUnit,
+    KeptUnits,
+    stated_shapes,
+)
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
-from onnxplug_cpu.compiler.sequence import FindFunction, sequence
+from onnxplug_cpu.compiler.sequence import sequence
+from onnxplug_cpu.compiler.steps import FindFunction, StepSequence
+from onnxplug_cpu.compiler.varying import varying_values
 from onnxplug_cpu.control_flow import Compile, ControlFlow, is_control_flow
 from onnxplug_kernels import find_kernel
+from onnxplug_kernels.ml.encode import Chosen, Found
 
 _NUMBERS: Final = np.dtype(np.int64)
 """Of what texts stand for."""
@@ -70,6 +78,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         find_function: the array tier's function of a node.
         compile_body: makes what runs a body of control flow.
         threads: of what runs on arrays; 0 for no limit.
+        plans: where its plans are kept; ``None`` if they are not.
 
     """
 
@@ -80,8 +89,10 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         find_function: FindFunction,
         compile_body: Compile,
         threads: int = 0,
+        plans: KeptPlans | None = None,
     ) -> None:
         self._threads = threads
+        self._kept = plans
         self._places = {node.index: n for n, node in enumerate(partition.nodes)}
         self._partition = partition
         self._compiler = compiler
@@ -102,6 +113,39 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         self._apart: OrderedDict[Shapes, _Built] = OrderedDict()
         self._variants: OrderedDict[frozenset[int], _Built] = OrderedDict()
         self._take(self._build({}))
+        if plans is not None and self.is_compiled:
+            self._keep_units(plans)
+        self._kept = None  # what is found out later holds for some shapes only
+
+    def _keep_units(self, plans: KeptPlans) -> None:
+        """Keep how the partition is split, if no sizes depend on elements."""
+        built, units = self._built, list[KeptUnit]()
+        if len(built.units) > 1 and varying_values(built.units):
+            return
+        segments = iter(built.segments)
+        for unit in built.units:
+            if unit.compiled and unit.counted:
+                return
+            if unit.compiled:
+                shapes = _stated_shapes(self._partition, next(segments), built.analysis)
+                units.append(KeptUnit(unit.inputs, unit.outputs, shapes=shapes))
+                continue
+            (call,) = unit.calls
+            node = self._nodes[call.nodes[0]]
+            texts = finds = None
+            if isinstance(call.function, Found | Chosen):
+                texts, finds = call.function.texts, isinstance(call.function, Found)
+            elif call.inputs != node.inputs or call.outputs != node.outputs:
+                return  # it is a part of the node
+            units.append(KeptUnit(call.inputs, call.outputs, node.index, texts, finds))
+        plans.keep_units(
+            KeptUnits(
+                tuple(units),
+                tuple(built.analysis.numbers.items()),
+                tuple(p for p, tier in self._tiers.items() if tier == "array"),
+                tuple(self._notes.items()),
+            )
+        )
 
     def _build(self, refused: Mapping[int, str]) -> _Built:
         """Split into units, without the nodes that are refused, and plan ahead."""
@@ -182,6 +226,10 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             "nodes": self._nodes,
         }
         if not unit.counted:
+            if self._kept is not None:
+                given["keeper"] = self._kept.of_segment(
+                    self._partition, unit.inputs, unit.outputs
+                )
             return Segment(self._compiler, **given)
         from onnxplug_cpu.compiler.filled_segment import FilledSegment
 
@@ -394,7 +442,7 @@ class _Built(Record):
         segments: the parts that are compiled.
     """
 
-    runner: Segment | KernelSequence
+    runner: Segment | StepSequence
     refused: Mapping[int, str]
     units: Sequence[Unit]
     analysis: Analysis
@@ -448,14 +496,9 @@ def _stated_shapes(
     partition: ep.Partition, segment: Segment, analysis: Analysis
 ) -> tuple[tuple[int, ...], ...] | None:
     """The shapes of a segment's inputs; ``None`` if not all are stated."""
-    names = [analysis.numbers.get(name, name) for name in segment.inputs]
-    shapes = [partition.value(name).shape for name in names]
-    stated: list[tuple[int, ...]] = []
-    for shape in shapes:
-        if shape is None or not all(type(size) is int for size in shape):
-            return None
-        stated.append(tuple(shape))  # type: ignore[arg-type]
-    return tuple(stated)
+    return stated_shapes(
+        partition, [analysis.numbers.get(name, name) for name in segment.inputs]
+    )
 
 
 def _item_shapes(

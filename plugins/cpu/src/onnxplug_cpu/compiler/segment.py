@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.arrays import fill_bound
 from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.authoring.memory_limit import check_left
 from onnxplug.authoring.nodes import describe
@@ -24,16 +23,18 @@ from onnxplug_compiler.ir.pieces import Work
 from onnxplug_compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.plan import Plans
-from onnxplug_compiler.schedule.planned import Planned, Result
+from onnxplug_compiler.schedule.planned import Planned
 from onnxplug_compiler.schedule.rowwise import row_axes
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
+from onnxplug_cpu.compiler.kept_plans import Keeper
+from onnxplug_cpu.compiler.linked_plan import LinkedPlan, run_bound
 from onnxplug_cpu.compiler.machine.cores import default_workers
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
 from onnxplug_cpu.compiler.runtime.jit import Library, warn_of_amx
-from onnxplug_cpu.compiler.runtime.link import ArraySpec, Described
 from onnxplug_cpu.compiler.runtime.out_of_memory import out_of_memory
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
+from onnxplug_cpu.compiler.runtime.template import ArraySpec, Described
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -88,13 +89,23 @@ class Compiler(Record):
         n_inputs: int,
         checks: Sequence[Check],
         look: Callable[[], None],
+        *,
+        keeps: bool = False,
     ) -> Program:
         """The program of *work*, as :meth:`Segment.link` has it.
 
         Args:
             specs: of the inputs, *n_inputs*, and the outputs.
             checks: what to look at after each run.
+            keeps: whether it will be kept.
         """
+        noted: dict[str, Any] = {}
+        if keeps:
+            from onnxplug_cpu.compiler.runtime.keeping import note_filling
+
+            noted["note"] = functools.partial(
+                note_filling, library=self.library, workers=self.workers
+            )
         return Program(
             work,
             self.library,
@@ -106,6 +117,7 @@ class Compiler(Record):
             checks=checks,
             look=look,
             weights=self.weights,
+            **noted,
         )
 
     def close(self) -> None:
@@ -147,92 +159,6 @@ class Compiler(Record):
         return cls(library, target, {}, arenas, weights)
 
 
-class LinkedPlan:
-    """A plan that can run.
-
-    Args:
-        program: ``None`` when nothing has to be computed.
-        results: what is returned.
-        watched: the program for runs that have a context.
-
-    Attributes:
-        program: as given.
-        results: as given.
-        was_run: whether it was used again since who gives up plans last looked.
-    """
-
-    __slots__ = ("_contents", "_forms", "_watched", "program", "results", "was_run")
-
-    def __init__(
-        self,
-        program: Program | None,
-        results: tuple[Result, ...],
-        watched: WatchedProgram | None,
-    ) -> None:
-        self.program = program
-        self.results = results
-        self.was_run = False
-        self._watched = watched
-        self._forms = [(shape, dtype) for dtype, shape, _ in results]
-        # the results that do not depend on what is fed
-        self._contents = tuple(
-            (position, result.content)
-            for position, result in enumerate(results)
-            if result.content is not None
-        )
-
-    @property
-    def is_long(self) -> bool:
-        """Whether a run may be ended on its way."""
-        return self.program is not None and self.program.division.is_long
-
-    @property
-    def commands(self) -> int:
-        """How many its program has."""
-        return 0 if self.program is None else len(self.program.commands)
-
-    def try_run(
-        self, arrays: Sequence[Array], bound: Sequence[Array | None]
-    ) -> list[Array] | None:
-        """The results if the plan is one for *arrays* just as they are, in the arrays
-        of *bound* where there are some; else ``None``, and nothing is done.
-
-        Raises:
-            MemoryError: there is no memory for what is computed.
-        """
-        if self.program is None or self._contents:
-            return None
-        for array in bound:
-            if array is not None:
-                outputs = [
-                    np.empty(shape, dtype) if array is None else array
-                    for (shape, dtype), array in zip(self._forms, bound, strict=True)
-                ]
-                break
-        else:  # as most runs have nothing bound
-            outputs = [np.empty(shape, dtype) for shape, dtype in self._forms]
-        self.was_run = True
-        return outputs if self.program.try_run(arrays, outputs) else None
-
-    def run(
-        self,
-        arrays: Sequence[Array],
-        outputs: Sequence[Array],
-        context: ep.RunContext | None,
-    ) -> None:
-        """Write the results for *arrays* to *outputs*.
-
-        Raises:
-            RunCancelled: the run was cancelled.
-        """
-        if context is not None and self._watched is not None:
-            self._watched.run(arrays, outputs, context)
-        elif self.program is not None:
-            self.program.run(arrays, outputs)
-        for position, content in self._contents:
-            outputs[position][...] = content
-
-
 class Segment:
     """Calls that are compiled together.
 
@@ -244,6 +170,7 @@ class Segment:
         dtypes: of the inputs; ``None`` for one of unknown type, of which nothing but
             the shape is ever read.
         nodes: the graph's nodes, by index, for profiles.
+        keeper: keeps its plans; ``None`` if they are not kept.
 
     Attributes:
         calls, inputs, outputs: those given.
@@ -260,6 +187,7 @@ class Segment:
         outputs: Sequence[str],
         dtypes: Sequence[np.dtype[Any] | None],
         nodes: Mapping[int, ep.Node] = MappingProxyType({}),
+        keeper: Keeper | None = None,
     ) -> None:
         self.calls = tuple(calls)
         self.inputs = tuple(inputs)
@@ -269,6 +197,7 @@ class Segment:
         self._constants = constants
         self._dtypes = tuple(dtypes)
         self._nodes = nodes
+        self._keeper = keeper
         self._plans: dict[Shapes, LinkedPlan] = {}
         # that of the only shapes there were
         self._only: LinkedPlan | None = None
@@ -410,10 +339,18 @@ class Segment:
             raise out_of_memory(planned.work.commands, self._nodes, error) from error
         watched = None
         if program is not None:
+            if self._keeps:
+                assert self._keeper is not None
+                self._keeper.keep(shapes, program, planned.results)
             watched = WatchedProgram(
                 program, compiler.library, compiler.workers, self._nodes
             )
         return LinkedPlan(program, planned.results, watched)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the plan that is made is to be kept."""
+        return self._keeper is not None and self._keeper.wants_more
 
     def _common_plans(self) -> Plans:
         """What plans have in common."""
@@ -449,7 +386,9 @@ class Segment:
             *planned.results,
         ]
         checks = [_named(check, self._nodes) for check in planned.work.checks]
-        return self._compiler.link(planned.work, specs, len(self.inputs), checks, look)
+        return self._compiler.link(
+            planned.work, specs, len(self.inputs), checks, look, keeps=self._keeps
+        )
 
     def run(
         self,
@@ -481,7 +420,7 @@ class Segment:
         else:
             plan = self._plan_watched(shapes, context)
         try:
-            return _run_bound(plan, arrays, bound, context)
+            return run_bound(plan, arrays, bound, context)
         except MemoryError as error:
             commands = plan.program.commands if plan.program is not None else ()
             raise out_of_memory(commands, self._nodes, error) from error
@@ -542,37 +481,3 @@ def _named(check: Check, nodes: Mapping[int, ep.Node]) -> Check:
         return failure
 
     return check._replace(error=error)
-
-
-def _run_bound(
-    plan: LinkedPlan,
-    arrays: Sequence[Array],
-    bound: Sequence[Array | None],
-    context: ep.RunContext | None,
-) -> Sequence[Array]:
-    """Run into the arrays of *bound* that a program can write to.
-
-    Those are aligned, writeable and in C order, and may be of another dtype object or
-    class.
-    """
-    _check(bound, plan.results)
-    outputs = [
-        array
-        if array is not None and array.flags.carray
-        else np.empty(result.shape, result.dtype)
-        for array, result in zip(bound, plan.results, strict=True)
-    ]
-    plan.run(arrays, outputs, context)
-    return fill_bound(outputs, bound)
-
-
-def _check(bound: Sequence[Array | None], results: Sequence[Result]) -> None:
-    for position, (array, result) in enumerate(zip(bound, results, strict=True)):
-        if array is not None and (
-            array.shape != result.shape or array.dtype != result.dtype
-        ):
-            raise ep.OutputMismatch(
-                f"output {position} is {result.dtype}{list(result.shape)}, but the "
-                f"array bound to it is {array.dtype}{list(array.shape)}; "
-                "bind an array of the same dtype and shape"
-            )

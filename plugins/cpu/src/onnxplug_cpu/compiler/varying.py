@@ -87,6 +87,8 @@ class VaryingSegment:
         axes: along which axis values have other sizes, as far as that is known; grows.
     """
 
+    takes_context = True
+
     def __init__(
         self,
         segment: Segment,

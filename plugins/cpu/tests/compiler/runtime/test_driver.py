@@ -16,8 +16,8 @@ from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.machine.isa import AVX2, NEON
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library, compile_object
-from onnxplug_cpu.compiler.runtime.link import ArraySpec
 from onnxplug_cpu.compiler.runtime.program import Program
+from onnxplug_cpu.compiler.runtime.template import ArraySpec
 
 from ..sample_kernels import ADD, COUNT, FLOAT, LONG, input_view, output_view
 

@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.machine.cores import default_workers
 from onnxplug_cpu.compiler.machine.isa import AVX2, NEON
-from onnxplug_cpu.compiler.runtime import pool, program
+from onnxplug_cpu.compiler.runtime import linked, pool
 from onnxplug_cpu.compiler.runtime.jit import Library, compile_object
 from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.runtime.waits import System
@@ -202,7 +202,7 @@ def test_workers_that_cannot_sleep_natively(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(pool, "SYSTEM", System("", 0, 0, give_way))
     monkeypatch.setattr(pool, "WORKER", Kernel(pool.Worker("")))
     alternative = pool.Pool(Library.host())
-    monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
+    monkeypatch.setattr(linked, "shared_pool", lambda library: alternative)
     _, run = counting(2, [64], work=20_000)
     before = set(threading.enumerate())
     try:
@@ -221,7 +221,7 @@ def test_a_closed_pool_leaves_the_work_to_the_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed = pool.Pool(Library.host())
-    monkeypatch.setattr(program, "shared_pool", lambda library: closed)
+    monkeypatch.setattr(linked, "shared_pool", lambda library: closed)
     _, run = counting(3, [50])
     before = set(threading.enumerate())
     run()
@@ -259,7 +259,7 @@ def test_runs_go_on_with_the_threads_that_there_are(
     left: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     alternative = pool.Pool(Library.host())
-    monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
+    monkeypatch.setattr(linked, "shared_pool", lambda library: alternative)
     monkeypatch.setattr(pool, "warned", set())
     monkeypatch.setattr(threading, "Thread", Limited)
     monkeypatch.setattr(Limited, "left", left)
@@ -287,7 +287,7 @@ def test_workers_have_numbers_of_their_own_whatever_interrupts_their_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     alternative = pool.Pool(Library.host())
-    monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
+    monkeypatch.setattr(linked, "shared_pool", lambda library: alternative)
 
     class Interrupted(threading.Thread):
         def start(self) -> None:

@@ -26,8 +26,8 @@ from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime import time_slices
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.jit import Library
-from onnxplug_cpu.compiler.runtime.link import ArraySpec
 from onnxplug_cpu.compiler.runtime.program import Program
+from onnxplug_cpu.compiler.runtime.template import ArraySpec
 from onnxplug_cpu.compiler.runtime.time_slices import (
     BETWEEN_LOOKS,
     Division,

@@ -341,10 +341,14 @@ class Found:
 
     Args:
         texts: the list.
+
+    Attributes:
+        texts: as given.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._place = {text: place for place, text in enumerate(texts)}.get
+        self.texts: Final = tuple(texts)
+        self._place = {text: place for place, text in enumerate(self.texts)}.get
 
     def __call__(self, x: Any) -> Any:
         """As an int64 array of the shape of *x*, an array of objects."""
@@ -362,9 +366,13 @@ class Chosen:
 
     Args:
         texts: the list.
+
+    Attributes:
+        texts: as given.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
+        self.texts: Final = tuple(texts)
         self._texts = np.array(texts, object)
 
     def __call__(self, places: Any) -> Any:

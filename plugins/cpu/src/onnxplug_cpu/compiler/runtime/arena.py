@@ -22,6 +22,10 @@ HUGE_PAGE: Final = 2 << 20
 LARGE: Final = 1 << 20
 """Bytes from which a block is a mapping of its own, of huge pages if possible."""
 
+TOGETHER: Final = 64 << 20
+"""Bytes of packed constants that lie in one block, and share huge pages; it is given
+back with the last of them."""
+
 
 class Block(Record):
     """Memory that lives as long as this object, or a view of its array.

@@ -10,11 +10,11 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
-from onnxplug_cpu.compiler.commands.words import Command
-from onnxplug_cpu.compiler.runtime.jit import Library
-from onnxplug_cpu.compiler.runtime.program import Program
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.commands.words import Command
+    from onnxplug_cpu.compiler.runtime.jit import Library
+    from onnxplug_cpu.compiler.runtime.linked import LinkedProgram
     from onnxplug_cpu.compiler.runtime.profile import Peaks, Timing
 
 _WORTH_TELLING: Final = 1_000_000
@@ -33,7 +33,7 @@ class WatchedProgram:
 
     def __init__(
         self,
-        program: Program,
+        program: LinkedProgram,
         library: Library,
         workers: int,
         nodes: Mapping[int, ep.Node],
@@ -51,7 +51,7 @@ class WatchedProgram:
         outputs: Sequence[np.ndarray[Any, Any]],
         context: ep.RunContext,
     ) -> None:
-        """Compute the outputs, as :meth:`Program.run` does.
+        """Compute the outputs, as :meth:`LinkedProgram.run` does.
 
         A long run ends soon after it was cancelled, at the end of a part.
 

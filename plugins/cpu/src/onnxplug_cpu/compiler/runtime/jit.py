@@ -214,16 +214,45 @@ class Library:
             stored.setdefault(name.partition("-")[0], name)
         return {key: stored[name] for key, name in names.items() if name in stored}
 
+    def kept_addresses(self, keys: Collection[str]) -> list[int] | None:
+        """The addresses of kernels by their keys; ``None`` if one is not in the cache.
+
+        Raises:
+            KernelUnavailable: memory cannot be executed.
+        """
+        missing = [key for key in keys if key not in self._addresses]
+        if missing:
+            with self._lock:
+                names = self._names(missing)
+                images: dict[str, Image] = {}
+                for key in missing:
+                    stored = self.cache.load(names[key]) if key in names else None
+                    image = None if stored is None else Image.from_bytes(stored)
+                    if image is None:
+                        return None
+                    images[key] = image
+                self._place(images)
+        return [self._addresses[key] for key in keys]
+
+    def kept(self, key: str) -> bytes | None:
+        """What :meth:`keep` was given for *key*, of this code, in any process."""
+        return self.cache.load(self._kept_name(key))
+
+    def keep(self, key: str, content: bytes) -> None:
+        """Keep *content* for *key* in the cache."""
+        self.cache.store(self._kept_name(key), content)
+        self.cache.prune_if_due()
+
+    def _kept_name(self, key: str) -> str:
+        return fingerprint(f"{self._identity}kept\0{key}").hex()[:40]
+
     def remembers(self, key: str) -> bool:
         """Whether :meth:`remember` noted *key*, of this code, in any process."""
-        return self.cache.load(self._memory_name(key)) is not None
+        return self.kept(f"note\0{key}") is not None
 
     def remember(self, key: str) -> None:
         """Note *key* in the cache."""
-        self.cache.store(self._memory_name(key), b"")
-
-    def _memory_name(self, key: str) -> str:
-        return fingerprint(f"{self._identity}note\0{key}").hex()[:40]
+        self.keep(f"note\0{key}", b"")
 
     def _compile(self, kernel: Kernel) -> Image:
         if self.compiler is None:
@@ -300,15 +329,20 @@ def llvmlite_version() -> str | None:
 
 
 def source_state() -> str:
-    """What changes whenever the source of the compiler does, in both distributions.
+    """What changes whenever the source of the compiler does, in both distributions."""
+    return state_of(
+        os.path.dirname(os.path.dirname(__file__)),
+        os.path.dirname(onnxplug_compiler.__file__),
+    )
+
+
+def state_of(*given: str) -> str:
+    """What changes whenever source in these folders does.
 
     Names, sizes and times of the files; reading them all would take ten times as long.
     """
     found: list[str] = []
-    folders = [
-        os.path.dirname(os.path.dirname(__file__)),
-        os.path.dirname(onnxplug_compiler.__file__),
-    ]
+    folders = list(given)
     try:
         while folders:
             with os.scandir(folders.pop()) as entries:

@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.commands.recording import Machine, Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.machine.isa import LANES
 from onnxplug_cpu.compiler.runtime.arena import allocate
+from onnxplug_cpu.compiler.runtime.linked import LinkedProgram
 from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.runtime.time_slices import Part
 
@@ -59,7 +60,7 @@ class Timing(NamedTuple):
 
 
 def profile(
-    program: Program,
+    program: LinkedProgram,
     inputs: Sequence[np.ndarray[Any, Any]],
     outputs: Sequence[np.ndarray[Any, Any]],
     *,
@@ -116,7 +117,7 @@ def profile(
 
 
 def overhead_of(
-    program: Program,
+    program: LinkedProgram,
     inputs: Sequence[np.ndarray[Any, Any]],
     outputs: Sequence[np.ndarray[Any, Any]],
 ) -> int:
@@ -203,7 +204,7 @@ def _peak_gbytes(library: Library, threads: int) -> float:
 
 
 def _best(
-    program: Program, inputs: list[Any], outputs: list[Any], attempts: int
+    program: LinkedProgram, inputs: list[Any], outputs: list[Any], attempts: int
 ) -> int:
     taken = []
     for _ in range(attempts):

@@ -54,6 +54,7 @@ class Division:
         workers: threads of a run.
 
     Attributes:
+        chunks, costs: as given.
         seconds: what a run takes, as estimated.
     """
 
@@ -61,9 +62,14 @@ class Division:
         self, chunks: Sequence[int], costs: Sequence[float], workers: int
     ) -> None:
         self._workers = workers
-        self._chunks = chunks
-        self._costs = costs
+        self.chunks: Final = chunks
+        self.costs: Final = costs
         self.seconds = sum(costs)
+
+    @property
+    def most_chunks(self) -> int:
+        """Of any command."""
+        return max(self.chunks, default=0)
 
     @property
     def is_long(self) -> bool:
@@ -76,7 +82,7 @@ class Division:
         The next part is to be asked for when the one before is done: how long that took
         corrects the estimate.
         """
-        last = len(self._costs) if last is None else last
+        last = len(self.costs) if last is None else last
         share = _FIRST
         command, chunk = first, 0
         while command < last:
@@ -87,7 +93,7 @@ class Division:
             # a slow part may have been stopped for a while, so change it in steps
             share = min(4 * share, max(share / 64, BETWEEN_LOOKS * estimate / taken))
             command, chunk = part.last, 0
-            if part.end < self._chunks[part.first]:
+            if part.end < self.chunks[part.first]:
                 command, chunk = part.first, part.end
 
     def _next(
@@ -96,13 +102,13 @@ class Division:
         """The part that begins with a chunk, and how long it takes, as estimated."""
         estimate = 0.0
         end = command
-        while not chunk and end < last and estimate + self._costs[end] <= share:
-            estimate += self._costs[end]
+        while not chunk and end < last and estimate + self.costs[end] <= share:
+            estimate += self.costs[end]
             end += 1
         if end > command:
             return Part(command, end), estimate
-        chunks = self._chunks[command]
-        each = self._costs[command] / chunks
+        chunks = self.chunks[command]
+        each = self.costs[command] / chunks
         threads = min(self._workers, chunks)
         # as many for each thread
         count = max(1, int(share / each) // threads) * threads
