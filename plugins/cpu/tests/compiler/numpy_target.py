@@ -57,7 +57,7 @@ STEPS = frozenset(
 OTHERS = frozenset(
     "Compress CumProd GRU If LSTM Loop NonMaxSuppression NonZero RNN Scan "
     "TreeEnsemble "
-    "TreeEnsembleClassifier TreeEnsembleRegressor".split()
+    "TreeEnsembleClassifier TreeEnsembleRegressor Unique".split()
 )
 """What it does not compute: their tests have definitions of their own."""
 

@@ -102,6 +102,31 @@ def test_parts_that_a_condition_keeps(attribute: str) -> None:
     both(graph(inputs, f"float[{'N' if not attribute else 'P,Q'}] y", body), *runs)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "outputs"),
+    [
+        ("float", "y, i, v, c"),
+        ("bool", "y"),
+        ("int64", "y, i, v, c"),
+        ("int64", ", , v"),
+    ],
+)
+def test_distinct_elements(dtype: str, outputs: str) -> None:
+    rng = np.random.default_rng(0)
+    kind = {"float": np.float32}.get(dtype, dtype)
+    arrays = [rng.integers(-3, 3, shape) for shape in [(9, 2), (0, 3), (40, 30)]]
+    runs = [{"x": array.astype(kind)} for array in arrays]
+    if dtype == "float":
+        runs[2]["x"][::7] = np.nan
+    given = {"y": f"{dtype}[M] y", "i": "int64[M] i", "v": "int64[V] v"}
+    given["c"] = "int64[M] c"
+    made = ", ".join(given[n.strip()] for n in outputs.split(",") if n.strip())
+    both(
+        graph(f"{dtype}[A,B] x", made, f"t = Transpose (x) {outputs} = Unique (t)"),
+        *runs,
+    )
+
+
 FOLLOWING = (
     "n = NonMaxSuppression (b, s, m, o, l) i = Gather <axis = 1> (n, two) "
     "q = Squeeze (b, zero) p = Gather (q, i) r = Cast <to = 1> (n) "

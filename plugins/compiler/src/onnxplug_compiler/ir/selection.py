@@ -122,3 +122,24 @@ class Selection(Protocol):
                 inner].
             count: one element, int64: how many there are.
         """
+
+    def record_distinct(
+        self,
+        recorder: Recorder[Any],
+        x: View,
+        values: View,
+        firsts: View,
+        inverse: View,
+        counts: View,
+        count: View,
+    ) -> None:
+        """The distinct elements, the smallest first; all NaN are one, the last.
+
+        Args:
+            x: one axis, elements next to each other.
+            values, firsts, counts: with room for as many as *x* has, next to each
+                other; x's dtype, and int64: each distinct element, where it is first,
+                and how often.
+            inverse: int64, of x's shape: which of these each element is.
+            count: one element, int64: how many there are.
+        """

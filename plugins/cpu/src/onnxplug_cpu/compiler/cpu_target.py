@@ -52,7 +52,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), frozenset({"f32", "f64"})),
     **dict.fromkeys(("If", "Loop", "Scan"), frozenset(ELEMENTS.values())),
     **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
-    **dict.fromkeys("ArgMax ArgMin TopK NonZero".split(), COMPUTED),
+    **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
     "TfIdfVectorizer": frozenset({"i32", "i64"}),
     **dict.fromkeys(
         (

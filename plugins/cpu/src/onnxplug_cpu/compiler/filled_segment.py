@@ -61,10 +61,12 @@ class FilledSegment(Segment):
 
 def _beginning(array: Array, count: int, axis: int) -> Array:
     """The elements that are there: as many places along *axis*, one after another."""
-    shape = list(array.shape)
-    shape[axis] = count
-    size = math.prod(shape)
-    kept = array.reshape(-1)[:size].reshape(shape)
+    if axis == 0:
+        kept = array[:count]
+    else:
+        shape = list(array.shape)
+        shape[axis] = count
+        kept = array.reshape(-1)[: math.prod(shape)].reshape(shape)
     if array.nbytes - kept.nbytes > max(_ROOM, kept.nbytes):
         return kept.copy()  # or the rest would stay in memory
     return kept

@@ -30,6 +30,7 @@ _MOST_BYTES = 1 << 28
 """Of an output, as large as it can be."""
 
 _COUNT = TensorFacts(DataType.INT64, (1,))
+_I64 = np.dtype(np.int64)
 
 
 def _largest(dtype: DataType | None, *shape: int) -> list[TensorFacts]:
@@ -214,5 +215,55 @@ register(
         _accepts_compress,
         _check_compress,
         extent=Extent(_compressed, _along),
+    ),
+)
+
+
+# Unique
+
+
+def _distinct(call: Call, facts: Facts) -> list[TensorFacts]:
+    x = _first(facts)
+    size = math.prod(x.shape)
+    values, count = _largest(x.dtype, size)
+    places = TensorFacts(DataType.INT64, (size,))
+    return [*[values, places, places, places][: len(call.outputs)], count]
+
+
+def _record_distinct(plan: Plan, call: Call) -> None:
+    source, count = call.inputs[0], call.outputs[-1]
+    assert source is not None and count is not None
+    whole = plan.contiguous(plan.view(source))
+    x = whole.reshape((whole.size,))
+    assert x is not None
+    found: list[View] = []
+    for position in range(4):
+        name = call.output(position) if position < len(call.outputs) - 1 else None
+        if name is not None:
+            found.append(plan.destination(name))
+        else:
+            dtype = _I64 if position else x.dtype
+            found.append(plan.recorder.temporary(dtype, x.shape))
+    values, firsts, inverse, counts = found
+    plan.recorder.target.selection.record_distinct(
+        plan.recorder, x, values, firsts, inverse, counts, plan.destination(count)
+    )
+
+
+def _accepts_distinct(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if call.attributes.get("axis") is not None:
+        return "Unique is not compiled along an axis"
+    if not call.attributes.get("sorted", 1):
+        return "Unique is not compiled in the order of the input"
+    return moved(call, dtypes, target)
+
+
+register(
+    "Unique",
+    Operation(
+        _record_distinct,
+        _accepts_distinct,
+        any_output=True,
+        extent=Extent(_distinct, lambda call: (0, 0, None, 0)),
     ),
 )

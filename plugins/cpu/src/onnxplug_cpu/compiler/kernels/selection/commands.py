@@ -18,6 +18,10 @@ from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memo
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, chunks, collapse
 from onnxplug_cpu.compiler.kernels.selection.collect import KeptRows, NonZero
+from onnxplug_cpu.compiler.kernels.selection.distinct import Distinct
+from onnxplug_cpu.compiler.kernels.selection.distinct import (
+    scratch_bytes as distinct_bytes,
+)
 from onnxplug_cpu.compiler.kernels.selection.extremes import (
     COLUMNS,
     ArgAcross,
@@ -292,6 +296,39 @@ def record_compress(
         "nbytes": nbytes,
     }
     kernel = KeptRows(row_class(nbytes))
+    call(recorder, Kernel(kernel), words, label=label, nbytes=2 * x.nbytes)
+
+
+def record_distinct(
+    recorder: Recorder,
+    x: View,
+    values: View,
+    firsts: View,
+    inverse: View,
+    counts: View,
+    count: View,
+) -> None:
+    """See ``ir.selection.Selection.record_distinct``.
+
+    Raises:
+        ValueError: it takes one thread too long, or the elements are no numbers.
+    """
+    label = f"Unique {x.size}"
+    _require_short(x.size, 60.0, label)
+    kernel = Distinct(_element_of(x))
+    scratch = recorder.temporary(
+        np.dtype(np.uint8), (distinct_bytes(kernel.element, x.size),)
+    )
+    words: dict[str, Word] = {
+        "x": x.address,
+        "size": x.size,
+        "scratch": scratch.address,
+        "values": values.address,
+        "firsts": firsts.address,
+        "inverse": inverse.address,
+        "counts": counts.address,
+        "total": count.address,
+    }
     call(recorder, Kernel(kernel), words, label=label, nbytes=2 * x.nbytes)
 
 
