@@ -78,7 +78,7 @@ class _HostCalls:
         if values is None:
             return None
         results = self._compute(values, outputs.filled)
-        if outputs.are_new:
+        if not outputs.values:
             owned = own(results, values)
             binding.results = [OrtValue(owned[place]) for place in outputs.places]
             return binding.results
@@ -93,20 +93,21 @@ class _HostCalls:
 
 def _host_outputs(binding: IOBinding, names: Sequence[str]) -> HostOutputs | None:
     """The outputs of a binding; ``None`` where not all that is bound is on the host."""
-    for place in (
-        *[value.location for value in binding.inputs.values()],
-        *[output.location for output in binding.outputs.values()],
-    ):
-        if place is not HOST and place != HOST:
+    for value in binding.inputs.values():
+        if value.location is not HOST and value.location != HOST:
             return None
-    values = [output.value for output in binding.outputs.values()]
-    given = [value for value in values if value is not None]
+    places, given = [], []
+    for name, (location, _, target) in binding.outputs.items():
+        if location is not HOST and location != HOST:
+            return None
+        places.append(names.index(name))
+        if target is not None:
+            given.append(target)
     filled: list[Any] = [None] * len(names)
     if given:
         fillable = _fillable(binding, names)
         filled = [None if value is None else value.raw for value in fillable]
-    places = [names.index(name) for name in binding.outputs]
-    return HostOutputs(binding.version, filled, places, given, not given)
+    return HostOutputs(binding.version, filled, places, given)
 
 
 def _fillable(binding: IOBinding, names: Sequence[str]) -> list[OrtValue | None]:

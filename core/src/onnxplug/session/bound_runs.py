@@ -30,14 +30,12 @@ class HostOutputs(Record):
         filled: for each output of the model the array that an EP may fill, or ``None``.
         places: of those that are bound, among the model's, in the order of the binding.
         values: those that are to be filled, in that order.
-        are_new: there is none to be filled.
     """
 
     version: int
     filled: Sequence[Any | None]
     places: Sequence[int]
     values: Sequence[OrtValue]
-    are_new: bool
 
 
 class BoundRuns:

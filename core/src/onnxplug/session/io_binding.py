@@ -29,7 +29,6 @@ from onnxplug.session.outputs import check_bound_output, own
 if TYPE_CHECKING:
     from onnxplug.run.device import Device
     from onnxplug.run.events import OwnedEvent
-    from onnxplug.session.model_info import NodeArg
 
 
 class BoundOutput(Record):
@@ -49,14 +48,8 @@ class BoundOutput(Record):
 class Described(Protocol):
     """What a binding has to know of its session."""
 
-    def get_inputs(self) -> Sequence[NodeArg]:
-        """The inputs that have to be fed."""
-
-    def get_overridable_initializers(self) -> Sequence[NodeArg]:
-        """The inputs that have defaults."""
-
-    def get_outputs(self) -> Sequence[NodeArg]:
-        """The outputs."""
+    def _names_to_bind(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Those of the inputs, also of those with defaults, and of the outputs."""
 
 
 class IOBinding:
@@ -78,11 +71,7 @@ class IOBinding:
     ) -> None:
         self._session = session
         self._registry = registry
-        self._input_names = [
-            arg.name
-            for arg in (*session.get_inputs(), *session.get_overridable_initializers())
-        ]
-        self._output_names = [arg.name for arg in session.get_outputs()]
+        self._input_names, self._output_names = session._names_to_bind()
         self.inputs: dict[str, OrtValue] = {}
         self.outputs: dict[str, BoundOutput] = {}
         self.results: list[OrtValue] | None = None

@@ -36,6 +36,7 @@ class ModelRunner:
     Attributes:
         built: the model.
         profile: what runs are recorded in, if they are.
+        input_names: the model's inputs, in order, those with defaults after the others.
         output_names: the model's outputs, in order.
         call: the prepared one, of a feed.
     """
@@ -50,6 +51,7 @@ class ModelRunner:
         graph = built.graph
         self.built = built
         self.profile = profile
+        self.input_names = [*graph.inputs, *graph.defaults]
         self.output_names = list(graph.outputs)
         self._described: dict[str, NodeArg] = {}
         self._selection = self.output_names, list(range(len(graph.outputs)))

@@ -296,6 +296,10 @@ class InferenceSession:
             )
         return binding.get_outputs()
 
+    def _names_to_bind(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The names of inputs and of outputs that a binding may have."""
+        return self._runner.input_names, self._runner.output_names
+
     def io_binding(self) -> IOBinding:
         """A binding of inputs and outputs for runs of this session."""
         from onnxplug.session.io_binding import IOBinding
