@@ -2,12 +2,13 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next six, in several
+#   make test             run all tests but those of the next seven, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make test-torch       test the EP on PyTorch, with PyTorch
 #   make test-coreml      test the CoreML EP, with coremltools and Core AI's runtime
+#   make test-webgpu      test the WebGPU EP, with wgpu, on software if there is no GPU
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make lint             check style and types
@@ -27,6 +28,8 @@ FOR_TESTS := testing openvino native training onnxruntime
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
 ON_COREML := coreml
+# with wgpu, and an adapter for it; tests that need neither import it uninstalled
+ON_WEBGPU := webgpu
 # exported models on EPs, whose own targets run them
 OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprogram.py)
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
@@ -54,8 +57,8 @@ EDITABLE := -e core $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-native \
-  test-programs lint bench clean
+.PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
+  test-native test-programs lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -90,6 +93,11 @@ test-coreml: $(VENV)/coreml.stamp
 	  $(filter %/test_mlprogram.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
+test-webgpu: $(VENV)/webgpu.stamp
+	ONNXPLUG_REQUIRE=webgpu $(BIN)/python plugins/webgpu/tools/with_lavapipe.py \
+	  $(VENV)/lavapipe $(BIN)/python -m pytest plugins/webgpu \
+	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
+
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
 
@@ -100,7 +108,8 @@ lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
-	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src)
+	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src) \
+	  $(ON_WEBGPU:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/torch_ep.py %/coreml_ep.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
@@ -140,6 +149,11 @@ $(VENV)/exporters.stamp: $(VENV)/development.stamp $(ON_PYTORCH:%=plugins/%/pypr
 $(VENV)/coreml.stamp: $(VENV)/exporters.stamp $(ON_COREML:%=plugins/%/pyproject.toml)
 	@echo 'installing coremltools and Core AI …'
 	@$(BIN)/python -m pip install --quiet $(ON_COREML:%=-e 'plugins/%[mlprogram,coreai]')
+	@touch $@
+
+$(VENV)/webgpu.stamp: $(VENV)/development.stamp $(ON_WEBGPU:%=plugins/%/pyproject.toml)
+	@echo 'installing wgpu …'
+	@$(BIN)/python -m pip install --quiet $(ON_WEBGPU:%=-e plugins/%)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

@@ -138,6 +138,7 @@ KNOWN: Final = (
     KnownEp("WebNNExecutionProvider", platforms={"Emscripten": _ANY}),
     KnownEp(
         "WebGpuExecutionProvider",
+        "onnxplug-webgpu",
         platforms={
             "Linux": _BOTH, "Windows": _BOTH, "macOS": _BOTH, "Emscripten": _ANY
         },

@@ -44,6 +44,8 @@ def step_form(
     *target* has none for inputs of *dtypes*."""
     if call.domain or len(call.outputs) != 1 or call.dtypes[0] is None:
         return None
+    if not call.inputs:
+        return None
     if len(call.inputs) > 1 and call.version < _BROADCAST_SINCE:
         return None
     if len(call.inputs) > target.chain_limits.inputs:

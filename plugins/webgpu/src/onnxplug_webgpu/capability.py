@@ -1,0 +1,127 @@
+"""Which nodes are computed on the device, and why not the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug.authoring.operators import having
+from onnxplug_compiler.frontend.call import Call, call_of, numpy_dtype
+from onnxplug_compiler.segmentation import Analysis, analyse
+from onnxplug_kernels import find_kernel, function_of
+from onnxplug_webgpu.target import WebGpuTarget
+
+
+def calls_of(
+    partition: Any, nodes: Collection[ep.Node]
+) -> tuple[list[Call], dict[int, ep.Reason]]:
+    """The calls of nodes, and why some are none.
+
+    Args:
+        partition: an ``ep.Partition``, or what has its ``graph``, ``value`` and
+            ``infer``.
+    """
+    kinds: dict[Any, int] = {}
+    calls: list[Call] = []
+    refused: dict[int, ep.Reason] = {}
+    for node in nodes:
+        found = _function(partition.graph, node)
+        if isinstance(found, ep.Reason):
+            refused[node.index] = found
+            continue
+        kernel = find_kernel(
+            node.domain, node.op_type, partition.graph.opset(node.domain)
+        )
+        calls.append(call_of(partition, node, kernel, found, kinds))
+    return calls, refused
+
+
+def _function(graph: ep.Graph, node: ep.Node) -> Callable[..., Any] | ep.Reason:
+    """What computes *node* on arrays, for values that follow from shapes."""
+    if not node.domain and node.op_type in having("control_flow"):
+        return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
+    kernel = find_kernel(node.domain, node.op_type, graph.opset(node.domain))
+    if kernel is None:
+        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        return ep.Reason(ep.RefusalCode.OP, f"{name} is not computed on WebGPU")
+    return function_of(kernel, node, np)
+
+
+def analysed(
+    partition: Any,
+    calls: Collection[Call],
+    constants: Collection[str],
+    refused: Mapping[int, str],
+) -> tuple[Analysis, dict[str, np.dtype[Any] | None]]:
+    """What is known of *calls* before any shape is, and the dtypes of all values."""
+    names = {name for call in calls for name in (*call.inputs, *call.outputs) if name}
+    dtypes = {name: numpy_dtype(partition, name) for name in names}
+    found = analyse(list(calls), dtypes, constants, refused, WebGpuTarget())
+    return found, dtypes
+
+
+def judge(
+    graph: ep.Graph, forced: Collection[str], largest: int
+) -> ep.CapabilityReport:
+    """Take what is computed, and what follows from shapes.
+
+    Args:
+        forced: names of nodes that are not to be taken.
+        largest: bytes of an array, at most.
+    """
+    view = SimpleNamespace(
+        graph=graph, value=graph.value, infer=lambda node, inputs: ()
+    )
+    calls, refusals = calls_of(view, graph.nodes)
+    for node in graph.nodes:
+        if node.name and node.name in forced:
+            named = "option 'forceCpuNodeNames' names it"
+            refusals[node.index] = ep.Reason(ep.RefusalCode.OTHER, named)
+        reason = _no_arrays(graph, node) or _too_large(graph, node, largest)
+        if reason is not None:
+            refusals.setdefault(node.index, reason)
+    calls = [call for call in calls if call.nodes[0] not in refusals]
+    names = {name for call in calls for name in call.inputs if name}
+    constants = {name for name in names if graph.value(name).is_constant}
+    analysis, _ = analysed(view, calls, constants, {})
+    for call, why in analysis.reasons.items():
+        refusals[call.nodes[0]] = ep.Reason(_code(call), why)
+    return ep.CapabilityReport.per_node(
+        graph, lambda node: refusals.get(node.index), keeps_constants=True
+    )
+
+
+def _no_arrays(graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
+    """Why a node is not taken that takes or gives what is no array of numbers."""
+    for name in filter(None, (*node.inputs, *node.outputs)):
+        dtype = graph.value(name).dtype
+        if dtype is None or dtype.numpy.hasobject:
+            what = dtype or graph.value(name).type or "of unknown type"
+            return ep.Reason(ep.RefusalCode.DTYPE, f"{name!r} is {what}; takes numbers")
+    return None
+
+
+def _too_large(graph: ep.Graph, node: ep.Node, largest: int) -> ep.Reason | None:
+    """Why a node is not taken of which an array is known to be too large."""
+    for name in filter(None, (*node.inputs, *node.outputs)):
+        value = graph.value(name)
+        if value.dtype is None or value.shape is None:
+            continue
+        sizes = [size for size in value.shape if isinstance(size, int)]
+        nbytes = math.prod(sizes) * value.dtype.numpy.itemsize
+        if len(sizes) == len(value.shape) and nbytes > largest:
+            return ep.Reason(
+                ep.RefusalCode.OTHER,
+                f"{name!r} has {nbytes} bytes; the adapter takes {largest} at most",
+            )
+    return None
+
+
+def _code(call: Call) -> ep.RefusalCode:
+    elements = WebGpuTarget().elements(call.op_type)
+    return ep.RefusalCode.DTYPE if elements else ep.RefusalCode.OP

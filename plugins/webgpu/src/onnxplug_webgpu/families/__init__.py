@@ -1,0 +1,1 @@
+"""What the target records: one module for each family of work."""

@@ -1,0 +1,99 @@
+"""Scaled dot-product attention, as products and a softmax."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from onnxplug_compiler.ir.elementwise import ChainBuilder
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.families import Undefined
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+from onnxplug_webgpu.families.contractions import record_matmul
+from onnxplug_webgpu.families.movement import record_copy
+from onnxplug_webgpu.families.rows import record_softmax
+
+
+def record_attention(
+    recorder: Recorder[Any],
+    q: View,
+    k: View,
+    v: View,
+    out: View,
+    *,
+    scale: float,
+    mask: View | None = None,
+    causal: bool = False,
+    past_length: int = 0,
+    softcap: float = 0.0,
+    undefined: Undefined = "masked_zero",
+    hides: bool = False,
+    fill: float = -math.inf,
+    label: str = "Attention",
+) -> None:
+    """See ``ir.families.Attention``; the scores are in memory between the products."""
+    if not out.size:
+        return
+    batch, heads, queries, _ = q.shape
+    groups, keys = k.shape[1], k.shape[2]
+    if not keys:
+        raise ValueError("attention to no keys")
+    scores = recorder.temporary(q.dtype, (batch, heads, queries, keys))
+    operands, builder = [], ChainBuilder()
+    found = builder.step(
+        "Mul", [builder.input("f32"), builder.constant("f32", scale)], "f32"
+    )
+    if softcap:
+        cap = builder.constant("f32", softcap)
+        found = builder.step("Div", [found, cap], "f32")
+        found = builder.step("Tanh", [found], "f32")
+        found = builder.step("Mul", [found, cap], "f32")
+    if mask is not None:
+        operands.append(mask.broadcast_to(scores.shape))
+        if mask.dtype == np.bool_:
+            number, filled = builder.input("i1"), builder.constant("f32", fill)
+            choice = [number, filled, found] if hides else [number, found, filled]
+            found = builder.step("Where", choice, "f32")
+        else:
+            found = builder.step("Add", [found, builder.input("f32")], "f32")
+    if causal:
+        last = np.arange(queries)[:, None] + past_length
+        seen = recorder.constant(np.arange(keys) <= last)
+        operands.append(seen.broadcast_to(scores.shape))
+        nothing = builder.constant("f32", -math.inf)
+        found = builder.step("Where", [builder.input("i1"), found, nothing], "f32")
+    chain = builder.build([found])
+    together = (batch, groups, heads // groups * queries)
+    folded = [_folded(recorder, view, together) for view in (q, *operands)]
+    place = scores.reshape((*together, keys))
+    assert place is not None
+    after = Epilogue(chain, tuple(folded[1:]), (place,))
+    turned = k.transpose((0, 1, 3, 2))
+    record_matmul(recorder, folded[0], turned, place, epilogue=after, label=label)
+    record_softmax(recorder, place, place, label=label, undefined=undefined)
+    shape = (*together, v.shape[-1])
+    results = out.reshape(shape)
+    if results is None:
+        results = View.contiguous(
+            recorder.temporary(out.dtype, out.shape).buffer, out.dtype, shape
+        )
+    record_matmul(recorder, place, v, results, label=label)
+    if results.buffer is not out.buffer:
+        found_there = results.reshape(out.shape)
+        assert found_there is not None
+        record_copy(recorder, found_there, out, label=label)
+
+
+def _folded(recorder: Recorder[Any], view: View, together: tuple[int, ...]) -> View:
+    """Queries of all heads that share keys as rows of one matrix."""
+    shape = (*together, view.shape[-1])
+    folded = view.reshape(shape)
+    if folded is None:
+        whole = recorder.temporary(view.dtype, view.shape)
+        record_copy(recorder, view, whole)
+        folded = whole.reshape(shape)
+    assert folded is not None
+    return folded

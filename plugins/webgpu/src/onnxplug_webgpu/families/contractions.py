@@ -1,0 +1,287 @@
+"""Products of matrices, tile by tile; convolutions are products, too.
+
+The lines and rows of windows are the rows of one matrix, and their taps and depth what
+is summed: both are found from a number when a tile is loaded, so nothing is unfolded
+in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+from onnxplug_webgpu.command import MOST_BUFFERS, launch, operand
+from onnxplug_webgpu.families.elementwise import record_chain
+from onnxplug_webgpu.render.body import KINDS, Body, Operand
+from onnxplug_webgpu.render.steps import emit_chain
+
+_SIDE: Final = 16
+"""Lanes along each side of a tile, and how many products a tile has at hand."""
+
+
+class ContractionKernel(Parameters):
+    """Sums of products, and a chain for the result.
+
+    The sizes are how many tiles there are, along rows, along columns; batches along the
+    second axis; rows, columns, and products of a sum; then the sizes of the axes of the
+    rows, and of the sums.
+
+    Attributes:
+        element: of the factors and the sum.
+        rows, sums: how many axes rows and sums have.
+        tall, wide: elements of a lane along a tile's sides.
+        chain: its value 0 is the sum.
+        read, written: the chain's other arrays.
+    """
+
+    element: str
+    rows: int
+    sums: int
+    tall: int
+    wide: int
+    chain: Chain
+    read: tuple[Operand, ...]
+    written: tuple[Operand, ...]
+
+    lanes = _SIDE * _SIDE
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        a = Operand(self.element, 2 + self.rows + self.sums)
+        b = Operand(self.element, 2 + self.sums + 1)
+        return a, b, *self.read, *self.written
+
+    @property
+    def sizes(self) -> int:
+        return 7 + self.rows + self.sums
+
+    def write(self, body: Body) -> None:
+        with body.when(f"block < {body.size(0)}"):
+            across, along = body.size(2), body.size(1)
+            column = body.let("u32", f"block % {across}")
+            rest = body.let("u32", f"block / {across}")
+            row = body.let("u32", f"{rest} % {along}")
+            batch = body.let("u32", f"{rest} / {along}")
+            batches = [
+                body.let("u32", f"{batch} / {body.size(3)}"),
+                body.let("u32", f"{batch} % {body.size(3)}"),
+            ]
+            first_row = body.let("u32", f"{row} * {_SIDE * self.tall}u")
+            first_column = body.let("u32", f"{column} * {_SIDE * self.wide}u")
+            sums = self._sums(body, batches, first_row, first_column)
+            self._finish(body, batches, first_row, first_column, sums)
+
+    def _sums(
+        self, body: Body, batches: Sequence[str], first_row: str, first_column: str
+    ) -> list[list[str]]:
+        """The lane's sums, by rows and columns."""
+        kind = KINDS[self.element]
+        left = body.array(kind, _SIDE * _SIDE * self.tall)
+        right = body.array(kind, _SIDE * _SIDE * self.wide)
+        zero = body.number(kind, 0)
+        sums = [
+            [body.var(kind, zero) for _ in range(self.wide)] for _ in range(self.tall)
+        ]
+        rows = [self._left_row(body, batches, first_row, n) for n in range(self.tall)]
+        width = _SIDE * self.wide
+        start = body.place(1, batches)
+        depth = body.let("u32", body.size(6))
+        x = body.let("u32", f"lane % {_SIDE}u")
+        y = body.let("u32", f"lane / {_SIDE}u")
+        with body.loop(depth, step=f"{_SIDE}u") as first:
+            number = body.let("u32", f"{first} + {x}")
+            at = body.coordinates(number, range(7 + self.rows, self.sizes))
+            apart = body.let("i32", body.distance(0, at, 2 + self.rows))
+            for n, (place, there) in enumerate(rows):
+                is_in = f"{there} && {number} < {depth}"
+                value = self._guarded(body, 0, f"{place} + {apart}", is_in)
+                target = f"{left}[{x} * {_SIDE * self.tall}u + {y} + {n * _SIDE}u]"
+                body.assign(target, value)
+            for n in range(self.wide):
+                element = body.let("u32", f"lane + {n * self.lanes}u")
+                column = body.let("u32", f"{first_column} + {element} % {width}u")
+                number = body.let("u32", f"{first} + {element} / {width}u")
+                at = body.coordinates(number, range(7 + self.rows, self.sizes))
+                apart = body.distance(1, [*at, column], 2)
+                is_in = f"{column} < {body.size(5)} && {number} < {depth}"
+                value = self._guarded(body, 1, f"{start} + {apart}", is_in)
+                body.assign(f"{right}[{element}]", value)
+            body.wait()
+            with body.loop(f"{_SIDE}u") as k:
+                a = [
+                    body.let(
+                        kind, f"{left}[{k} * {_SIDE * self.tall}u + {y} + {n * _SIDE}u]"
+                    )
+                    for n in range(self.tall)
+                ]
+                b = [
+                    body.let(kind, f"{right}[{k} * {width}u + {x} + {n * _SIDE}u]")
+                    for n in range(self.wide)
+                ]
+                for i, j in itertools.product(range(self.tall), range(self.wide)):
+                    body.assign(sums[i][j], f"{sums[i][j]} + {a[i]} * {b[j]}")
+            body.wait()
+        return sums
+
+    def _left_row(
+        self, body: Body, batches: Sequence[str], first: str, number: int
+    ) -> tuple[str, str]:
+        """Where a row that the lane loads begins, and whether there is one."""
+        row = body.let("u32", f"{first} + lane / {_SIDE}u + {number * _SIDE}u")
+        there = body.let("i1", f"{row} < {body.size(4)}")
+        at = body.coordinates(row, range(7, 7 + self.rows))
+        return body.place(0, [*batches, *at]), there
+
+    def _guarded(self, body: Body, operand: int, place: str, is_in: str) -> str:
+        """The element at a place that may be none, where it is 0."""
+        condition = body.let("i1", is_in)
+        within = body.let("i32", body.dialect.select(condition, place, "0"))
+        value = body.load(operand, within)
+        return body.dialect.select(condition, value, body.number(self.element, 0))
+
+    def _finish(
+        self,
+        body: Body,
+        batches: Sequence[str],
+        first_row: str,
+        first_column: str,
+        sums: Sequence[Sequence[str]],
+    ) -> None:
+        """Apply the chain to the lane's sums."""
+        for i, line in enumerate(sums):
+            row = body.let("u32", f"{first_row} + lane / {_SIDE}u + {i * _SIDE}u")
+            at = body.coordinates(row, range(7, 7 + self.rows))
+            for j, total in enumerate(line):
+                column = body.let(
+                    "u32", f"{first_column} + lane % {_SIDE}u + {j * _SIDE}u"
+                )
+                is_in = f"{row} < {body.size(4)} && {column} < {body.size(5)}"
+                with body.when(is_in):
+                    place = [*batches, *at, column]
+                    values = [
+                        body.load(number, body.place(number, place))
+                        for number in range(2, 2 + len(self.read))
+                    ]
+                    results = emit_chain(body, self.chain, [total, *values])
+                    for number, result in enumerate(results, 2 + len(self.read)):
+                        body.store(number, body.place(number, place), result)
+
+
+def record_matmul(
+    recorder: Recorder[Any],
+    a: View,
+    b: View,
+    out: View,
+    *,
+    epilogue: Epilogue | None = None,
+    label: str = "MatMul",
+) -> None:
+    """The product of *a* and *b*; see ``ir.families.Contractions``."""
+    lead = out.shape[:-2]
+    _record(
+        recorder,
+        _of_two_batches(a.broadcast_to((*lead, *a.shape[-2:]))),
+        _of_two_batches(b.broadcast_to((*lead, *b.shape[-2:]))),
+        _of_two_batches(out),
+        1,
+        None
+        if epilogue is None
+        else Epilogue(
+            epilogue.chain,
+            tuple(map(_of_two_batches, epilogue.operands)),
+            tuple(map(_of_two_batches, epilogue.outputs)),
+        ),
+        label,
+    )
+
+
+def record_contraction(
+    recorder: Recorder[Any],
+    a: View,
+    b: View,
+    out: View,
+    *,
+    epilogue: Epilogue | None = None,
+    label: str = "Conv",
+) -> None:
+    """Sums over taps and depth; see ``ir.families.Contractions``."""
+    lead = out.shape[:2]
+    _record(
+        recorder,
+        a.broadcast_to((*lead, *a.shape[2:])),
+        b.broadcast_to((*lead, *b.shape[2:])),
+        out,
+        2,
+        epilogue,
+        label,
+    )
+
+
+def _of_two_batches(view: View) -> View:
+    lead = 4 - len(view.shape)
+    shape, strides = (1,) * lead + view.shape, (0,) * lead + view.strides
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+def _record(
+    recorder: Recorder[Any],
+    a: View,
+    b: View,
+    out: View,
+    rows: int,
+    after: Epilogue | None,
+    label: str,
+) -> None:
+    """Record sums of products.
+
+    Args:
+        rows: how many axes the rows of *a* and *out* have, behind two of batches.
+    """
+    if not out.size:
+        return
+    element = operand(a).element
+    if after is None:
+        after = Epilogue(Chain((element,), (), (), (0,)), (), (out,))
+    chain, operands, outputs = after
+    if len({v.buffer for v in (a, b, *operands, *outputs)}) > MOST_BUFFERS:
+        _record(recorder, a, b, out, rows, None, label)
+        record_chain(recorder, chain, [out, *operands], outputs, label=label)
+        return
+    *lead, columns = out.shape
+    count = math.prod(lead[2:])
+    depth = math.prod(a.shape[2 + rows :])
+    tall, wide = _per_lane(count), _per_lane(columns)
+    kernel = ContractionKernel(
+        element,
+        rows,
+        len(a.shape) - 2 - rows,
+        tall,
+        wide,
+        chain,
+        tuple(operand(view) for view in operands),
+        tuple(operand(view, written=True) for view in outputs),
+    )
+    along = math.ceil(count / (_SIDE * tall))
+    across = math.ceil(columns / (_SIDE * wide))
+    groups = along * across * lead[0] * lead[1]
+    launch(
+        recorder,
+        kernel,
+        [a, b, *operands, *outputs],
+        (groups, along, across, lead[1], count, columns, depth, *a.shape[2:]),
+        groups,
+        f"{label} {count}×{depth}×{columns}",
+        2 * out.size * depth,
+    )
+
+
+def _per_lane(size: int) -> int:
+    """Elements of a lane along an axis of *size*."""
+    return 4 if size > 2 * _SIDE else 2 if size > _SIDE else 1

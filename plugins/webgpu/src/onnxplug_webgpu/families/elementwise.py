@@ -1,0 +1,103 @@
+"""Chains over whole arrays: one invocation for each element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder
+from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+from onnxplug_webgpu.command import MOST_BUFFERS, launch, merged, operand
+from onnxplug_webgpu.render.body import Body, Operand
+from onnxplug_webgpu.render.steps import emit_chain
+
+LANES: Final = 64
+"""Invocations of a workgroup where elements have nothing to do with each other."""
+
+
+class ChainKernel(Parameters):
+    """Applies a chain; its sizes are how many elements there are, and of the axes."""
+
+    chain: Chain
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+
+    lanes = LANES
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.inputs + self.outputs
+
+    @property
+    def sizes(self) -> int:
+        return 1 + self.outputs[0].rank
+
+    def write(self, body: Body) -> None:
+        index = body.let("u32", f"block * {LANES}u + lane")
+        with body.when(f"{index} < {body.size(0)}"):
+            coordinates = body.coordinates(index, range(1, self.sizes))
+            values = [
+                body.load(number, body.place(number, coordinates))
+                for number in range(len(self.inputs))
+            ]
+            results = emit_chain(body, self.chain, values)
+            for number, result in enumerate(results, len(self.inputs)):
+                body.store(number, body.place(number, coordinates), result)
+
+
+def record_chain(
+    recorder: Recorder[Any],
+    chain: Chain,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    *,
+    label: str = "",
+) -> None:
+    """Apply *chain* to every element; see ``ir.families.Elementwise``."""
+    size = outputs[0].size
+    if not size:
+        return
+    shape = outputs[0].shape
+    views = [view.broadcast_to(shape) for view in inputs]
+    label = label or " + ".join(step.operator for step in chain.steps)
+    for part, read, written in _parts(chain, views, outputs):
+        arrays = merged([*read, *written])
+        kernel = ChainKernel(
+            part,
+            tuple(operand(view) for view in arrays[: len(read)]),
+            tuple(operand(view, written=True) for view in arrays[len(read) :]),
+        )
+        sizes = (size, *arrays[0].shape)
+        groups = math.ceil(size / LANES)
+        launch(recorder, kernel, arrays, sizes, groups, label, size * len(part.steps))
+
+
+def _parts(
+    chain: Chain, inputs: Sequence[View], outputs: Sequence[View]
+) -> list[tuple[Chain, Sequence[View], Sequence[View]]]:
+    """The chain, or several that each write some of its outputs, where it has arrays in
+    more buffers than a kernel may have.
+
+    Raises:
+        ValueError: one of these would write what the next one reads.
+    """
+    buffers = {view.buffer for view in (*inputs, *outputs)}
+    if len(buffers) <= MOST_BUFFERS:
+        return [(chain, inputs, outputs)]
+    read = {view.buffer for view in inputs}
+    each = MOST_BUFFERS - len(read)
+    if each < 1 or read & {view.buffer for view in outputs}:
+        raise ValueError(
+            f"a chain has arrays in {len(buffers)} buffers; a kernel of WebGPU has at "
+            f"most {MOST_BUFFERS}"
+        )
+    parts = []
+    for first in range(0, len(outputs), each):
+        builder = ChainBuilder()
+        values = [builder.input(element) for element in chain.inputs]
+        found = builder.append(chain, values)[first : first + each]
+        parts.append((builder.build(found), inputs, outputs[first : first + each]))
+    return parts

@@ -1,0 +1,137 @@
+"""Windows whose elements become one: one invocation for each window."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import Combining, Slide
+from onnxplug_webgpu.command import launch, operand
+from onnxplug_webgpu.families.elementwise import LANES
+from onnxplug_webgpu.render.body import Body, Operand
+from onnxplug_webgpu.render.steps import largest
+
+
+class PoolKernel(Parameters):
+    """Pools; the sizes are how many windows there are and those of the result's axes,
+    and then of each spatial axis the input's size and the numbers of a ``Slide``."""
+
+    combining: Combining
+    spatial: int
+    counts_padding: bool
+
+    lanes = LANES
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        rank = 2 + self.spatial
+        return Operand("f32", rank), Operand("f32", rank, True)
+
+    @property
+    def sizes(self) -> int:
+        return 3 + 7 * self.spatial
+
+    def write(self, body: Body) -> None:
+        index = body.let("u32", f"block * {LANES}u + lane")
+        with body.when(f"{index} < {body.size(0)}"):
+            at = body.coordinates(index, range(1, 3 + self.spatial))
+            is_max = self.combining.fold == "max"
+            start = body.number("f32", -math.inf if is_max else 0)
+            total = body.var("f32", start)
+            count = body.var("f32", "0.0f")
+            with contextlib.ExitStack() as loops:
+                places = [
+                    self._tap(body, loops, axis, at[2 + axis])
+                    for axis in range(self.spatial)
+                ]
+                if self.counts_padding:
+                    inside = " && ".join(padded for _, _, padded in places)
+                    with body.when(inside):
+                        body.assign(count, f"{count} + 1.0f")
+                with body.when(" && ".join(there for _, there, _ in places)):
+                    where = [*at[:2], *(place for place, _, _ in places)]
+                    self._take(body, body.load(0, body.place(0, where)), total)
+                    if not self.counts_padding:
+                        body.assign(count, f"{count} + 1.0f")
+            body.store(1, body.place(1, at), self._finished(body, total, count))
+
+    def _tap(
+        self, body: Body, loops: contextlib.ExitStack, axis: int, window: str
+    ) -> tuple[str, str, str]:
+        """Begin a loop over the taps along an axis: where one is, whether that is in
+        the input, and whether it is in its padding or there."""
+        size, taps, stride, dilation, before, after = (
+            body.dialect.word(3 + self.spatial + 6 * axis + n) for n in range(6)
+        )
+        tap = loops.enter_context(body.loop(f"u32({taps})"))
+        place = body.let(
+            "i32", f"i32({window}) * {stride} + i32({tap}) * {dilation} - {before}"
+        )
+        there = f"{place} >= 0 && {place} < {size}"
+        padded = f"{place} >= -{before} && {place} < {size} + {after}"
+        return f"u32({place})", there, padded
+
+    def _take(self, body: Body, value: str, total: str) -> None:
+        change, p = self.combining.change, body.number("f32", self.combining.p)
+        if change == "square":
+            value = f"{value} * {value}"
+        elif change == "magnitude":
+            value = f"abs({value})"
+        elif change == "power":
+            value = body.dialect.call("pow", f"abs({value})", p)
+        if self.combining.fold == "max":
+            value = body.let("f32", value)
+            body.assign(total, largest(body, "f32", total, value))
+        else:
+            body.assign(total, f"{total} + {value}")
+
+    def _finished(self, body: Body, total: str, count: str) -> str:
+        finish = self.combining.finish
+        if finish == "mean":
+            return f"{total} / {count}"
+        if finish == "square_root":
+            return body.dialect.call("sqrt", total)
+        if finish == "root":
+            inverse = body.number("f32", 1 / self.combining.p)
+            return body.dialect.call("pow", total, inverse)
+        return total
+
+
+def record_pool(
+    recorder: Recorder[Any],
+    combining: Combining,
+    x: View,
+    out: View,
+    slides: Sequence[Slide],
+    *,
+    counts_padding: bool = False,
+    label: str = "Pool",
+) -> None:
+    """Combine the elements of each window; see ``ir.families.Pools``."""
+    if not out.size:
+        return
+    if operand(x).element != "f32":
+        raise ValueError(f"{label} is not computed of {x.dtype}")
+    kernel = PoolKernel(combining, len(slides), counts_padding)
+    along = [
+        number
+        for size, slide in zip(x.shape[2:], slides, strict=True)
+        for number in (size, *slide)
+    ]
+    if any(abs(number) >= 1 << 30 for number in along):
+        raise ValueError(f"{label} has windows of sizes beyond 2³⁰")
+    taps = math.prod(slide.taps for slide in slides)
+    launch(
+        recorder,
+        kernel,
+        [x, out],
+        (out.size, *out.shape, *along),
+        math.ceil(out.size / LANES),
+        label,
+        out.size * taps,
+    )

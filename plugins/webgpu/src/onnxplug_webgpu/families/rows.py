@@ -1,0 +1,222 @@
+"""Softmax and norms: one workgroup for each row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+from onnxplug_webgpu.command import launch, operand
+from onnxplug_webgpu.families.elementwise import LANES
+from onnxplug_webgpu.render.body import Body, Operand
+from onnxplug_webgpu.render.steps import is_nan, largest
+
+
+def _add(a: str, b: str) -> str:
+    return f"{a} + {b}"
+
+
+class SoftmaxKernel(Parameters):
+    """Softmax of rows; the sizes are how many rows there are, how many elements each
+    has, and those of the axes before."""
+
+    rank: int
+    log: bool
+    undefined: str = "nan"
+
+    lanes = LANES
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return Operand("f32", self.rank + 1), Operand("f32", self.rank + 1, True)
+
+    @property
+    def sizes(self) -> int:
+        return 2 + self.rank
+
+    def write(self, body: Body) -> None:
+        length, call = body.let("u32", body.size(1)), body.dialect.call
+        row = body.coordinates("block", range(2, 2 + self.rank))
+        shared = body.array("f32", LANES)
+
+        def loop() -> Any:
+            return body.loop(length, "lane", f"{LANES}u")
+
+        def larger(a: str, b: str) -> str:
+            return largest(body, "f32", a, b)
+
+        with body.when(f"block < {body.size(0)}"):
+            top = body.var("f32", body.number("f32", -math.inf))
+            with loop() as at:
+                value = body.load(0, body.place(0, [*row, at]))
+                body.assign(top, larger(top, value))
+            most = body.reduced("f32", top, LANES, larger, shared)
+            total = body.var("f32", "0.0f")
+            with loop() as at:
+                value = body.load(0, body.place(0, [*row, at]))
+                body.assign(total, f"{total} + {call('exp', f'{value} - {most}')}")
+            whole = body.reduced("f32", total, LANES, _add, shared)
+            if self.log:
+                whole = body.let("f32", call("log", whole))
+            with loop() as at:
+                value = body.load(0, body.place(0, [*row, at]))
+                apart = f"{value} - {most}"
+                found = body.let(
+                    "f32",
+                    f"{apart} - {whole}"
+                    if self.log
+                    else f"{call('exp', apart)} / {whole}",
+                )
+                body.store(
+                    1, body.place(1, [*row, at]), self._defined(body, most, found)
+                )
+
+    def _defined(self, body: Body, most: str, found: str) -> str:
+        """What a row without a softmax gives; see ``ir.families.Undefined``."""
+        if self.undefined == "nan":
+            return found
+        empty = f"{body.dialect.reinterpret('u32', most)} == 0xff800000u"
+        if self.undefined == "zero":
+            empty = is_nan(body, found)
+        return body.let("f32", body.dialect.select(empty, "0.0f", found))
+
+
+def record_softmax(
+    recorder: Recorder[Any],
+    x: View,
+    out: View,
+    *,
+    axis: int = -1,
+    log: bool = False,
+    label: str = "",
+    undefined: str = "nan",
+) -> None:
+    """Softmax along an axis; see ``ir.families.Rows``.
+
+    Args:
+        undefined: what rows without a softmax give; see ``ir.families.Undefined``.
+    """
+    if not out.size:
+        return
+    axis %= len(x.shape)
+    order = [*(each for each in range(len(x.shape)) if each != axis), axis]
+    x, out = x.transpose(order), out.transpose(order)
+    rows = math.prod(x.shape[:-1])
+    kernel = SoftmaxKernel(len(order) - 1, log, undefined)
+    sizes = (rows, x.shape[-1], *x.shape[:-1])
+    name = label or ("LogSoftmax" if log else "Softmax")
+    launch(recorder, kernel, [x, out], sizes, rows, name, 5 * x.size)
+
+
+class NormKernel(Parameters):
+    """Norms of rows; sizes as of :class:`SoftmaxKernel`.  The arrays are the rows, the
+    result, and those of scale, bias, mean and inverse deviation that there are."""
+
+    rank: int
+    epsilon: float
+    centered: bool
+    scale: bool
+    bias: bool
+    mean: bool
+    inverse: bool
+
+    lanes = LANES
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        array = Operand("f32", self.rank + 1)
+        written = array._replace(written=True)
+        return (
+            array,
+            written,
+            *[array] * (self.scale + self.bias),
+            *[written] * (self.mean + self.inverse),
+        )
+
+    @property
+    def sizes(self) -> int:
+        return 2 + self.rank
+
+    def write(self, body: Body) -> None:
+        length = body.let("u32", body.size(1))
+        count = body.let("f32", body.dialect.convert("f32", length))
+        row = body.coordinates("block", range(2, 2 + self.rank))
+        shared = body.array("f32", LANES)
+
+        def mean_of(change: str) -> str:
+            total = body.var("f32", "0.0f")
+            with body.loop(length, "lane", f"{LANES}u") as at:
+                value = body.load(0, body.place(0, [*row, at]))
+                body.assign(total, f"{total} + {change.format(x=value)}")
+            whole = body.reduced("f32", total, LANES, _add, shared)
+            return body.let("f32", f"{whole} / {count}")
+
+        with body.when(f"block < {body.size(0)}"):
+            middle = mean_of("{x}") if self.centered else "0.0f"
+            variance = mean_of(f"({{x}} - {middle}) * ({{x}} - {middle})")
+            epsilon = body.number("f32", self.epsilon)
+            root = body.dialect.call("sqrt", f"{variance} + {epsilon}")
+            inverse = body.let("f32", f"1.0f / {root}")
+            with body.loop(length, "lane", f"{LANES}u") as at:
+                self._element(body, [*row, at], middle, inverse)
+            statistics = 2 + self.scale + self.bias
+            with body.when("lane == 0u"):
+                for number, value in enumerate(
+                    [middle] * self.mean + [inverse] * self.inverse, statistics
+                ):
+                    body.store(number, body.place(number, [*row, "0u"]), value)
+
+    def _element(self, body: Body, at: list[str], middle: str, inverse: str) -> None:
+        value = body.load(0, body.place(0, at))
+        found = f"({value} - {middle}) * {inverse}"
+        number = 2
+        if self.scale:
+            found = f"{found} * {body.load(number, body.place(number, at))}"
+            number += 1
+        if self.bias:
+            found = f"{found} + {body.load(number, body.place(number, at))}"
+        body.store(1, body.place(1, at), found)
+
+
+def record_norm(
+    recorder: Recorder[Any],
+    x: View,
+    out: View,
+    *,
+    epsilon: float,
+    centered: bool = True,
+    scale: View | None = None,
+    bias: View | None = None,
+    mean: View | None = None,
+    inverse: View | None = None,
+    label: str = "",
+) -> None:
+    """The norm of each row; see ``ir.families.Rows``."""
+    if not out.size:
+        return
+    parameters = [view.broadcast_to(x.shape) for view in (scale, bias) if view]
+    statistics = [view for view in (mean, inverse) if view]
+    for view in (x, out, *parameters, *statistics):
+        if operand(view).element != "f32":
+            raise ValueError(f"norms are not computed of {view.dtype}")
+    rows = math.prod(x.shape[:-1])
+    kernel = NormKernel(
+        len(x.shape) - 1,
+        float(epsilon),
+        centered,
+        scale is not None,
+        bias is not None,
+        mean is not None,
+        inverse is not None,
+    )
+    launch(
+        recorder,
+        kernel,
+        [x, out, *parameters, *statistics],
+        (rows, x.shape[-1], *x.shape[:-1]),
+        rows,
+        label or "Norm",
+        8 * x.size,
+    )

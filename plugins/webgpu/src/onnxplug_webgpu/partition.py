@@ -1,0 +1,275 @@
+"""A partition on the device: segments in one queue, and what is between on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug.authoring.locks import new_rlock
+from onnxplug.authoring.nodes import describe
+from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.schedule.constants import Constants
+from onnxplug_compiler.segmentation import Unit, split
+from onnxplug_webgpu.capability import analysed, calls_of
+from onnxplug_webgpu.context import WebGpuArray, WebGpuContext, new_array
+from onnxplug_webgpu.program import Weights
+from onnxplug_webgpu.segment import Segment
+
+FROM_SHAPES: Final = "it follows from shapes, which are on the host"
+
+
+class WebGpuPartition(ep.CompiledPartition):
+    """Runs units in order.
+
+    A call that turns out, in a run, not to be computed for its shapes is computed on
+    the host from then on, which the report says.
+
+    Raises:
+        Declined: some nodes are not computed; the next EP gets them.
+    """
+
+    def __init__(
+        self, partition: ep.Partition, context: WebGpuContext, weights: Weights
+    ) -> None:
+        self._partition = partition
+        self._context = context
+        self._device = context.device
+        self._weights = weights
+        self._nodes = {node.index: node for node in partition.nodes}
+        self._lock = new_rlock()
+        self._calls, refused = calls_of(partition, partition.nodes)
+        self._decline({n: str(reason) for n, reason in refused.items()})
+        read = {name for call in self._calls for name in call.inputs if name}
+        self._constants = Constants(partition, {*read, *partition.outputs})
+        self._refused: dict[int, str] = {}
+        self._build()
+        self._decline(
+            {call.nodes[0]: reason for call, reason in self._analysis.reasons.items()}
+        )
+        if not self._segments:
+            raise ep.Declined(FROM_SHAPES)
+        self._plan_ahead()
+        made_on_host = {
+            name for unit in self._units if not unit.compiled for name in unit.outputs
+        }
+        self.output_locations = self._locations = [
+            ep.HOST if name in made_on_host else context.location
+            for name in partition.outputs
+        ]
+
+    def _decline(self, refused: Mapping[int, str]) -> None:
+        if refused:
+            nodes = [self._nodes[index] for index in refused]
+            raise ep.Declined("; ".join(dict.fromkeys(refused.values())), nodes=nodes)
+
+    def _build(self) -> None:
+        """Split into units, without the nodes that are refused."""
+        partition = self._partition
+        self._analysis, self._dtypes = analysed(
+            partition, self._calls, self._constants, self._refused
+        )
+        for name in (*partition.inputs, *partition.outputs):
+            if name not in self._dtypes:
+                dtype = partition.value(name).dtype
+                self._dtypes[name] = None if dtype is None else dtype.numpy
+        units = split(self._analysis, partition.outputs, self._constants)
+        self._units = units
+        self._segments = {
+            number: Segment(
+                self._device,
+                self._weights,
+                unit,
+                self._analysis,
+                self._constants,
+                [self._dtypes[name] for name in unit.inputs],
+                self._nodes,
+            )
+            for number, unit in enumerate(units)
+            if unit.compiled
+        }
+
+    def _plan_ahead(self) -> None:
+        """Make the plans now whose shapes are known.
+
+        Raises:
+            Declined: a node is not computed for them.
+        """
+        for segment in self._segments.values():
+            shapes = [self._partition.value(name).shape for name in segment.unit.inputs]
+            if all(
+                shape is not None and all(type(size) is int for size in shape)
+                for shape in shapes
+            ):
+                try:
+                    segment.plan(tuple(shapes), self._look)  # type: ignore[arg-type]
+                except NotCompiled as refusal:
+                    self._decline(self._named_by(refusal, segment))
+
+    def _look(self) -> None:
+        if self._partition.cancelled:
+            raise ep.LoadCancelled("compiling was cancelled")
+
+    def _named_by(self, refusal: NotCompiled, segment: Segment) -> dict[int, str]:
+        """The nodes that *refusal* is about: of its call, or else of the segment."""
+        calls = [refusal.call] if refusal.call else segment.unit.calls
+        return {node: str(refusal) for call in calls for node in call.nodes}
+
+    @property
+    def report(self) -> ep.PartitionReport:  # type: ignore[override]
+        """Which nodes are on the host, and why."""
+        places = {node.index: n for n, node in enumerate(self._partition.nodes)}
+        on_host = {
+            node
+            for unit in self._units
+            if not unit.compiled
+            for call in unit.calls
+            for node in call.nodes
+        }
+        tiers = {
+            place: "host" if node in on_host else "compiled"
+            for node, place in places.items()
+        }
+        notes = {places[node]: self._refused.get(node, FROM_SHAPES) for node in on_host}
+        counts = {"plans": sum(each.plans for each in self._segments.values())}
+        return ep.PartitionReport(tiers=tiers, notes=notes, counts=counts)
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """Queue what segments do, and compute on the host what is between."""
+        while True:
+            units, segments = self._units, self._segments
+            try:
+                return self._run(units, segments, inputs, outputs, context)
+            except _Refused as refused:
+                with self._lock:
+                    if units is self._units:
+                        self._refused |= self._named_by(refused.why, refused.segment)
+                        self._build()
+
+    def _run(
+        self,
+        units: Sequence[Unit],
+        segments: Mapping[int, Segment],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        names = self._partition.outputs
+        values: dict[str, Any] = dict(zip(self._partition.inputs, inputs, strict=True))
+        bound = dict(zip(names, outputs, strict=True))
+        for number, unit in enumerate(units):
+            if context is not None and context.cancelled:
+                raise ep.RunCancelled("the run was cancelled")
+            if not unit.compiled:
+                self._run_on_host(unit.calls[0], values)
+                continue
+            segment = segments[number]
+            arrays = [self._on_device(values, name) for name in unit.inputs]
+            rooms = [bound.get(name) for name in unit.outputs]
+            rooms = [r if isinstance(r, WebGpuArray) else None for r in rooms]
+            try:
+                results = segment.run(arrays, rooms)
+            except NotCompiled as refusal:
+                raise _Refused(refusal, segment) from refusal
+            values.update(zip(unit.outputs, results, strict=True))
+        return [
+            self._given(values, name, location, room)
+            for name, location, room in zip(
+                names, self._locations, outputs, strict=True
+            )
+        ]
+
+    def _on_device(self, values: dict[str, Any], name: str) -> WebGpuArray:
+        value = values[name]
+        if isinstance(value, WebGpuArray):
+            return value
+        array = new_array(self._device, tuple(value.shape), value.dtype)
+        self._device.upload(array.memory, value)
+        return array
+
+    def _on_host(self, value: Any) -> np.ndarray[Any, Any]:
+        if isinstance(value, WebGpuArray):
+            array = np.empty(value.shape, value.dtype)
+            self._device.download([(value.memory, array)])
+            return array
+        return np.asarray(value)
+
+    def _run_on_host(self, call: Call, values: dict[str, Any]) -> None:
+        """Compute a call by its function of arrays."""
+        arguments: list[Any] = []
+        for name in call.inputs:
+            if name is None:
+                arguments.append(None)
+            elif name in self._constants:
+                arguments.append(self._partition.constant(name))
+            elif call.traits.of_shapes:
+                # of the array itself nothing is read
+                value = values[name]
+                dtype = np.dtype(value.dtype)
+                arguments.append(np.broadcast_to(np.zeros((), dtype), value.shape))
+            else:
+                arguments.append(self._on_host(values[name]))
+        assert call.function is not None
+        try:
+            with np.errstate(all="ignore"):
+                results = call.function(*arguments)
+        except Exception as error:
+            ep.raise_interruption(error)
+            node = self._nodes[call.nodes[0]]
+            raise ep.NodeError(
+                f"{describe(node)} failed: {type(error).__name__}: {error}",
+                node=node.name or describe(node),
+            ) from error
+        if not isinstance(results, tuple):
+            results = (results,)
+        for name, result in zip(call.outputs, results, strict=False):
+            if name is not None:
+                values[name] = result
+
+    def _given(
+        self,
+        values: dict[str, Any],
+        name: str,
+        location: ep.MemoryLocation,
+        room: Any | None,
+    ) -> Any:
+        """An output where it was said to be, in what is bound to it."""
+        value = values[name]
+        if location == ep.HOST:
+            found = self._on_host(value)
+            if room is None:
+                return found
+            if room.shape != found.shape or room.dtype != found.dtype:
+                raise ep.OutputMismatch(
+                    f"output {name!r} is {found.dtype}{list(found.shape)}, but the "
+                    f"array bound to it is {room.dtype}{list(room.shape)}; bind an "
+                    "array of the same dtype and shape"
+                )
+            np.copyto(room, found)
+            return room
+        array = self._on_device(values, name)
+        if room is None or array is room:
+            return array
+        self._device.copy([(array.memory, room.memory, array.nbytes)])
+        return room
+
+    def close(self) -> None:
+        """Give up the programs."""
+        for segment in self._segments.values():
+            segment.close()
+
+
+class _Refused(Exception):
+    """A segment is not computed for the shapes of a run."""
+
+    def __init__(self, why: NotCompiled, segment: Segment) -> None:
+        super().__init__(str(why))
+        self.why = why
+        self.segment = segment

@@ -1,0 +1,290 @@
+"""Writes a kernel: statements, and the elements that it loads and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from onnxplug.authoring.record import Record
+from onnxplug_webgpu.render.dialect import Binding, Dialect
+
+BYTES: Final = {
+    "f32": 4,
+    "i32": 4,
+    "u32": 4,
+    "i1": 1,
+    "i8": 1,
+    "u8": 1,
+    "u16": 2,
+    "flag": 4,
+}
+"""The elements that are loaded and stored, and their sizes in memory; a flag is a word
+that any invocation may write."""
+
+KINDS: Final = {
+    "f32": "f32",
+    "i32": "i32",
+    "u32": "u32",
+    "i1": "i1",
+    "i8": "i32",
+    "u8": "u32",
+    "u16": "u32",
+}
+"""What elements are in registers."""
+
+
+class Operand(Record):
+    """An array of a kernel, whose place and strides are numbers of a launch.
+
+    Attributes:
+        element: of :data:`BYTES`.
+        rank: how many strides it has.
+        written: the kernel writes to it.
+    """
+
+    element: str
+    rank: int
+    written: bool = False
+
+
+class Body:
+    """The statements of a kernel while it is written.
+
+    Args:
+        operands: its arrays, in the order of the views of a launch.
+        bindings: of each operand the number of the buffer that it is in.
+        sizes: how many numbers a launch has before those of its arrays.
+        flags: bindings that are flags, after the operands'.
+
+    The numbers of a launch are first its sizes, then for each array its offset and its
+    strides, in elements.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        operands: Sequence[Operand],
+        bindings: Sequence[int],
+        sizes: int,
+    ) -> None:
+        self.dialect = dialect
+        self.lines: list[str] = []
+        self.shared: list[tuple[str, str, int]] = []
+        self._operands = operands
+        self._bindings = bindings
+        self._depth = 0
+        self._named = 0
+        self._first: list[int] = []
+        words = sizes
+        for operand in operands:
+            self._first.append(words)
+            words += 1 + operand.rank
+        self.words = words
+        found = [Binding(False, False)] * (max(bindings, default=-1) + 1)
+        for operand, number in zip(operands, bindings, strict=True):
+            element = operand.element
+            small = operand.written and (BYTES[element] < 4 or element == "flag")
+            known = found[number]
+            found[number] = Binding(
+                known.written or operand.written, known.shares_words or small
+            )
+        self.buffers = found
+
+    # statements
+
+    def line(self, text: str) -> None:
+        """Write a statement as it is."""
+        self.lines.append("  " * self._depth + text)
+
+    def let(self, kind: str, value: str) -> str:
+        """Name a value."""
+        name = self._name()
+        self.line(self.dialect.constant(kind, name, value))
+        return name
+
+    def var(self, kind: str, value: str) -> str:
+        """Make a variable."""
+        name = self._name()
+        self.line(self.dialect.variable(kind, name, value))
+        return name
+
+    def assign(self, name: str, value: str) -> None:
+        """Give a variable, or an element of a shared array, another value."""
+        self.line(f"{name} = {value};")
+
+    def array(self, kind: str, size: int) -> str:
+        """An array that a workgroup shares."""
+        name = f"s{len(self.shared)}"
+        self.shared.append((kind, name, size))
+        return name
+
+    @contextmanager
+    def loop(self, end: str, start: str = "0u", step: str = "1u") -> Iterator[str]:
+        """Repeat what is written meanwhile; gives the name of the number."""
+        name = self._name()
+        with self._block(self.dialect.loop(name, start, end, step)):
+            yield name
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """Do what is written meanwhile on a condition."""
+        with self._block(f"if ({condition})"):
+            yield
+
+    def wait(self) -> None:
+        """Let the workgroup wait for all of it; all of it has to come here."""
+        self.line(self.dialect.barrier)
+
+    # numbers and elements
+
+    def size(self, number: int) -> str:
+        """One of the launch's sizes, unsigned."""
+        return self.dialect.convert("u32", self.dialect.word(number))
+
+    def number(self, kind: str, value: float) -> str:
+        """A literal."""
+        return self.dialect.number(kind, value)
+
+    def place(self, operand: int, coordinates: Sequence[str]) -> str:
+        """Where an element is, from *coordinates*, unsigned."""
+        offset = self.dialect.word(self._first[operand])
+        return self.let("i32", f"{offset} + {self.distance(operand, coordinates)}")
+
+    def distance(self, operand: int, coordinates: Sequence[str], first: int = 0) -> str:
+        """How far an element is from the first one along some axes, as an expression.
+
+        Args:
+            first: the first of these axes.
+        """
+        dialect, terms = self.dialect, []
+        for axis, coordinate in enumerate(
+            coordinates, self._first[operand] + 1 + first
+        ):
+            if coordinate != "0u":
+                signed = dialect.convert("i32", coordinate)
+                terms.append(f"{signed} * {dialect.word(axis)}")
+        return " + ".join(terms) or "0"
+
+    def element(self, operand: int) -> str:
+        """What an array has."""
+        return self._operands[operand].element
+
+    def load(self, operand: int, place: str) -> str:
+        """The element at a place, as it is in registers."""
+        dialect, element = self.dialect, self._operands[operand].element
+        buffer = self._bindings[operand]
+        nbytes = BYTES[element]
+        at = f"u32({place})" if nbytes == 4 else f"u32({place}) / {4 // nbytes}u"
+        word = f"b{buffer}[{at}]"
+        if self.buffers[buffer].shares_words:
+            word = dialect.read_shared_word(word)
+        if nbytes == 4:
+            if element == "u32":
+                return self.let("u32", word)
+            return self.let(element, dialect.reinterpret(element, word))
+        bits = f"({word} >> {self._shift(place, nbytes)}) & {_mask(nbytes)}"
+        if element == "i1":
+            return self.let("i1", f"({bits}) != 0u")
+        if element == "i8":
+            found = self.let("i32", dialect.convert("i32", bits))
+            return self.let("i32", f"(({found}) << 24u) >> 24u")
+        return self.let("u32", bits)
+
+    def store(self, operand: int, place: str, value: str) -> None:
+        """Write *value* to a place."""
+        dialect, element = self.dialect, self._operands[operand].element
+        buffer = self._bindings[operand]
+        nbytes = BYTES[element]
+        if nbytes == 4:
+            word = f"b{buffer}[u32({place})]"
+            if element != "u32":
+                value = dialect.reinterpret("u32", value)
+            if not self.buffers[buffer].shares_words:
+                self.assign(word, value)
+                return
+            mask, shifted = "0xffffffffu", value
+        else:
+            word = f"b{buffer}[u32({place}) / {4 // nbytes}u]"
+            if element == "i1":
+                value = dialect.select(value, "1u", "0u")
+            elif element == "i8":
+                value = dialect.reinterpret("u32", value)
+            shift = self.let("u32", self._shift(place, nbytes))
+            mask = f"{_mask(nbytes)} << {shift}"
+            shifted = f"(({value}) & {_mask(nbytes)}) << {shift}"
+        for line in dialect.merge(word, mask, shifted):
+            self.line(line)
+
+    def raise_flag(self, operand: int) -> None:
+        """Note in a flag that an error was found."""
+        word = f"b{self._bindings[operand]}[u32({self.place(operand, ())})]"
+        self.line(self.dialect.raise_flag(word))
+
+    def coordinates(self, index: str, sizes: Sequence[int]) -> list[str]:
+        """The coordinates of element *index* in C order.
+
+        Args:
+            sizes: which of the launch's sizes the axes have.
+        """
+        found: list[str] = []
+        rest = index
+        for number in reversed(sizes[1:]):
+            size = self.size(number)
+            found.append(self.let("u32", f"{rest} % {size}"))
+            rest = self.let("u32", f"{rest} / {size}")
+        return [*([rest] if sizes else []), *reversed(found)]
+
+    def reduced(
+        self,
+        kind: str,
+        value: str,
+        lanes: int,
+        combine: Callable[[str, str], str],
+        shared: str,
+    ) -> str:
+        """What *combine* makes of the values of all lanes, which all get.
+
+        Args:
+            lanes: a power of two.
+            shared: an array of as many.
+        """
+        if lanes == 1:
+            return value
+        self.assign(f"{shared}[lane]", value)
+        self.wait()
+        half = lanes // 2
+        while half:
+            with self.when(f"lane < {half}u"):
+                joined = combine(f"{shared}[lane]", f"{shared}[lane + {half}u]")
+                self.assign(f"{shared}[lane]", joined)
+            self.wait()
+            half //= 2
+        found = self.let(kind, f"{shared}[0]")
+        self.wait()
+        return found
+
+    def text(self, lanes: int) -> str:
+        """The whole kernel, of workgroups of so many lanes."""
+        return self.dialect.kernel(
+            self.buffers, self.shared, self.words, lanes, self.lines
+        )
+
+    def _name(self) -> str:
+        self._named += 1
+        return f"v{self._named}"
+
+    @contextmanager
+    def _block(self, head: str) -> Iterator[None]:
+        self.line(f"{head} {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def _shift(self, place: str, nbytes: int) -> str:
+        return f"((u32({place}) % {4 // nbytes}u) * {8 * nbytes}u)"
+
+
+def _mask(nbytes: int) -> str:
+    return "0xffu" if nbytes == 1 else "0xffffu"

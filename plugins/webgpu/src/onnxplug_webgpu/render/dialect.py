@@ -1,0 +1,191 @@
+"""What differs from one language of kernels to another.
+
+Kernels are written in what these languages have in common: scalars, loops, branches,
+arrays that a workgroup shares.  A dialect is a table of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Protocol
+
+from onnxplug.authoring.record import Record
+
+
+class Binding(Record):
+    """A buffer as a kernel sees it: words of 32 bits.
+
+    Attributes:
+        written: the kernel writes to it.
+        shares_words: invocations write to parts of the same word.
+    """
+
+    written: bool
+    shares_words: bool
+
+
+class Dialect(Protocol):
+    """How a language says what kernels are made of.
+
+    Types are ``f32``, ``i32``, ``u32`` and ``i1``; expressions are texts.
+    """
+
+    def constant(self, kind: str, name: str, value: str) -> str:
+        """The statement that names a value."""
+
+    def variable(self, kind: str, name: str, value: str) -> str:
+        """The statement that makes a variable."""
+
+    def loop(self, name: str, start: str, end: str, step: str) -> str:
+        """The head of a loop over unsigned numbers, from *start* to before *end*."""
+
+    def number(self, kind: str, value: float) -> str:
+        """A literal, which may be infinite or NaN."""
+
+    def convert(self, kind: str, value: str) -> str:
+        """*value* as a number of another type."""
+
+    def reinterpret(self, kind: str, value: str) -> str:
+        """The bits of *value* as another type of 32 bits."""
+
+    def select(self, condition: str, yes: str, no: str) -> str:
+        """One of two values, both of which are computed."""
+
+    def call(self, function: str, *arguments: str) -> str:
+        """A function of scalars by the name that C has for it without a suffix."""
+
+    def read_shared_word(self, word: str) -> str:
+        """A word of a buffer whose words invocations share."""
+
+    def merge(self, word: str, mask: str, value: str) -> Sequence[str]:
+        """The statements that write *value* where *mask* has ones, and nothing else."""
+
+    def raise_flag(self, word: str) -> str:
+        """The statement that writes 1, whoever else does."""
+
+    def word(self, number: int) -> str:
+        """One of the numbers that a launch has, an ``i32``."""
+
+    barrier: str
+    """The statement that lets a workgroup wait for all of it."""
+
+    def kernel(
+        self,
+        bindings: Sequence[Binding],
+        shared: Sequence[tuple[str, str, int]],
+        words: int,
+        lanes: int,
+        lines: Sequence[str],
+    ) -> str:
+        """The whole text.
+
+        Args:
+            bindings: the buffers, called ``b0``, ``b1`` …
+            shared: type, name and size of arrays that a workgroup has.
+            words: how many numbers a launch has.
+            lanes: invocations of a workgroup; ``lane`` is the number of one, ``block``
+                that of the workgroup, and ``blocks`` how many there are.
+            lines: the statements.
+        """
+
+
+class Wgsl:
+    """WebGPU's shading language, within its default limits and without extensions."""
+
+    barrier = "workgroupBarrier();"
+    _kinds = {"f32": "f32", "i32": "i32", "u32": "u32", "i1": "bool"}  # noqa: RUF012
+    _functions = {"rint": "round", "fabs": "abs", "fmod": "%"}  # noqa: RUF012
+
+    def constant(self, kind: str, name: str, value: str) -> str:
+        return f"let {name}: {self._kinds[kind]} = {value};"
+
+    def variable(self, kind: str, name: str, value: str) -> str:
+        return f"var {name}: {self._kinds[kind]} = {value};"
+
+    def loop(self, name: str, start: str, end: str, step: str) -> str:
+        return f"for (var {name}: u32 = {start}; {name} < {end}; {name} += {step})"
+
+    def number(self, kind: str, value: float) -> str:
+        if kind == "i1":
+            return "true" if value else "false"
+        if kind == "u32":
+            return f"{int(value)}u"
+        if kind == "i32":  # the least one is no negated literal
+            return "i32(-2147483647 - 1)" if value == -(2**31) else f"i32({int(value)})"
+        if math.isfinite(value):
+            return f"{float(value)!r}f"
+        # no expression of constants may have such a value
+        (bits,) = struct.unpack("<I", struct.pack("<f", value))
+        return f"not_finite(0x{bits:x}u)"
+
+    def convert(self, kind: str, value: str) -> str:
+        return f"{self._kinds[kind]}({value})"
+
+    def reinterpret(self, kind: str, value: str) -> str:
+        return f"bitcast<{self._kinds[kind]}>({value})"
+
+    def select(self, condition: str, yes: str, no: str) -> str:
+        return f"select({no}, {yes}, {condition})"
+
+    def call(self, function: str, *arguments: str) -> str:
+        return f"{self._functions.get(function, function)}({', '.join(arguments)})"
+
+    def read_shared_word(self, word: str) -> str:
+        return f"atomicLoad(&{word})"
+
+    def merge(self, word: str, mask: str, value: str) -> Sequence[str]:
+        return f"atomicAnd(&{word}, ~({mask}));", f"atomicOr(&{word}, {value});"
+
+    def raise_flag(self, word: str) -> str:
+        return f"atomicOr(&{word}, 1u);"
+
+    def word(self, number: int) -> str:
+        return f"words[{number // 4}].{'xyzw'[number % 4]}"
+
+    def kernel(
+        self,
+        bindings: Sequence[Binding],
+        shared: Sequence[tuple[str, str, int]],
+        words: int,
+        lanes: int,
+        lines: Sequence[str],
+    ) -> str:
+        head = [
+            f"@group(0) @binding(0) var<uniform> words: array<vec4<i32>, "
+            f"{max(1, -(-words // 4))}>;"
+        ]
+        for number, binding in enumerate(bindings):
+            access = "read_write" if binding.written else "read"
+            word = "atomic<u32>" if binding.shares_words else "u32"
+            head.append(
+                f"@group(0) @binding({number + 1}) "
+                f"var<storage, {access}> b{number}: array<{word}>;"
+            )
+        head += [
+            f"var<workgroup> {name}: array<{self._kinds[kind]}, {size}>;"
+            for kind, name, size in shared
+        ]
+        if any("not_finite(" in line for line in lines):
+            head.append(
+                "fn not_finite(bits: u32) -> f32 "
+                "{ var kept = bits; return bitcast<f32>(kept); }"
+            )
+        return "\n".join(
+            [
+                *head,
+                f"@compute @workgroup_size({lanes})",
+                "fn main(@builtin(workgroup_id) group: vec3<u32>,",
+                "        @builtin(num_workgroups) groups: vec3<u32>,",
+                "        @builtin(local_invocation_index) lane: u32) {",
+                "  let block = group.x + group.y * groups.x;",
+                "  let blocks = groups.x * groups.y;",
+                *(f"  {line}" for line in lines),
+                "}",
+                "",
+            ]
+        )
+
+
+WGSL = Wgsl()

@@ -1,0 +1,520 @@
+"""The steps of chains on scalars, and which there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_webgpu.render.body import KINDS, Body
+
+_Emit: TypeAlias = Callable[[Body, str, Sequence[str], Mapping[str, Any]], str]
+"""Given the kind of the result, the operands and the attributes; gives an expression.
+An operand that is left out is an empty text."""
+
+_FLOATS: Final = frozenset({"f32"})
+_NUMBERS: Final = frozenset({"f32", "i32", "u32"})
+_COMPARED: Final = frozenset({"f32", "i32", "u32"})
+_ANY: Final = frozenset({"f32", "i32", "u32", "i1"})
+_CAST: Final = frozenset({"f32", "i32", "u32", "i1", "i8", "u8"})
+
+
+def supports(
+    operator: str, operands: Sequence[str], result: str, attributes: Mapping[str, Any]
+) -> bool:
+    """Whether a step is computed; as ``Target.supports_step``."""
+    if operator == "Cast":
+        return operands[0] in _CAST and result in _CAST
+    if operator == "Where":
+        return operands[0] == "i1" and result in _ANY and {*operands[1:]} == {result}
+    if operator == "Gelu" and attributes.get("approximate") not in (
+        None,
+        "none",
+        "tanh",
+    ):
+        return False
+    if operator in _COMPARISONS:
+        taken = _ANY if operator == "Equal" else _COMPARED
+        return result == "i1" and operands[0] in taken and len({*operands}) == 1
+    if operator in ("IsNaN", "IsInf"):
+        return result == "i1" and operands[0] == "f32"
+    if operator in _LOGIC:
+        return result == "i1" and {*operands} == {"i1"}
+    found = _STEPS.get(operator)
+    if found is None:
+        return False
+    elements, _ = found
+    return bool(operands[0]) and result in elements and {*operands} <= {result, ""}
+
+
+def emit_chain(body: Body, chain: Chain, inputs: Sequence[str]) -> list[str]:
+    """Write the steps of *chain*; gives the names of its outputs."""
+    values = list(inputs)
+    for element, value in chain.constants:
+        values.append(body.number(KINDS[element], value))
+    for step in chain.steps:
+        operands = [values[each] if each >= 0 else "" for each in step.operands]
+        elements = [chain.element(each) if each >= 0 else "" for each in step.operands]
+        values.append(_emit(body, step, operands, elements))
+    return [values[output] for output in chain.outputs]
+
+
+def _emit(
+    body: Body, step: Step, operands: Sequence[str], elements: Sequence[str]
+) -> str:
+    operator, element = step.operator, step.element
+    kind = KINDS[element]
+    if operator == "Cast":
+        return _cast(body, operands[0], elements[0], element)
+    if operator == "Where":
+        return body.let(kind, body.dialect.select(*operands))
+    if operator in _COMPARISONS:
+        return body.let("i1", f"{operands[0]} {_COMPARISONS[operator]} {operands[1]}")
+    if operator in _LOGIC:
+        return body.let("i1", _LOGIC[operator].format(*operands))
+    attributes = dict(step.attributes)
+    if operator == "IsNaN":
+        return body.let("i1", is_nan(body, operands[0]))
+    if operator == "IsInf":
+        return body.let("i1", _is_infinite(body, operands[0], attributes))
+    _, emit = _STEPS[operator]
+    return body.let(kind, emit(body, kind, operands, attributes))
+
+
+def is_nan(body: Body, x: str) -> str:
+    """Whether a float is no number, by its bits: compilers may take it for granted
+    that all are numbers."""
+    bits = body.dialect.reinterpret("u32", x)
+    return f"(({bits} & 0x7fffffffu) > 0x7f800000u)"
+
+
+def largest(body: Body, kind: str, a: str, b: str) -> str:
+    """The larger one; NaN if one is."""
+    return _extreme(body, kind, a, b, ">")
+
+
+def smallest(body: Body, kind: str, a: str, b: str) -> str:
+    """The smaller one; NaN if one is."""
+    return _extreme(body, kind, a, b, "<")
+
+
+def _extreme(body: Body, kind: str, a: str, b: str, sign: str) -> str:
+    takes_first = f"({a} {sign} {b})"
+    if kind == "f32":
+        takes_first = f"({takes_first} || {is_nan(body, a)})"
+    return body.dialect.select(takes_first, a, b)
+
+
+def _is_infinite(body: Body, x: str, attributes: Mapping[str, Any]) -> str:
+    bits = body.let("u32", body.dialect.reinterpret("u32", x))
+    found = []
+    if attributes.get("detect_positive", 1):
+        found.append(f"{bits} == 0x7f800000u")
+    if attributes.get("detect_negative", 1):
+        found.append(f"{bits} == 0xff800000u")
+    return " || ".join(found) or "false"
+
+
+def _cast(body: Body, x: str, source: str, target: str) -> str:
+    """As numpy: floats towards zero, integers wrapped."""
+    dialect, kind = body.dialect, KINDS[target]
+    if source == target:
+        return x
+    if target == "i1":
+        return body.let("i1", f"{x} != {body.number(KINDS[source], 0)}")
+    if source == "i1":
+        one, zero = body.number(kind, 1), body.number(kind, 0)
+        return body.let(kind, dialect.select(x, one, zero))
+    if target == "f32":
+        return body.let("f32", dialect.convert("f32", x))
+    if source == "f32" and target != "u32":
+        x = body.let("i32", dialect.convert("i32", x))
+        source = "i32"
+    if target == "u8":
+        return body.let("u32", f"{dialect.convert('u32', x)} & 0xffu")
+    if target == "i8":
+        return body.let("i32", f"({dialect.convert('i32', x)} << 24u) >> 24u")
+    return body.let(kind, dialect.convert(kind, x))
+
+
+# one step each
+
+
+def _infix(sign: str) -> _Emit:
+    return lambda body, kind, x, attributes: f"{x[0]} {sign} {x[1]}"
+
+
+def _function(name: str) -> _Emit:
+    return lambda body, kind, x, attributes: body.dialect.call(name, x[0])
+
+
+def _fold(combine: Callable[[Body, str, str, str], str]) -> _Emit:
+    def emit(
+        body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+    ) -> str:
+        found = x[0]
+        for other in x[1:]:
+            found = body.let(kind, combine(body, kind, found, other))
+        return found
+
+    return emit
+
+
+def _mean(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return f"({' + '.join(x)}) / {body.number(kind, len(x))}"
+
+
+def _mod(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
+    rest = body.let(kind, f"{x[0]} % {x[1]}")
+    if attributes.get("fmod", 0) or kind == "u32":
+        return rest
+    # of the divisor's sign
+    zero = body.number(kind, 0)
+    apart = f"({rest} != {zero}) && (({rest} < {zero}) != ({x[1]} < {zero}))"
+    return body.dialect.select(apart, f"{rest} + {x[1]}", rest)
+
+
+def _clip(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    found = x[0]
+    if len(x) > 1 and x[1]:
+        found = body.let(kind, largest(body, kind, found, x[1]))
+    if len(x) > 2 and x[2]:
+        found = body.let(kind, smallest(body, kind, found, x[2]))
+    return found
+
+
+def _relu(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    zero = body.number(kind, 0)
+    return body.dialect.select(f"{x[0]} < {zero}", zero, x[0])
+
+
+def _sign(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    zero, one, less = (body.number(kind, n) for n in (0, 1, -1 if kind != "u32" else 0))
+    negative = body.dialect.select(f"{x[0]} < {zero}", less, x[0])
+    return body.dialect.select(f"{x[0]} > {zero}", one, negative)
+
+
+def _sloped(default: float) -> _Emit:
+    def emit(
+        body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+    ) -> str:
+        slope = body.number(kind, attributes.get("alpha", default))
+        return body.dialect.select(f"{x[0]} < 0.0f", f"{slope} * {x[0]}", x[0])
+
+    return emit
+
+
+def _prelu(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    zero = body.number(kind, 0)
+    return body.dialect.select(f"{x[0]} < {zero}", f"{x[1]} * {x[0]}", x[0])
+
+
+def _thresholded(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    limit = body.number(kind, attributes.get("alpha", 1.0))
+    return body.dialect.select(f"{x[0]} > {limit}", x[0], "0.0f")
+
+
+def _shrink(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    limit = float(attributes.get("lambd", 0.5))
+    bias = body.number(kind, attributes.get("bias", 0.0))
+    above = body.dialect.select(
+        f"{x[0]} > {body.number(kind, limit)}", f"{x[0]} - {bias}", "0.0f"
+    )
+    return body.dialect.select(
+        f"{x[0]} < {body.number(kind, -limit)}", f"{x[0]} + {bias}", above
+    )
+
+
+def _ramp(body: Body, x: str, alpha: float, beta: float) -> str:
+    """``min(1, max(0, alpha x + beta))``, which keeps NaN."""
+    line = body.let("f32", f"{body.number('f32', alpha)} * {x} + "
+                    f"{body.number('f32', beta)}")  # fmt: skip
+    low = body.let("f32", body.dialect.select(f"{line} < 0.0f", "0.0f", line))
+    return body.let("f32", body.dialect.select(f"{low} > 1.0f", "1.0f", low))
+
+
+def _hard_sigmoid(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    alpha, beta = attributes.get("alpha", 0.2), attributes.get("beta", 0.5)
+    return _ramp(body, x[0], alpha, beta)
+
+
+def _hard_swish(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return f"{x[0]} * {_ramp(body, x[0], 1 / 6, 0.5)}"
+
+
+def _exp(body: Body, x: str) -> str:
+    return body.dialect.call("exp", x)
+
+
+def _expm1(body: Body, x: str) -> str:
+    """``exp(x) - 1`` for x of at most 0, near 0 by its series."""
+    series = f"{x} * (1.0f + {x} * (0.5f + {x} * (0.16666667f + {x} * (0.041666668f + {x} * 0.008333334f))))"  # noqa: E501
+    near = f"{x} > -0.25f"
+    return body.let("f32", body.dialect.select(near, series, f"{_exp(body, x)} - 1.0f"))
+
+
+def _elu(body: Body, x: str, alpha: float, gamma: float, scale: float = 1.0) -> str:
+    """``gamma x`` above 0, else ``gamma alpha (exp(scale x) - 1)``."""
+    factor = body.number("f32", scale)
+    below = body.let("f32", body.dialect.select(f"{x} < 0.0f", x, "0.0f"))
+    scaled = body.let("f32", f"{below} * {factor}")
+    outside = f"{body.number('f32', gamma * alpha)} * {_expm1(body, scaled)}"
+    inside = f"{body.number('f32', gamma)} * {x}"
+    return body.dialect.select(f"{x} < 0.0f", outside, inside)
+
+
+def _elu_step(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return _elu(body, x[0], attributes.get("alpha", 1.0), 1.0)
+
+
+def _selu(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    alpha = attributes.get("alpha", 1.67326319217681884765625)
+    return _elu(body, x[0], alpha, attributes.get("gamma", 1.05070102214813232421875))
+
+
+def _celu(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    alpha = attributes.get("alpha", 1.0)
+    return _elu(body, x[0], alpha, 1.0, 1 / alpha)
+
+
+def _sigmoid_of(body: Body, x: str) -> str:
+    return body.let("f32", f"1.0f / (1.0f + {_exp(body, f'-({x})')})")
+
+
+def _sigmoid(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return _sigmoid_of(body, x[0])
+
+
+def _swish(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    alpha = body.number(kind, attributes.get("alpha", 1.0))
+    return f"{x[0]} / (1.0f + {_exp(body, f'-({alpha} * {x[0]})')})"
+
+
+def _swiglu(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return f"({_swish(body, kind, x, attributes)}) * {x[1]}"
+
+
+def _log1p(body: Body, x: str) -> str:
+    """``log(1 + x)`` for x from 0 to 1, which keeps what 1 + x rounds away (Kahan)."""
+    total = body.let("f32", f"1.0f + {x}")
+    lost = f"({x} - ({total} - 1.0f)) / {total}"
+    return body.let("f32", f"{body.dialect.call('log', total)} + {lost}")
+
+
+def _softplus_of(body: Body, x: str) -> str:
+    """``log(1 + exp(x))``, without overflow."""
+    small = _log1p(body, body.let("f32", _exp(body, f"-abs({x})")))
+    positive = body.dialect.select(f"{x} < 0.0f", "0.0f", x)
+    return body.let("f32", f"{positive} + {small}")
+
+
+def _softplus(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return _softplus_of(body, x[0])
+
+
+def _tanh_of(body: Body, x: str) -> str:
+    """By an exponential, near 0 by the series; drivers' own may cancel or overflow."""
+    square = body.let("f32", f"{x} * {x}")
+    series = "0.0f"
+    for coefficient in (62 / 2835, -17 / 315, 2 / 15, -1 / 3, 1.0):
+        series = f"({body.number('f32', coefficient)} + {square} * {series})"
+    high = body.let("f32", body.dialect.select(f"{x} > 15.0f", "15.0f", x))
+    far = f"1.0f - 2.0f / ({_exp(body, f'2.0f * {high}')} + 1.0f)"
+    near = f"{square} < 0.09f"
+    return body.let("f32", body.dialect.select(near, f"{x} * {series}", far))
+
+
+def _tanh(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return _tanh_of(body, x[0])
+
+
+def _mish(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    """``x tanh(log(1 + e))`` for e = exp(x), which is x n / (n + 2) for n = e (e + 2).
+
+    From 20 on the quotient rounds to 1.
+    """
+    low = body.let("f32", body.dialect.select(f"{x[0]} > 20.0f", "20.0f", x[0]))
+    power = body.let("f32", _exp(body, low))
+    n = body.let("f32", f"{power} * ({power} + 2.0f)")
+    return f"{x[0]} * ({n} / ({n} + 2.0f))"
+
+
+def _erf_of(body: Body, x: str) -> str:
+    """The error function: its Taylor series below 0.9, above that 7.1.26 of Abramowitz
+    and Stegun's, whose error of 1.5e-7 is of the order of what float32 rounds."""
+    size = body.let("f32", f"abs({x})")
+    square = body.let("f32", f"{size} * {size}")
+    series = "0.0f"
+    for n in range(9, -1, -1):
+        coefficient = (-1) ** n / (math.factorial(n) * (2 * n + 1)) * 2 / math.pi**0.5
+        series = f"({body.number('f32', coefficient)} + {square} * {series})"
+    t = body.let("f32", f"1.0f / (1.0f + 0.3275911f * {size})")
+    tail = "0.0f"
+    for coefficient in (
+        1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592
+    ):  # fmt: skip
+        tail = f"{t} * ({body.number('f32', coefficient)} + {tail})"
+    far = f"1.0f - ({tail}) * {_exp(body, f'-{square}')}"
+    found = body.let(
+        "f32", body.dialect.select(f"{size} < 0.9f", f"{size} * {series}", far)
+    )
+    return body.let("f32", body.dialect.select(f"{x} < 0.0f", f"-{found}", found))
+
+
+def _erf(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
+    return _erf_of(body, x[0])
+
+
+def _gelu(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    if attributes.get("approximate") == "tanh":
+        inner = body.let(
+            "f32", f"0.7978845608f * ({x[0]} + 0.044715f * {x[0]} * {x[0]} * {x[0]})"
+        )
+        return f"0.5f * {x[0]} * (1.0f + {_tanh_of(body, inner)})"
+    scaled = body.let("f32", f"{x[0]} * 0.7071067812f")
+    return f"0.5f * {x[0]} * (1.0f + {_erf_of(body, scaled)})"
+
+
+def _pow(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
+    """By the magnitude of the base; a negative one has powers of whole numbers only.
+
+    What drivers' own function gives of 0, of infinity and of NaN is not relied on.
+    """
+    select, (base, exponent) = body.dialect.select, x
+    infinity = body.number("f32", math.inf)
+    size = body.let("f32", f"abs({base})")
+    power = body.let("f32", body.dialect.call("pow", size, exponent))
+    of_zero = select(f"{exponent} < 0.0f", infinity, "0.0f")
+    power = body.let("f32", select(f"{size} == 0.0f", of_zero, power))
+    # of 0 and of what is infinite there are all powers
+    whole = body.let(
+        "i1",
+        f"floor({exponent}) == {exponent} || {size} == 0.0f || {size} > 3.4028234e38f",
+    )
+    odd = body.let("i1", f"({exponent} - 2.0f * floor({exponent} * 0.5f)) == 1.0f")
+    negative = f"{body.dialect.reinterpret('u32', base)} >> 31u != 0u"
+    signed = body.let("f32", select(odd, f"-{power}", power))
+    of_negative = select(whole, signed, body.number("f32", math.nan))
+    found = body.let("f32", select(negative, of_negative, power))
+    no_number = f"{is_nan(body, base)} || {is_nan(body, exponent)}"
+    found = body.let("f32", select(no_number, f"{base} + {exponent}", found))
+    one = (
+        f"{exponent} == 0.0f || {base} == 1.0f || "
+        f"({size} == 1.0f && abs({exponent}) > 3.4028234e38f)"
+    )
+    return select(one, "1.0f", found)
+
+
+_COMPARISONS: Final = {
+    "Greater": ">",
+    "GreaterOrEqual": ">=",
+    "Less": "<",
+    "LessOrEqual": "<=",
+    "Equal": "==",
+}
+_LOGIC: Final = {
+    "And": "{0} && {1}",
+    "Or": "{0} || {1}",
+    "Xor": "{0} != {1}",
+    "Not": "!{0}",
+}
+
+_STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
+    "Add": (_NUMBERS, _infix("+")),
+    "Sub": (_NUMBERS, _infix("-")),
+    "Mul": (_NUMBERS, _infix("*")),
+    "Div": (_NUMBERS, _infix("/")),
+    "Mod": (frozenset({"i32", "u32"}), _mod),
+    "Pow": (_FLOATS, _pow),
+    "Neg": (
+        frozenset({"f32", "i32"}),
+        lambda body, kind, x, attributes: f"-({x[0]})",
+    ),
+    "Abs": (_NUMBERS, _function("abs")),
+    "Sign": (_NUMBERS, _sign),
+    "Sqrt": (_FLOATS, _function("sqrt")),
+    "Reciprocal": (_FLOATS, lambda body, kind, x, attributes: f"1.0f / {x[0]}"),
+    "Floor": (_FLOATS, _function("floor")),
+    "Ceil": (_FLOATS, _function("ceil")),
+    "Round": (_FLOATS, _function("rint")),
+    "Max": (_NUMBERS, _fold(largest)),
+    "Min": (_NUMBERS, _fold(smallest)),
+    "Sum": (
+        _FLOATS,
+        lambda body, kind, x, attributes: " + ".join(x),
+    ),
+    "Mean": (_FLOATS, _mean),
+    "Clip": (_NUMBERS, _clip),
+    "Relu": (frozenset({"f32", "i32"}), _relu),
+    "PRelu": (_NUMBERS, _prelu),
+    "LeakyRelu": (_FLOATS, _sloped(0.01)),
+    "ThresholdedRelu": (_FLOATS, _thresholded),
+    "Shrink": (_FLOATS, _shrink),
+    "HardSigmoid": (_FLOATS, _hard_sigmoid),
+    "HardSwish": (_FLOATS, _hard_swish),
+    "Softsign": (
+        _FLOATS,
+        lambda body, kind, x, attributes: f"{x[0]} / (1.0f + abs({x[0]}))",
+    ),
+    "Elu": (_FLOATS, _elu_step),
+    "Selu": (_FLOATS, _selu),
+    "Celu": (_FLOATS, _celu),
+    "Swish": (_FLOATS, _swish),
+    "SwiGLU": (_FLOATS, _swiglu),
+    "Mish": (_FLOATS, _mish),
+    "Softplus": (_FLOATS, _softplus),
+    "Gelu": (_FLOATS, _gelu),
+    "Exp": (_FLOATS, _function("exp")),
+    "Log": (_FLOATS, _function("log")),
+    "Erf": (_FLOATS, _erf),
+    "Tanh": (_FLOATS, _tanh),
+    "Sigmoid": (_FLOATS, _sigmoid),
+    "BitwiseAnd": (frozenset({"i32", "u32"}), _infix("&")),
+    "BitwiseOr": (frozenset({"i32", "u32"}), _infix("|")),
+    "BitwiseXor": (frozenset({"i32", "u32"}), _infix("^")),
+    "BitwiseNot": (
+        frozenset({"i32", "u32"}),
+        lambda body, kind, x, attributes: f"~{x[0]}",
+    ),
+}
+"""The elements that operators whose operands and result are alike are computed for, and
+how.  Sines and their kin are not here, as drivers may be far off beyond a turn."""

@@ -1,0 +1,191 @@
+"""Calls that are compiled together, and their programs by the shapes of inputs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug.authoring.locks import new_rlock
+from onnxplug.authoring.nodes import describe
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.frontend.call import Abstract, NotCompiled
+from onnxplug_compiler.ir.buffers import Check
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.schedule.constants import Constants
+from onnxplug_compiler.schedule.plan import Plans
+from onnxplug_compiler.schedule.planned import Result
+from onnxplug_compiler.segmentation import Analysis, Unit
+from onnxplug_webgpu.context import WebGpuArray, new_array
+from onnxplug_webgpu.device import Device
+from onnxplug_webgpu.program import Program, Weights
+from onnxplug_webgpu.target import WebGpuTarget
+
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+
+_OF_ANY_TYPE: Final = np.dtype(np.uint8)
+
+_MOST_PLANS: Final = 64
+"""Sets of input shapes for which a segment keeps programs."""
+
+
+class Plan(Record):
+    """What runs for some shapes.
+
+    Attributes:
+        program: ``None`` where nothing has to be computed.
+        results: what it gives.
+    """
+
+    program: Program | None
+    results: tuple[Result, ...]
+
+
+class Segment:
+    """A unit that is compiled.
+
+    Args:
+        device, weights: where it runs.
+        unit: its calls.
+        dtypes: of the inputs; ``None`` for one of which nothing but the shape is read.
+        nodes: the graph's, by index.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        weights: Weights,
+        unit: Unit,
+        analysis: Analysis,
+        constants: Constants,
+        dtypes: Sequence[np.dtype[Any] | None],
+        nodes: Mapping[int, ep.Node],
+    ) -> None:
+        self.unit = unit
+        self._device = device
+        self._weights = weights
+        self._dtypes = dtypes
+        self._nodes = nodes
+        self._target = WebGpuTarget()
+        self._common = Plans(
+            unit.calls, analysis.forms, constants, unit.inputs, unit.outputs
+        )
+        self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
+        self._lock = new_rlock()
+
+    @property
+    def plans(self) -> int:
+        """How many are kept."""
+        return len(self._plans)
+
+    def plan(self, shapes: Shapes, look: Callable[[], None] = lambda: None) -> Plan:
+        """The plan for inputs of these shapes.
+
+        Args:
+            look: called now and then while one is made; it may raise.
+
+        Raises:
+            NotCompiled: some call is not computed for them.
+        """
+        with self._lock:
+            plan = self._plans.get(shapes)
+            if plan is None:
+                plan = self._plans[shapes] = self._made(shapes, look)
+                if len(self._plans) > _MOST_PLANS:
+                    self._plans.popitem(last=False)
+            else:
+                self._plans.move_to_end(shapes)
+            return plan
+
+    def _made(self, shapes: Shapes, look: Callable[[], None]) -> Plan:
+        inputs = [
+            Abstract(dtype or _OF_ANY_TYPE, shape)
+            for dtype, shape in zip(self._dtypes, shapes, strict=True)
+        ]
+        recorder = Recorder(self._target)
+        planned = self._common.make(inputs, recorder, {}, look)
+        if not planned.work:
+            return Plan(None, planned.results)
+        checks = [self._named(check) for check in planned.work.checks]
+        try:
+            program = Program(planned.work, self._device, self._weights, checks, look)
+        except (ValueError, MemoryError) as error:
+            raise NotCompiled(str(error)) from error
+        return Plan(program, planned.results)
+
+    def _named(self, check: Check) -> Check:
+        """*check* with an error that names the node."""
+        node = next((self._nodes[n] for n in check.nodes if n in self._nodes), None)
+        if node is None:
+            return check
+
+        def error(found: int) -> Exception:
+            cause = check.error(found)
+            failure = ep.NodeError(
+                f"{describe(node)} failed: {type(cause).__name__}: {cause}",
+                node=node.name or describe(node),
+            )
+            failure.__cause__ = cause
+            return failure
+
+        return check._replace(error=error)
+
+    def run(
+        self, arrays: Sequence[WebGpuArray], bound: Sequence[WebGpuArray | None]
+    ) -> list[WebGpuArray]:
+        """Queue the work on *arrays*; the results.
+
+        Args:
+            bound: for each output an array to fill, or ``None``.
+
+        Raises:
+            NotCompiled: some call is not computed for these shapes.
+            NodeError: a kernel found an error.
+            OutputMismatch: a bound array is of another shape or dtype.
+        """
+        plan = self.plan(tuple(tuple(array.shape) for array in arrays))
+        for position, (array, result) in enumerate(
+            zip(bound, plan.results, strict=True)
+        ):
+            if array is not None and (
+                tuple(array.shape) != result.shape or array.dtype != result.dtype
+            ):
+                raise ep.OutputMismatch(
+                    f"output {position} is {result.dtype}{list(result.shape)}, but "
+                    f"the array bound to it is {array.dtype}{list(array.shape)}; bind "
+                    "an array of the same dtype and shape"
+                )
+        read = {array.memory.serial for array in arrays}
+        outputs = [
+            # one that is an input, too, is filled when that was read
+            new_array(self._device, result.shape, result.dtype)
+            if array is None or array.memory.serial in read
+            else array
+            for array, result in zip(bound, plan.results, strict=True)
+        ]
+        if plan.program is not None:
+            plan.program.run(
+                [array.memory for array in arrays], [array.memory for array in outputs]
+            )
+        for array, result in zip(outputs, plan.results, strict=True):
+            if result.content is not None:
+                self._device.upload(array.memory, result.content)
+        late = [
+            (made.memory, array.memory, array.nbytes)
+            for made, array in zip(outputs, bound, strict=True)
+            if array is not None and array is not made
+        ]
+        if late:
+            self._device.copy(late)
+        return [
+            made if array is None else array
+            for made, array in zip(outputs, bound, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Give up all programs."""
+        with self._lock:
+            self._plans.clear()

@@ -1,0 +1,174 @@
+"""WebGPU as a target of the compiler: what it takes, and which families record what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from onnxplug.authoring.operators import having
+from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
+from onnxplug_compiler.ir.target import ChainLimits
+from onnxplug_webgpu.command import Assembly, Launch, assemble
+from onnxplug_webgpu.families import elementwise
+from onnxplug_webgpu.render.steps import supports
+
+if TYPE_CHECKING:
+    from onnxplug_compiler.ir import (
+        families,
+        images,
+        recurrent,
+        selection,
+        tables,
+        trees,
+    )
+    from onnxplug_kernels.ml.forest import Forest
+
+_LIMITS: Final = ChainLimits(steps=64, operands=5, inputs=6)
+"""A kernel has at most eight buffers, of which a product behind which a chain stands
+needs two, and the result one."""
+
+_MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
+_FLOATS: Final = frozenset({"f32"})
+_NUMBERS: Final = frozenset({"f32", "i32", "u32"})
+_ELEMENTS: Final[Mapping[str, Collection[str]]] = {
+    **dict.fromkeys(
+        (
+            "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
+            "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
+            "Gather GatherElements GatherND ScatterElements ScatterND "
+            "ArrayFeatureExtractor"
+        ).split(),
+        _MOVED,
+    ),
+    **dict.fromkeys(having("reduction"), _FLOATS),
+    **dict.fromkeys(
+        "ReduceMax ReduceMin ReduceSum ReduceProd ReduceL1 ReduceSumSquare".split(),
+        _NUMBERS,
+    ),
+    **dict.fromkeys(("MatMul", "Gemm", "Einsum", "CumSum", "CumProd"), _NUMBERS),
+    **dict.fromkeys(
+        (
+            "Softmax LogSoftmax LayerNormalization RMSNormalization "
+            "BatchNormalization InstanceNormalization GroupNormalization "
+            "LpNormalization Conv ConvTranspose ScaledDotProduct Attention "
+            "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool"
+        ).split(),
+        _FLOATS,
+    ),
+}
+
+
+class WebGpuTarget:
+    """A :class:`onnxplug_compiler.ir.target.Target`."""
+
+    chain_limits = _LIMITS
+    prefers_channels_last = True
+    transforms = None
+    windows = None
+    flow = None
+
+    def supports_step(
+        self,
+        operator: str,
+        operands: Sequence[str],
+        result: str,
+        attributes: Mapping[str, Any],
+    ) -> bool:
+        """Whether shaders have the operator as a step."""
+        return supports(operator, operands, result, attributes)
+
+    def takes_forest(self, forest: Forest) -> bool:
+        """Of no trees."""
+        return False
+
+    def elements(self, operator: str) -> Collection[str]:
+        """Those of which there are kernels."""
+        return _ELEMENTS.get(operator, frozenset())
+
+    def row_padding(self, nbytes: int) -> int:
+        """None."""
+        return 0
+
+    def assemble(self, commands: Sequence[Launch]) -> Assembly:
+        """The launches of a piece."""
+        return assemble(commands)
+
+    @property
+    def elementwise(self) -> families.Elementwise:
+        return elementwise
+
+    @property
+    def contractions(self) -> families.Contractions:
+        from onnxplug_webgpu.families import contractions
+
+        return contractions
+
+    @property
+    def pools(self) -> families.Pools:
+        from onnxplug_webgpu.families import pools
+
+        return pools
+
+    @property
+    def movement(self) -> families.Movement:
+        from onnxplug_webgpu.families import movement
+
+        return movement
+
+    @property
+    def indexing(self) -> families.Indexing:
+        from onnxplug_webgpu.families import indexing
+
+        return indexing
+
+    @property
+    def reductions(self) -> families.Reductions:
+        from onnxplug_webgpu.families import reductions
+
+        return reductions
+
+    @property
+    def rows(self) -> families.Rows:
+        from onnxplug_webgpu.families import rows
+
+        return rows
+
+    @property
+    def attention(self) -> families.Attention:
+        from onnxplug_webgpu.families import attention
+
+        return attention
+
+    # of what follows elements() takes nothing
+
+    @property
+    def resampling(self) -> images.Resampling:
+        _refuse("images are not resized")
+
+    @property
+    def grid_sampling(self) -> images.GridSampling:
+        _refuse("images are not sampled at grids")
+
+    @property
+    def region_pools(self) -> images.RegionPools:
+        _refuse("regions are not pooled")
+
+    @property
+    def recurrent(self) -> recurrent.Recurrent:
+        _refuse("recurrent layers are not computed")
+
+    @property
+    def trees(self) -> trees.Trees:
+        _refuse("trees are not computed")
+
+    @property
+    def tables(self) -> tables.Tables:
+        _refuse("tables are not looked up")
+
+    @property
+    def selection(self) -> selection.Selection:
+        _refuse("elements are not ranked")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ValueError(f"{what} on WebGPU")
