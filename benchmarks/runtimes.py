@@ -36,7 +36,8 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
 
     Args:
         runtime: ``onnxplug``, its CPU EP; ``onnxplug-torch``, its EP on PyTorch;
-            ``onnxruntime``; ``openvino``; or ``torch``, the module itself.  With an
+            ``onnxruntime``; ``openvino``; ``torch``, the module itself; ``tabular``,
+            the library that fitted a pipeline; or ``lleaves`` or ``tl2cgen``.  With an
             option ``library``, ``onnxplug-native`` and ``onnxruntime`` have an EP of
             that library instead.
     """
@@ -51,6 +52,10 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
         return _prepare_onnxruntime(path, feeds, threads)
     if runtime == "openvino":
         return _prepare_openvino(path, feeds, threads)
+    if runtime in ("tabular", "lleaves", "tl2cgen"):
+        from tabular.libraries import prepare_library
+
+        return prepare_library(runtime, Path(path), feeds, threads)
     from zoo.running import prepare_module, prepare_session
 
     if runtime == "torch":
@@ -134,6 +139,14 @@ def time_runs(run: Run, seconds: float, clock: str = "wall") -> float:
     return statistics.median(times)
 
 
+def _plain(result: Any) -> np.ndarray[Any, Any]:
+    """A result as a file has it: texts of one length, and the values of maps."""
+    if isinstance(result, list):
+        return np.array([[*each.values()] for each in result])
+    array = np.asarray(result)
+    return array.astype(str) if array.dtype == object else array
+
+
 def _peak_memory() -> int:
     """Bytes; of this program alone, where ``getrusage`` counts its parent's too."""
     with open("/proc/self/status", encoding="ascii") as status:
@@ -152,7 +165,12 @@ def main(arguments: Sequence[str]) -> None:
     runtime, path, feeds_path, results_path, threads, cores, options, clock = arguments
     os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     with np.load(feeds_path) as stored:
-        feeds = {name: stored[name] for name in stored.files}
+        # files have no other texts
+        feeds = {
+            name: array.astype(object) if array.dtype.kind == "U" else array
+            for name in stored.files
+            for array in [stored[name]]
+        }
     read = CLOCKS[clock]
     try:
         started = read()
@@ -164,7 +182,7 @@ def main(arguments: Sequence[str]) -> None:
         _say(error=f"{type(error).__name__}: {error}"[:300])
         return
     _say(load=loaded - started, first_run=first, cpu=time.process_time())
-    np.savez(results_path, *results)
+    np.savez(results_path, *map(_plain, results))
     del results
     for line in sys.stdin:
         _say(seconds=time_runs(run, float(line), clock))

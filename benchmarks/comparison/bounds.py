@@ -34,16 +34,23 @@ class Work(NamedTuple):
 def work(model: onnx.ModelProto) -> Work:
     """The work of *model*, all of whose shapes follow from the file.
 
-    Products within loops, branches and functions are not counted.
+    Products of unknown sizes are not counted, nor are those within loops, branches and
+    functions.
     """
     graph = shape_inference.infer_shapes(model, data_prop=True).graph
     shapes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
+    values = [
+        value
+        for value in (*graph.input, *graph.value_info, *graph.output)
+        if value.type.HasField("tensor_type")
+    ]
+    for value in values:
         tensor = value.type.tensor_type
         shapes[value.name] = tuple(size.dim_value for size in tensor.shape.dim)
     nbytes = sum(
         _nbytes(value.type.tensor_type.elem_type, shapes[value.name])
         for value in (*graph.input, *graph.output)
+        if value.type.HasField("tensor_type")
     )
     for weight in graph.initializer:
         readers = [node for node in graph.node if weight.name in node.input]
@@ -62,6 +69,8 @@ def _nbytes(data_type: int, shape: Sequence[int]) -> int:
 
 def _flops(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
     if node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
+        return 0
+    if any(name not in shapes for name in (*node.input[:2], node.output[0])):
         return 0
     given, weights = (shapes[name] for name in node.input[:2])
     result = shapes[node.output[0]]

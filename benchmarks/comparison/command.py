@@ -148,7 +148,8 @@ def _runtimes(
     for name in filter(None, arguments.peers.split(",")):
         if name not in known:
             sys.exit(f"{name!r} is none of {', '.join(known)}")
-        if importlib.util.find_spec(known[name].kind):
+        elsewhere = known[name].python != Path(sys.executable)
+        if elsewhere or importlib.util.find_spec(known[name].kind):
             runtimes.append(known[name])
         else:
             print(f"{name} is not installed, and left out; pip install {name}")

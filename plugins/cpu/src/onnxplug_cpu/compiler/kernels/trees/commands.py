@@ -16,7 +16,7 @@ from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks
 from onnxplug_cpu.compiler.kernels.trees.scores import MOST, SOLE, TreeScores
 from onnxplug_cpu.compiler.kernels.trees.table import Table, table_of
-from onnxplug_cpu.compiler.kernels.trees.walks import AVERAGE, SUM, TreeWalks
+from onnxplug_cpu.compiler.kernels.trees.walks import AVERAGE, SUM, TOGETHER, TreeWalks
 from onnxplug_kernels.prepared import prepared_once
 
 _STEP: Final = 1.5
@@ -24,6 +24,12 @@ _STEP: Final = 1.5
 
 _ROWS: Final = 128
 """Rows of a block: their features stay in a near cache while each tree is read once."""
+
+_BLOCK: Final = 1 << 17
+"""Bytes of the features of a block at most."""
+
+_COPIED: Final = 8
+"""Features that are copied in the time of a step of a walk, about."""
 
 _table = prepared_once(table_of)
 
@@ -74,6 +80,14 @@ def _record_walks(
     label: str,
 ) -> None:
     rows, columns = totals.shape
+    itemsize, features = x.dtype.itemsize, table.features
+    steps = table.trees * max(1, table.depth)
+    block = max(1, min(_ROWS, _BLOCK // (features * itemsize)) // TOGETHER) * TOGETHER
+    grouped = rows >= TOGETHER and features < _COPIED * steps
+    groups = None
+    if grouped:
+        shape = (recorder.target.workers, block, features)
+        groups = recorder.temporary(x.dtype, shape)
     kernel = TreeWalks(
         table.element,
         table.missing,
@@ -81,14 +95,17 @@ def _record_walks(
         not table.dense,
         counts is not None,
         SUM if aggregate == AVERAGE else aggregate,
+        grouped,
     )
-    steps = rows * table.trees * max(1, table.depth)
-    count, each = chunks(recorder, rows, _STEP * steps)
+    count, each = chunks(recorder, rows, _STEP * rows * steps)
     words: dict[str, Word] = {
         "rows": rows,
         "each": each,
-        "block": _ROWS,
-        "nodes": recorder.constant(table.nodes).address,
+        "block": block,
+        "tests": recorder.constant(table.tests.view(np.uint8)).address,
+        "children": recorder.constant(table.children).address,
+        "leaves": recorder.constant(table.leaves).address,
+        "steps": recorder.constant(table.steps).address,
         "trees": table.trees,
         "x": x.address,
         "x_row": x.strides[0] * x.dtype.itemsize,
@@ -98,6 +115,8 @@ def _record_walks(
         "columns": columns,
         "totals": totals.address,
         "counts": 0 if counts is None else counts.address,
+        "groups": 0 if groups is None else groups.address,
+        "features": features,
     }
     call(
         recorder,
@@ -105,7 +124,7 @@ def _record_walks(
         words,
         chunks=count,
         label=f"{label} {rows}×{table.trees}",
-        nbytes=x.nbytes + table.nodes.nbytes,
+        nbytes=x.nbytes + table.tests.nbytes + table.children.nbytes,
     )
 
 

@@ -1,14 +1,16 @@
-"""A forest as a table of nodes: what a walk reads of a node lies in sixteen bytes.
+"""A forest as a table of nodes: what a walk reads of a node are twelve bytes.
 
 All comparisons become one, ``x <= threshold``: what is below a number is at most the
 number before it, and what is above one is not at most it, so that children change
 places.  A test of equality becomes two nodes.  The children of a node are next to each
-other, so that the outcome of its comparison is a distance.  A leaf is its own child.
+other, so that the outcome of its comparison, 0 or 1, is added to the first's number,
+and no number is multiplied to be a place.  A leaf is the second child of itself, and
+its threshold NaN.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,16 +19,20 @@ from onnxplug_kernels.ml.forest import Forest, Members
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-NODE: Final = 16
-"""Bytes of a node."""
-
 
 class Table(NamedTuple):
     """A forest as kernels read it.
 
     Attributes:
         element: ``f32`` or ``f64``: of thresholds and features.
-        nodes: bytes; the roots first, in the order of the trees.
+        tests: of nodes, a threshold and the offset of a feature in bytes each; the
+            roots first, in the order of the trees.  Where the offset is odd, NaN goes
+            where the comparison holds.
+        children: numbers of their first children, int32, to which 1 is added where the
+            comparison does not hold.
+        leaves: their numbers among leaves, int32.
+        steps: of each tree, int32: twice a number of steps that walks should take at
+            once, and 1 more if they may not all be at leaves then.
         trees: how many.
         missing: nodes differ in where they send a feature that is NaN.
         weights: [leaves, votes], float64.
@@ -34,10 +40,14 @@ class Table(NamedTuple):
         dense: each leaf has a vote for each target, in their order.
         every: each target has a vote of some leaf of a tree, whichever it reaches.
         depth: of the deepest tree.
+        features: how many nodes may look at.
     """
 
     element: str
-    nodes: Array
+    tests: Array
+    children: Array
+    leaves: Array
+    steps: Array
     trees: int
     missing: bool
     weights: Array
@@ -46,13 +56,14 @@ class Table(NamedTuple):
     dense: bool
     every: bool
     depth: int
+    features: int
 
 
 def fits(forest: Forest) -> bool:
-    """Whether all distances, which nodes have as 32 bits, are small enough."""
+    """Whether all numbers, which nodes have as 32 bits, are small enough."""
     members = 0 if forest.members is None else len(forest.members.pairs)
     nodes = len(forest.roots) + 4 * (forest.branches + members)
-    return max(nodes * NODE, 8 * forest.feature_count) < 1 << 31
+    return max(nodes, 8 * (forest.feature_count + 1)) < 1 << 31
 
 
 def table_of(forest: Forest, element: str) -> Table:
@@ -74,15 +85,18 @@ def table_of(forest: Forest, element: str) -> Table:
     )
     branches.compare(modes)
     branches.look_among(modes, forest.members)
-    order, depth = branches.order(np.asarray(forest.roots))
-    nodes, differ = branches.table(np.asarray(forest.roots), order)
+    order, steps, depth = branches.order(np.asarray(forest.roots))
+    tests, children_of, leaves, differ = branches.table(np.asarray(forest.roots), order)
     targets, count = np.asarray(forest.targets), forest.target_count
     shape = (len(targets), count)
     dense = targets.shape == shape and bool((targets == np.arange(count)).all())
     every = dense or (count == 1 and bool((targets == 0).any(axis=1).all()))
     return Table(
         element,
-        nodes,
+        tests,
+        children_of,
+        leaves,
+        steps,
         len(forest.roots),
         differ,
         np.ascontiguousarray(forest.weights, np.float64),
@@ -91,6 +105,7 @@ def table_of(forest: Forest, element: str) -> Table:
         dense,
         every,
         depth,
+        max(1, forest.feature_count),
     )
 
 
@@ -190,18 +205,22 @@ class _Branches:
         """The places of branches by their numbers in :attr:`children`."""
         return np.where(numbers < 0, self.leaves - 1 - numbers, numbers)
 
-    def order(self, roots: Array) -> tuple[Array, int]:
-        """The branches in the order in which their children lie: those of a tree
-        together, the nearest to its root first; and the depth."""
+    def order(self, roots: Array) -> tuple[Array, Array, int]:
+        """The branches in the order in which their children lie, those of a tree
+        together, the nearest to its root first; the steps of :class:`Table`; and the
+        depth."""
         tree = np.full(len(self.thresholds), -1)
         level = roots[~self._is_leaf(roots)]
         owners = np.nonzero(~self._is_leaf(roots))[0]
         found, depth = [], 0
+        depths, shared = np.zeros(len(roots), np.int64), False
         while level.size:
             depth += 1
+            depths[owners] = depth
             places = self._branch(level)
             places, firsts = np.unique(places, return_index=True)
             fresh = tree[places] < 0
+            shared = shared or len(places) < len(level) or not fresh.all()
             places, owner = places[fresh], owners[firsts][fresh]
             tree[places] = owner
             found.append(places)
@@ -209,45 +228,39 @@ class _Branches:
             owner = np.repeat(owner, 2)
             inner = ~self._is_leaf(below)
             level, owners = below[inner], owner[inner]
-        if not found:
-            return np.zeros(0, np.int64), depth
-        places = np.concatenate(found)
-        return places[np.argsort(tree[places], kind="stable")], depth
+        places = np.concatenate([np.zeros(0, np.int64), *found])
+        order = places[np.argsort(tree[places], kind="stable")]
+        # a tree that grows to one side is left before its end mostly
+        counts = np.bincount(tree[places], minlength=len(roots))
+        most = 2 * np.ceil(np.log2(counts + 1)) + 2
+        steps = np.minimum(depths, most).astype(np.int32)
+        # of branches that trees share, it is not known here how deep they are
+        return order, 2 * steps + ((steps < depths) | shared), depth
 
-    def table(self, roots: Array, order: Array) -> tuple[Array, bool]:
-        """The nodes, and whether they differ in where NaN goes."""
+    def table(self, roots: Array, order: Array) -> tuple[Array, Array, Array, bool]:
+        """The tests, children and leaves of :class:`Table`, and whether nodes differ in
+        where NaN goes."""
         pair = np.zeros(len(self.thresholds), np.int64)
         pair[order] = len(roots) + 2 * np.arange(len(order))
-        numbers = np.concatenate((roots, self.children[order].reshape(-1)))
+        # where the comparison holds comes first
+        numbers = np.concatenate((roots, self.children[order, ::-1].reshape(-1)))
         leaf = self._is_leaf(numbers)
         places = np.where(leaf, 0, self._branch(numbers))
-        wide = self.thresholds.dtype.itemsize > 4
-        bits = np.uint64 if wide else np.uint32
-        fields = [("threshold", bits), ("feature", np.int32), ("child", np.int32)]
-        # where thresholds are wide, the number of a leaf is among the bits of its NaN
-        node = np.dtype(fields if wide else [*fields, ("leaf", np.int32)])
-        assert node.itemsize == NODE
-        table = np.zeros(len(numbers), node)
-        own = np.arange(len(numbers))
-        nan = 0x7FF8 << 48 if wide else 0x7FC0 << 16
-        number = np.where(leaf, numbers - self.leaves, 0)
-        if not len(self.thresholds):
-            thresholds, features = np.zeros(1, bits), np.zeros(1, np.int64)
-            missing = np.zeros(1, bool)
-        else:
-            thresholds, features = self.thresholds.view(bits), self.features
-            missing = self.missing
-        marked: Array = np.full(len(numbers), nan, bits)
-        if wide:
-            marked = np.bitwise_or(marked, number.astype(bits))
-        table["threshold"] = np.where(leaf, marked, thresholds[places])
-        table["feature"] = np.where(leaf, 0, features[places]) * (8 if wide else 4)
+        thresholds, features, missing = self.thresholds, self.features, self.missing
+        if not len(thresholds):  # so that leaves have something to leave out
+            thresholds = np.zeros(1, thresholds.dtype)
+            features, missing, pair = np.zeros(1, int), np.zeros(1, bool), np.zeros(1)
+        itemsize = thresholds.dtype.itemsize
+        test = np.dtype([("threshold", thresholds.dtype), ("feature", np.int32)])
+        tests = np.zeros(len(numbers), test)
+        tests["threshold"] = np.where(leaf, np.nan, thresholds[places])
         goes = ~leaf & missing[places]
-        child = np.where(leaf, own, pair[places] if len(pair) else own) * NODE
-        table["child"] = child + goes
-        if not wide:
-            table["leaf"] = number
-        return table.view(np.uint8), bool(goes.any())
+        tests["feature"] = np.where(leaf, 0, features[places]) * itemsize + goes
+        # a leaf comes after its child
+        own = np.arange(len(numbers)) - 1
+        children = np.where(leaf, own, pair[places]).astype(np.int32)
+        leaves = np.where(leaf, numbers - self.leaves, 0).astype(np.int32)
+        return tests, children, leaves, bool(goes.any())
 
 
 def _of_set(members: Members | None, node: int, dtype: np.dtype[Any]) -> Array:

@@ -3,27 +3,40 @@
 Of many rows, some walk through one tree together, which stays in the nearest cache for
 all rows of a block; of a few, each walks through some trees together.  Either way a
 row's votes are added up in the order of the trees, in float64.
+
+Rows that walk together have their features side by side, if it is worth a copy: a
+feature of any of them is then at a fixed distance from where the first one's is, and no
+walk needs a register for its row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxplug_cpu.compiler.codegen.emit import F64, I8, I32, I64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import (
+    F64,
+    I8,
+    I32,
+    I64,
+    U32,
+    Module,
+    Type,
+    Value,
+)
 from onnxplug_cpu.compiler.codegen.kernel import (
     Generator,
     Integer,
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.kernels.trees.table import NODE
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa
 
 TOGETHER: Final = 8
-"""Walks at a time."""
+"""Walks at a time: as many as there are registers for, and by which an address can be
+scaled."""
 
 SUM, AVERAGE, MIN, MAX = "SUM", "AVERAGE", "MIN", "MAX"
 
@@ -32,7 +45,10 @@ class _Words(KernelWords):
     rows: Integer
     each: Integer
     block: Integer
-    nodes: Pointer
+    tests: Pointer
+    children: Pointer
+    leaves: Pointer
+    steps: Pointer
     trees: Integer
     x: Pointer
     x_row: Integer
@@ -42,6 +58,8 @@ class _Words(KernelWords):
     columns: Integer
     totals: Pointer
     counts: Pointer
+    groups: Pointer
+    features: Integer
 
 
 class TreeWalks(Generator):
@@ -54,6 +72,7 @@ class TreeWalks(Generator):
         listed: leaves say for which targets their votes are.
         counted: targets that got no vote are told apart from those with a sum of 0.
         aggregate: ``SUM``, ``AVERAGE``, ``MIN`` or ``MAX``.
+        grouped: rows that walk together are copied to have their features side by side.
     """
 
     element: str
@@ -62,6 +81,7 @@ class TreeWalks(Generator):
     listed: bool
     counted: bool
     aggregate: str
+    grouped: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -77,18 +97,17 @@ class _Writer:
     def __init__(self, form: TreeWalks, k: _Words) -> None:
         self.form, self.k, self.f = form, k, k.function
         self.feature = Type(form.element)
-        wide = form.element == "f64"
-        self.threshold_at, self.feature_at, self.child_at = (
-            0,
-            4 + 4 * wide,
-            8 + 4 * wide,
-        )
-        self.leaf_at = 0 if wide else 12
-        self.nodes, self.trees = k.nodes, k.trees
+        self.tests, self.children, self.leaves = k.tests, k.children, k.leaves
+        self.trees = k.trees
         self.x, self.x_row = k.x, k.x_row
         self.votes, self.columns = k.votes, k.columns
         self.weights, self.targets = k.weights, k.targets
         self.totals, self.counts = k.totals, k.counts
+        if form.grouped:
+            # of each worker a block, which is a whole number of groups
+            room = k.block * k.features * self.feature.nbytes
+            self.groups = self.f.at(k.groups, k.worker * room, I8)
+            self.features = k.features
 
     def write(self) -> None:
         f, k = self.f, self.k
@@ -100,6 +119,12 @@ class _Writer:
             last = f.minimum(first + block, end)
             self._clear(first, last)
             whole = first + ((last - first) & -TOGETHER)
+            if self.form.grouped:
+
+                def copy(row: Value) -> None:
+                    self._copy(row, first)
+
+                f.loop(whole, copy, start=first, step=TOGETHER)
             f.loop(self.trees, lambda tree: self._by_rows(tree, first, whole))
             f.loop(last, self._by_trees, start=whole)
 
@@ -120,16 +145,39 @@ class _Writer:
 
     def _by_rows(self, tree: Value, first: Value, whole: Value) -> None:
         """One tree for all rows of a block."""
-        f, root = self.f, tree * NODE
+        f, root = self.f, tree
+        steps = f.convert(f.load(f.at(self.k.steps, tree, I32), I32), I64)
 
         def group(row: Value) -> None:
             rows = [row + n for n in range(TOGETHER)]
-            places = [f.at(self.x, each * self.x_row, I8) for each in rows]
-            leaves = self._walk(places, [root] * TOGETHER)
+            if self.form.grouped:
+                places = [self._group(row, first)] * TOGETHER
+            else:
+                places = [f.at(self.x, each * self.x_row, I8) for each in rows]
+            leaves = self._walk(places, [root] * TOGETHER, steps)
             for each, leaf in zip(rows, leaves, strict=True):
                 self._vote(each, leaf)
 
         f.loop(whole, group, start=first, step=TOGETHER)
+
+    def _group(self, row: Value, first: Value) -> Value:
+        """Where the features of the rows from *row* on are side by side."""
+        place = (row - first) * self.features * self.feature.nbytes
+        return self.f.at(self.groups, place, I8)
+
+    def _copy(self, row: Value, first: Value) -> None:
+        f = self.f
+        group = self._group(row, first)
+        count = TOGETHER
+        rows = [f.at(self.x, (row + n) * self.x_row, I8) for n in range(count)]
+
+        def feature(number: Value) -> None:
+            place = f.at(group, number * count, self.feature)
+            for n, own in enumerate(rows):
+                value = f.load(f.at(own, number, self.feature), self.feature)
+                f.store(value, f.at(place, n, self.feature))
+
+        f.loop(self.features, feature)
 
     def _by_trees(self, row: Value) -> None:
         """All trees for one row."""
@@ -138,7 +186,7 @@ class _Writer:
 
         def some(many: int) -> Callable[[Value], None]:
             def walk(tree: Value) -> None:
-                roots = [(tree + n) * NODE for n in range(many)]
+                roots = [tree + n for n in range(many)]
                 for leaf in self._walk([place] * many, roots):
                     self._vote(row, leaf)
 
@@ -148,37 +196,72 @@ class _Writer:
         f.loop(whole, some(TOGETHER), step=TOGETHER)
         f.loop(self.trees, some(1), start=whole)
 
-    def _walk(self, rows: list[Value], roots: list[Value]) -> list[Value]:
-        """The leaves that *rows* reach from *roots*, all as distances in bytes."""
+    def _walk(
+        self,
+        rows: list[Value],
+        roots: list[Value],
+        steps: Value | None = None,
+    ) -> list[Value]:
+        """The leaves that *rows* reach from *roots*, all by their numbers.
+
+        Args:
+            steps: to take before anything looks whether all have come to leaves, and
+                whether they may not have; of rows that are side by side, if rows are
+                copied.
+        """
         f = self.f
+        grouped = steps is not None and self.form.grouped
+
+        def step(at: Sequence[Value]) -> list[Value]:
+            return [
+                self._next(node, row, number if grouped else None)
+                for number, (node, row) in enumerate(zip(at, rows, strict=True))
+            ]
 
         def turn(*at: Value) -> tuple[Value, list[Value]]:
-            after = [self._next(n, row) for n, row in zip(at, rows, strict=True)]
+            # looking takes as long as a third of a step
+            after = step(step(at))
             moved = after[0] ^ at[0]
             for new, old in zip(after[1:], at[1:], strict=True):
                 moved = moved | (new ^ old)
             return moved.compare("ne", 0), after
 
-        return f.repeat(turn, roots)
+        if steps is None:
+            return f.repeat(turn, roots)
+        # how many they are is known before, so that no branch is predicted wrongly
+        at = f.loop(steps >> 1, lambda _, *at: step(at), roots)
+        goes_on = (steps & 1).compare("ne", 0)
+        return f.branch(goes_on, lambda: f.repeat(turn, at), lambda: at)
 
-    def _next(self, at: Value, row: Value) -> Value:
-        """The child to which a row goes; of a leaf it is the leaf."""
-        f, node = self.f, self.f.at(self.nodes, at, I8)
-        place = f.convert(f.load(f.at(node, self.feature_at, I8), I32), I64)
-        x = f.load(f.at(row, place, I8), self.feature)
-        child = f.convert(f.load(f.at(node, self.child_at, I8), I32), I64)
-        # of a leaf the threshold is NaN
-        takes = x <= f.load(f.at(node, self.threshold_at, I8), self.feature)
+    def _next(self, at: Value, row: Value, beside: int | None) -> Value:
+        """The child to which a row goes; of a leaf it is the leaf.
+
+        Args:
+            beside: which one the row is of those side by side.
+        """
+        f, nbytes = self.f, self.feature.nbytes
+        test = f.at(self.tests, at * (nbytes + 4), I8)
+        place = f.convert(f.load(f.at(test, nbytes, I8), I32), I64)
+        is_odd = None
         if self.form.missing:
-            is_missing = x.compare("ne", x) & (child & 1).compare("ne", 0)
-            takes, child = takes | is_missing, child & -NODE
-        return child + f.convert(takes, I64) * NODE
+            is_odd, place = (place & 1).compare("ne", 0), place & -2
+        if beside is None:
+            own = f.at(row, place, I8)
+        else:
+            own = f.at(f.at(row, place * TOGETHER, I8), beside * nbytes, I8)
+        x = f.load(own, self.feature)
+        first = f.load(f.at(self.children, at, U32), U32)
+        # of a leaf the threshold is NaN
+        takes = x <= f.load(test, self.feature, align=4)
+        if is_odd is not None:
+            takes = takes | (x.compare("ne", x) & is_odd)
+        # which is an addition with carry
+        return f.convert(first + f.convert(~takes, U32), I64)
 
     def _vote(self, row: Value, leaf: Value) -> None:
         """Count the votes of a leaf."""
         f = self.f
-        node = f.at(self.nodes, leaf, I8)
-        number = f.convert(f.load(f.at(node, self.leaf_at, I8), I32), I64)
+        number = f.convert(f.load(f.at(self.leaves, leaf, I32), I32), I64)
         first = number if self.form.single else number * self.votes
         totals = f.at(self.totals, row * self.columns, F64)
         counts = f.at(self.counts, row * self.columns, I64)

@@ -1,0 +1,1 @@
+"""Pipelines and ensembles of trees, as ONNX and as their libraries have them."""
