@@ -200,6 +200,49 @@ def test_regressors(seed: int, aggregate: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("leaves", [1, 2, 32, 33, 64, 65])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_trees_that_grow_to_one_side(leaves: int, missing: int) -> None:
+    """Each comparison parts one leaf from the rest, so that a walk goes on for long."""
+    trees, count = 3, 2 * leaves - 1
+    limits = np.linspace(-2, 2, leaves - 1).astype(np.float32)
+    modes, values, true, false, weights = [], [], [], [], []
+    for place in range(count):
+        is_branch = place < count - 1 and place % 2 == 0
+        modes.append("BRANCH_LEQ" if is_branch else "LEAF")
+        values.append(float(limits[place // 2]) if is_branch else 0.0)
+        true.append(place + 1 if is_branch else 0)
+        false.append(place + 2 if is_branch else 0)
+        weights.append(float(place))
+    chosen = [n for n, mode in enumerate(modes) if mode == "LEAF"]
+    model = model_of(
+        "TreeEnsembleRegressor",
+        {"y": 1},
+        n_targets=1,
+        nodes_treeids=np.repeat(range(trees), count).tolist(),
+        nodes_nodeids=[*range(count)] * trees,
+        nodes_featureids=np.repeat([4, 0, 2], count).tolist(),
+        nodes_modes=modes * trees,
+        nodes_values=values * trees,
+        nodes_missing_value_tracks_true=[missing] * count * trees,
+        nodes_truenodeids=true * trees,
+        nodes_falsenodeids=false * trees,
+        target_treeids=np.repeat(range(trees), leaves).tolist(),
+        target_nodeids=chosen * trees,
+        target_ids=[0] * leaves * trees,
+        target_weights=[weights[n] for n in chosen] * trees,
+    )
+    made = compiled(model)
+    for rows in (1, 9, 31, 32, 33, 128, 129, 300):
+        x = rows_of(random.Random(rows), rows)
+        x[::7] = limits[:1] if leaves > 1 else 0
+        place = np.searchsorted(limits, x, side="left")
+        place[np.isnan(x)] = 0 if missing else leaves - 1
+        votes = np.array([weights[n] for n in chosen])[place]
+        expected = votes[:, 4] + votes[:, 0] + votes[:, 2]
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0][:, 0], expected)
+
+
 def transformed(scores: Array, transform: str) -> Array:
     if transform == "LOGISTIC":
         return 1 / (1 + np.exp(-scores))

@@ -14,8 +14,9 @@ from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks
+from onnxplug_cpu.compiler.kernels.trees import masks
 from onnxplug_cpu.compiler.kernels.trees.scores import MOST, SOLE, TreeScores
-from onnxplug_cpu.compiler.kernels.trees.table import Table, table_of
+from onnxplug_cpu.compiler.kernels.trees.table import Comparisons, Table, table_of
 from onnxplug_cpu.compiler.kernels.trees.walks import AVERAGE, SUM, TOGETHER, TreeWalks
 from onnxplug_kernels.prepared import prepared_once
 
@@ -80,6 +81,15 @@ def _record_walks(
     label: str,
 ) -> None:
     rows, columns = totals.shape
+    if (
+        recorder.target.isa.name == "avx512"
+        and table.comparisons is not None
+        and rows >= masks.TOGETHER
+        and aggregate in (SUM, AVERAGE)
+        and counts is None
+    ):
+        _record_masks(recorder, table, table.comparisons, x, totals, label)
+        return
     itemsize, features = x.dtype.itemsize, table.features
     steps = table.trees * max(1, table.depth)
     block = max(1, min(_ROWS, _BLOCK // (features * itemsize)) // TOGETHER) * TOGETHER
@@ -125,6 +135,48 @@ def _record_walks(
         chunks=count,
         label=f"{label} {rows}×{table.trees}",
         nbytes=x.nbytes + table.tests.nbytes + table.children.nbytes,
+    )
+
+
+def _record_masks(
+    recorder: Recorder,
+    table: Table,
+    found: Comparisons,
+    x: View,
+    totals: View,
+    label: str,
+) -> None:
+    """The totals by all comparisons of each tree."""
+    rows, columns = totals.shape
+    groups = _BLOCK // (table.features * x.dtype.itemsize) // masks.TOGETHER
+    block = max(1, min(_ROWS // masks.TOGETHER, groups)) * masks.TOGETHER
+    # of a row the features, and the sum
+    room = block * (table.features * x.dtype.itemsize + 8)
+    copied = recorder.temporary(np.dtype(np.uint8), (recorder.target.workers, room))
+    count, each = chunks(recorder, rows, 0.1 * rows * len(found.tests))
+    words: dict[str, Word] = {
+        "rows": rows,
+        "each": each,
+        "block": block,
+        "tests": recorder.constant(found.tests.view(np.uint8)).address,
+        "kept": recorder.constant(found.kept).address,
+        "starts": recorder.constant(found.starts).address,
+        "weights": recorder.constant(found.weights).address,
+        "trees": table.trees,
+        "x": x.address,
+        "x_row": x.strides[0] * x.dtype.itemsize,
+        "columns": columns,
+        "totals": totals.address,
+        "groups": copied.address,
+        "features": table.features,
+    }
+    call(
+        recorder,
+        Kernel(masks.TreeMasks(found.width)),
+        words,
+        chunks=count,
+        label=f"{label} {rows}×{table.trees}",
+        nbytes=x.nbytes + found.tests.nbytes + found.kept.nbytes,
     )
 
 
