@@ -82,7 +82,10 @@ class _Transfer(ep.DataTransfer):
         copies: list[tuple[Memory, Memory, int]] = []
         for source, target in pairs:
             if not isinstance(target, WebGpuArray):
-                downloads.append((source, target))
+                if isinstance(source, WebGpuArray):
+                    downloads.append((source, target))
+                else:
+                    np.copyto(target, source)
             elif isinstance(source, WebGpuArray):
                 copies.append((source.memory, target.memory, source.nbytes))
             else:  # of which some hosts make scalars

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ class WebGpuPartition(ep.CompiledPartition):
             raise ep.Declined(FROM_SHAPES)
         self._plan_ahead()
         made_on_host = {
-            name for unit in self._units if not unit.compiled for name in unit.outputs
+            name for call in self._on_host_calls() for name in call.outputs if name
         }
         self.output_locations = self._locations = [
             ep.HOST if name in made_on_host else context.location
@@ -108,6 +109,11 @@ class WebGpuPartition(ep.CompiledPartition):
                 except NotCompiled as refusal:
                     self._decline(self._named_by(refusal, segment))
 
+    def _on_host_calls(self) -> set[Call]:
+        """What is not computed on the device."""
+        plain = (unit.calls for unit in self._units if not unit.compiled)
+        return {*self._analysis.known, *itertools.chain.from_iterable(plain)}
+
     def _look(self) -> None:
         if self._partition.cancelled:
             raise ep.LoadCancelled("compiling was cancelled")
@@ -121,13 +127,7 @@ class WebGpuPartition(ep.CompiledPartition):
     def report(self) -> ep.PartitionReport:  # type: ignore[override]
         """Which nodes are on the host, and why."""
         places = {node.index: n for n, node in enumerate(self._partition.nodes)}
-        on_host = {
-            node
-            for unit in self._units
-            if not unit.compiled
-            for call in unit.calls
-            for node in call.nodes
-        }
+        on_host = {node for call in self._on_host_calls() for node in call.nodes}
         tiers = {
             place: "host" if node in on_host else "compiled"
             for node, place in places.items()
@@ -241,23 +241,19 @@ class WebGpuPartition(ep.CompiledPartition):
         room: Any | None,
     ) -> Any:
         """An output where it was said to be, in what is bound to it."""
-        value = values[name]
-        if location == ep.HOST:
-            found = self._on_host(value)
-            if room is None:
-                return found
-            if room.shape != found.shape or room.dtype != found.dtype:
-                raise ep.OutputMismatch(
-                    f"output {name!r} is {found.dtype}{list(found.shape)}, but the "
-                    f"array bound to it is {room.dtype}{list(room.shape)}; bind an "
-                    "array of the same dtype and shape"
-                )
-            np.copyto(room, found)
-            return room
-        array = self._on_device(values, name)
-        if room is None or array is room:
-            return array
-        self._device.copy([(array.memory, room.memory, array.nbytes)])
+        on_host = location == ep.HOST
+        found = (
+            self._on_host(values[name]) if on_host else self._on_device(values, name)
+        )
+        if room is None or found is room:
+            return found
+        if tuple(room.shape) != tuple(found.shape) or room.dtype != found.dtype:
+            raise ep.OutputMismatch(
+                f"output {name!r} is {found.dtype}{list(found.shape)}, but the array "
+                f"bound to it is {room.dtype}{list(room.shape)}; bind an array of the "
+                "same dtype and shape"
+            )
+        self._context.transfer.copy([(found, room)], None)
         return room
 
     def close(self) -> None:

@@ -203,11 +203,11 @@ class Program:
         y = -(-launch.groups // x)
         return _Step(pipeline, tuple(bindings), window, begin, x, y)
 
-    def run(self, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> None:
+    def run(self, inputs: Sequence[Memory], outputs: Sequence[Memory | None]) -> None:
         """Queue the launches.
 
         Args:
-            outputs: in no memory of an input.
+            outputs: in no memory of an input; ``None`` for what is not computed.
 
         Raises:
             NodeError: a kernel found an error, such as an index out of range; only of

@@ -135,11 +135,13 @@ class Segment:
 
     def run(
         self, arrays: Sequence[WebGpuArray], bound: Sequence[WebGpuArray | None]
-    ) -> list[WebGpuArray]:
-        """Queue the work on *arrays*; the results.
+    ) -> list[WebGpuArray | np.ndarray[Any, Any]]:
+        """Queue the work on *arrays*; the results, those that follow from shapes on the
+        host.
 
         Args:
-            bound: for each output an array to fill, or ``None``.
+            bound: for each output an array to fill, or ``None``; one that is an input,
+                too, is left as it is.
 
         Raises:
             NotCompiled: some call is not computed for these shapes.
@@ -147,45 +149,36 @@ class Segment:
             OutputMismatch: a bound array is of another shape or dtype.
         """
         plan = self.plan(tuple(tuple(array.shape) for array in arrays))
-        for position, (array, result) in enumerate(
-            zip(bound, plan.results, strict=True)
-        ):
-            if array is not None and (
-                tuple(array.shape) != result.shape or array.dtype != result.dtype
-            ):
-                raise ep.OutputMismatch(
-                    f"output {position} is {result.dtype}{list(result.shape)}, but "
-                    f"the array bound to it is {array.dtype}{list(array.shape)}; bind "
-                    "an array of the same dtype and shape"
-                )
+        _check(bound, plan.results)
         read = {array.memory.serial for array in arrays}
-        outputs = [
-            # one that is an input, too, is filled when that was read
-            new_array(self._device, result.shape, result.dtype)
-            if array is None or array.memory.serial in read
-            else array
-            for array, result in zip(bound, plan.results, strict=True)
-        ]
-        if plan.program is not None:
-            plan.program.run(
-                [array.memory for array in arrays], [array.memory for array in outputs]
-            )
-        for array, result in zip(outputs, plan.results, strict=True):
+        made: list[WebGpuArray | np.ndarray[Any, Any]] = []
+        for array, result in zip(bound, plan.results, strict=True):
             if result.content is not None:
-                self._device.upload(array.memory, result.content)
-        late = [
-            (made.memory, array.memory, array.nbytes)
-            for made, array in zip(outputs, bound, strict=True)
-            if array is not None and array is not made
-        ]
-        if late:
-            self._device.copy(late)
-        return [
-            made if array is None else array
-            for made, array in zip(outputs, bound, strict=True)
-        ]
+                made.append(np.array(result.content))
+            elif array is None or array.memory.serial in read:
+                made.append(new_array(self._device, result.shape, result.dtype))
+            else:
+                made.append(array)
+        if plan.program is not None:
+            memories = [
+                each.memory if isinstance(each, WebGpuArray) else None for each in made
+            ]
+            plan.program.run([array.memory for array in arrays], memories)
+        return made
 
     def close(self) -> None:
         """Give up all programs."""
         with self._lock:
             self._plans.clear()
+
+
+def _check(bound: Sequence[WebGpuArray | None], results: Sequence[Result]) -> None:
+    for position, (array, result) in enumerate(zip(bound, results, strict=True)):
+        if array is not None and (
+            tuple(array.shape) != result.shape or array.dtype != result.dtype
+        ):
+            raise ep.OutputMismatch(
+                f"output {position} is {result.dtype}{list(result.shape)}, but the "
+                f"array bound to it is {array.dtype}{list(array.shape)}; bind an array "
+                "of the same dtype and shape"
+            )
