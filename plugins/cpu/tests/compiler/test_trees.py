@@ -309,17 +309,18 @@ def test_votes_for_one_of_two_classes(
         np.testing.assert_allclose(scores, expected[1], rtol=1e-5, atol=1e-6)
 
 
-def test_numbers_that_stand_for_nothing_are_told_when_a_run_meets_them() -> None:
+def stump(mode: int, post_transform: int = 0) -> bytes:
+    """One comparison of the first feature with 0.5: 1 where it is true, else 2."""
     numbers = onnx.numpy_helper.from_array
     node = onnx.helper.make_node(
         "TreeEnsemble",
         ["x"],
         ["y"],
         domain="ai.onnx.ml",
-        post_transform=9,
+        post_transform=post_transform,
         tree_roots=[0],
         nodes_featureids=[0],
-        nodes_modes=numbers(np.array([0], np.uint8)),
+        nodes_modes=numbers(np.array([mode], np.uint8)),
         nodes_splits=numbers(np.array([0.5], np.float32)),
         nodes_trueleafs=[1],
         nodes_truenodeids=[0],
@@ -334,6 +335,29 @@ def test_numbers_that_stand_for_nothing_are_told_when_a_run_meets_them() -> None
     )
     imports = [onnx.helper.make_opsetid("ai.onnx.ml", 5)]
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
-    made = onnxplug.InferenceSession(model.SerializeToString())
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("mode", "holds"),
+    [
+        (0, np.less_equal),
+        (1, np.less),
+        (2, np.greater_equal),
+        (3, np.greater),
+        (4, np.equal),
+        (5, np.not_equal),
+    ],
+)
+def test_thresholds_that_are_a_tensor_stay_as_they_are(mode: int, holds: Any) -> None:
+    x = np.array([[0.25, 0], [0.5, 0], [0.75, 0]], np.float32)
+    made = compiled(stump(mode))
+    expected = np.where(holds(x[:, :1], 0.5), 1, 2)
+    for _ in range(2):
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
+
+
+def test_numbers_that_stand_for_nothing_are_told_when_a_run_meets_them() -> None:
+    made = onnxplug.InferenceSession(stump(0, post_transform=9))
     with pytest.raises(onnxplug.errors.NodeError, match="post_transform is 9"):
         made.run(None, {"x": np.zeros((1, 2), np.float32)})

@@ -153,7 +153,8 @@ class _Branches:
         children: Array,
         leaves: int,
     ) -> None:
-        self.features, self.thresholds = features, thresholds
+        # which may be the model's own
+        self.features, self.thresholds = features, thresholds.copy()
         self.missing, self.children = missing, children.copy()
         self.leaves = leaves
 
