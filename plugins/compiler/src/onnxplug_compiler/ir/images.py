@@ -19,7 +19,8 @@ class ResampledAxis(Record):
     Attributes:
         axis: which, from 0.
         places: int64 [taps, size of the output], within the input's axis.
-        weights: float32 of the same shape; ``None`` for one tap that is only moved.
+        weights: float32, for float64 that, of the same shape; ``None`` for one tap that
+            is only moved.
     """
 
     axis: int

@@ -44,13 +44,14 @@ def record_resampled(
 ) -> None:
     """Write *x* to *out*, resized along *axes* by the target."""
     tables = []
+    wide = x.dtype if x.dtype == _WIDE else _SINGLE
     for axis in axes:
         weights = [weight for _, weight in axis.taps if weight is not None]
         tables.append(
             ResampledAxis(
                 axis.axis,
                 np.stack([index for index, _ in axis.taps]),
-                np.stack(weights).astype(np.float32) if weights else None,
+                np.stack(weights).astype(wide) if weights else None,
             )
         )
     recorder.target.resampling.record_resample(recorder, x, out, tables, label=label)
