@@ -7,7 +7,7 @@ numpy is imported when there is an array.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep.types import EXTENSIONS, DataType
 from onnxplug.errors import OutputMismatch
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-
-
-_ONLY_STR: Final = frozenset({str})
 
 
 @functools.cache
@@ -102,7 +99,8 @@ def as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if result.size == 1 and type(result.item()) is str:  # as one row has
             return result
         items = result.ravel().tolist()
-        if _ONLY_STR.issuperset(map(type, items)):
+        # no step of this is one of Python
+        if list(map(type, items)).count(str) == len(items):
             return result
     else:
         items = array.ravel().tolist()
