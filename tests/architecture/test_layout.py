@@ -34,7 +34,7 @@ COMPILER_FLOORS: Final = (
     {"kept_plans"},
     {"kept_partition", "segment"},
     {"filled_segment", "varying"},
-    {"sequence"},
+    {"batches", "sequence"},
     {"partition"},
 )
 """The same of the CPU EP's compiler; rooms of one floor do not import each other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, TypeAlias
 
@@ -81,18 +82,24 @@ class ControlFlow:
     Attributes:
         item_shapes: of what a body would give in a turn for these inputs, by name, as
             far as that follows.
+        batches: does many turns of a Loop at a time, natively; ``None`` if nothing
+            does.  What it gives is ``None`` for inputs with which it does not.
     """
 
     def __init__(
         self, partition: ep.Partition, node: ep.Node, compile: Compile
     ) -> None:
         self._node = node
+        self._partition = partition
         self._partitions = partition.bodies(node)
         self._compile = compile
         self._bodies: dict[str, _Body] | None = None
         self._placement = Placement.on_host(node)
         self.item_shapes: Callable[[Sequence[Any]], Mapping[str, tuple[int, ...]]]
         self.item_shapes = lambda arrays: {}
+        self.batches: (
+            Callable[[Sequence[Any], ep.RunContext | None], Sequence[Any] | None] | None
+        ) = None
 
     def compiled(self) -> Mapping[str, _Body]:
         """The bodies, by attribute."""
@@ -121,6 +128,10 @@ class ControlFlow:
         self, *arrays: Any, context: ep.RunContext | None = None
     ) -> tuple[Any, ...]:
         """The outputs of the node."""
+        if self.batches is not None:
+            found = self.batches(arrays, context)
+            if found is not None:
+                return tuple(found)
         bodies = self._bodies or self.compiled()
         count = len(self._node.inputs)
         captured = arrays[count:]
@@ -150,9 +161,35 @@ class ControlFlow:
             arrays[:count],
             run_body,
             self._placement,
-            _HostArrays(lambda: self.item_shapes(arrays)),
+            _HostArrays(partial(self._item_shape, arrays)),
         )
         return tuple(results)
+
+    def _item_shape(
+        self, arrays: Sequence[Any], name: str, axis: int
+    ) -> Sequence[int] | None:
+        """The shape of what a body gives by that *name* in a turn, or would give."""
+        found = self.item_shapes(arrays).get(name)
+        if found is not None:
+            return found
+        node, value = self._node, self._partition.value
+        names = node.subgraphs["body"].outputs
+        lead = len(names) - len(node.outputs)
+        output = node.outputs[names.index(name) - lead]
+        type = None if output is None else value(output).type
+        if not isinstance(type, ep.TensorType):
+            return None
+        taken = (*node.inputs, *node.captures)
+        shape = type.shape_for(
+            ep.named_sizes(
+                (None if name is None else value(name).type for name in taken),
+                (getattr(array, "shape", None) for array in arrays),
+            )
+        )
+        if not shape:
+            return None
+        axis = axis % len(shape)
+        return [size or 0 for at, size in enumerate(shape) if at != axis]
 
 
 class _Body(Record):
@@ -216,19 +253,17 @@ class _HostArrays:
     """What there is to do with arrays, which are all on the host.
 
     Args:
-        item_shapes: of the items that a body gives, if it was run, by name; those that
-            are not known are left out.
+        item_shape: of what a body would give in a turn, by name and the axis along
+            which it is stacked; ``None`` if it is not known.
     """
 
-    def __init__(
-        self, item_shapes: Callable[[], Mapping[str, tuple[int, ...]]]
-    ) -> None:
-        self._item_shapes = item_shapes
+    def __init__(self, item_shape: Callable[[str, int], Sequence[int] | None]) -> None:
+        self._item_shape = item_shape
 
     def no_items(
         self, node: ep.Node, name: str, axis: int, at: ep.MemoryLocation
     ) -> Any:
-        shape = self._item_shapes().get(name)
+        shape = self._item_shape(name, axis)
         dtype = node.subgraphs["body"].value(name).dtype
         if shape is None or dtype is None:
             return no_items(node, name, axis)

@@ -380,3 +380,37 @@ def test_a_branch_that_does_not_fit_is_left_to_runs_that_want_it() -> None:
         assert_equal(session.run(None, feeds), reference(text, feeds))
     with pytest.raises(onnxplug.errors.OnnxplugError, match="MatMul"):
         session.run(None, feeds | {"wide": np.array(False)})
+
+
+def test_turns_whose_number_only_a_run_knows_are_done_in_batches() -> None:
+    text = f"""{HEAD}
+    counted (float[1, 12] x, int64 n, int64 stop, bool go) => (y, states, numbers)
+    {{
+        [count] y, states, numbers = Loop (n, go, x) <body = turn
+            (int64 i, bool before, float[1, 12] s)
+            => (bool after, float[1, 12] t, float[1, 12] g, int64 number)
+            {{
+                after = Less (i, stop)
+                t = Sin (s)
+                g = Add (t, x)
+                number = Identity (i)
+            }}>
+    }}
+    """
+    session = opened(text)
+    for count, stop, go in (
+        (3000, 5000, True),
+        (3000, 1000, True),
+        (2, 5000, True),
+        (0, 5000, True),
+        (5, 5, False),
+    ):
+        feeds = {
+            "x": X,
+            "n": np.array(count),
+            "stop": np.array(stop),
+            "go": np.array(go),
+        }
+        assert_equal(session.run(None, feeds), reference(text, feeds))
+    (node,) = [node for node in session.explain().nodes if node.op_type == "Loop"]
+    assert node.note == "how many turns there are is not known"

@@ -39,9 +39,11 @@ class Turns(Record):
         given: of bool, whether there is a first turn; ``None`` if there is.
         again: of bool, which the commands write: whether there is another turn;
             ``None`` if there is.
-        number: of int64, where the commands read which turn it is, from 0; ``None`` if
-            they do not.
+        number: of int64, where the commands read which turn it is; ``None`` if they do
+            not.
         condition: of bool, where they read that there is a turn, likewise.
+        start: of int64, the number of the first turn; ``None`` for 0.
+        done: of int64, where to write how many turns there were, if that is wanted.
         first: copied once, before the first turn, also if there is none.
         before, after: copied before the commands of each turn, and after them.
     """
@@ -54,6 +56,8 @@ class Turns(Record):
     first: Sequence[Move]
     before: Sequence[Move]
     after: Sequence[Move]
+    start: View | None = None
+    done: View | None = None
 
 
 class Flow(Protocol):

@@ -208,6 +208,60 @@ class ControlFlowCall(Call):
         return {name: value.shape for name, value in zip(names, made, strict=True)}
 
 
+def _own(name: str) -> str:
+    """A name that no value of a model has."""
+    return f"\0{name}"
+
+
+class BatchCall(ControlFlowCall):
+    """Some turns of a Loop.
+
+    Its inputs are how many there are at most, a number of at least 1; the number of the
+    first; the states; and the captures.  Its outputs are the states; what is gathered,
+    with as many places as there may be turns; how many there were; and whether there
+    is to be another.
+
+    Args:
+        call: the Loop.
+        most: turns at most.
+    """
+
+    __slots__ = ("most",)
+
+    def __init__(self, call: ControlFlowCall, most: int) -> None:
+        states = range(call.count - 2)
+        gathered = [
+            None if name is None else _own(f"gathered {position}")
+            for position, name in enumerate(call.outputs[len(states) :])
+        ]
+        Call.__init__(
+            self,
+            call.op_type,
+            call.domain,
+            call.version,
+            (
+                _own("limit"),
+                _own("first turn"),
+                *[_own(f"state {number}") for number in states],
+                *call.inputs[call.count :],
+            ),
+            (
+                *[_own(f"new state {number}") for number in states],
+                *gathered,
+                _own("turns"),
+                _own("another turn"),
+            ),
+            call.attributes,
+            call.nodes,
+            (*call.dtypes, NUMBER.dtype, CONDITION.dtype),
+            None,
+            functools.partial(_infer, self),
+        )
+        self.bodies = call.bodies
+        self.count = call.count
+        self.most = most
+
+
 def only(call: Call, value: Abstract | None, what: str) -> Any:
     """The element of a value of one; ``None`` if it is not known, or left out.
 
@@ -291,7 +345,7 @@ def rounds(call: ControlFlowCall, values: Sequence[Abstract | None]) -> Rounds:
                 f"{result.dtype}{list(result.shape)}",
                 call,
             )
-    gathers = any(call.outputs[found.states :])
+    gathers = any(call.outputs[found.states : len(found.gathered) + found.states])
     if gathers and found.turns is None:
         raise NotCompiled("how many turns there are is not known", call)
     return found
@@ -308,6 +362,8 @@ def _loop(call: ControlFlowCall, values: Sequence[Abstract | None]) -> Rounds:
     (body,) = call.bodies.values()
     limit = only(call, values[0], "the number of turns")
     given = only(call, values[1], "the condition")
+    if isinstance(call, BatchCall):
+        given = True
     states = [_state(call, value) for value in values[2 : call.count]]
     taken = [NUMBER, CONDITION, *states, *call.captured(body, values)]
     made = body.follow(taken)
@@ -316,6 +372,8 @@ def _loop(call: ControlFlowCall, values: Sequence[Abstract | None]) -> Rounds:
     turns = None if limit is None or not first else max(0, limit)
     gathered = [Scanned(0, False)] * (len(made) - 1 - len(states))
     found = Rounds(body, taken, made, 2, 1, len(states), (), gathered, turns)
+    if isinstance(call, BatchCall):
+        return found._replace(turns=call.most)
     return found._replace(turns=None) if found.ends_early else found
 
 
@@ -381,6 +439,8 @@ def _infer(
                 *value.shape[each.axis :],
             )
             results.append(Abstract(value.dtype, shape))
+        if isinstance(call, BatchCall):
+            results += [NUMBER, CONDITION]
     return [Abstract(value.dtype, value.shape).facts for value in results]
 
 

@@ -51,7 +51,7 @@ class FilledSegment(Segment):
         """The outputs; as :meth:`Segment.run`."""
         found = list(super().run(arrays, self._unbound, context))
         for position, count, axis in self._parts:
-            found[position] = _beginning(found[position], int(found[count][0]), axis)
+            found[position] = beginning(found[position], int(found[count][0]), axis)
         del found[len(self.outputs) :]
         for array in bound:
             if array is not None:
@@ -59,7 +59,7 @@ class FilledSegment(Segment):
         return found
 
 
-def _beginning(array: Array, count: int, axis: int) -> Array:
+def beginning(array: Array, count: int, axis: int) -> Array:
     """The elements that are there: as many places along *axis*, one after another."""
     if axis == 0:
         kept = array[:count]

@@ -29,6 +29,7 @@ from onnxplug_compiler.segmentation import (
     forms_of_all,
     split,
 )
+from onnxplug_cpu.compiler.batches import Batches
 from onnxplug_cpu.compiler.kept_plans import (
     KeptPlans,
     KeptUnit,
@@ -110,6 +111,12 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             name: numpy_dtype(partition, name)
             for name in (*read, *partition.outputs, *partition.inputs)
         }
+        for call in self._calls:
+            if isinstance(call, ControlFlowCall) and call.op_type == "Loop":
+                assert isinstance(call.function, ControlFlow)
+                call.function.batches = Batches(
+                    compiler, call, self._constants, self._dtypes, self._nodes
+                )
         self._apart: OrderedDict[Shapes, _Built] = OrderedDict()
         self._variants: OrderedDict[frozenset[int], _Built] = OrderedDict()
         self._take(self._build({}))
@@ -194,7 +201,9 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         for unit in built.units:
             if not unit.compiled and isinstance(unit.calls[0].function, ControlFlow):
                 unit.calls[0].function.compiled()
-        self.is_compiled = len(on_arrays) < len(self._places)
+        self.is_compiled = len(on_arrays) < len(self._places) or any(
+            isinstance(call, ControlFlowCall) for call in self._calls
+        )
         # one attribute, as other threads may be about to run
         self._built = built
         self._variants.clear()

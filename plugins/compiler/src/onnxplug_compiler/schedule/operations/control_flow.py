@@ -14,6 +14,7 @@ from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.bodies import (
     NUMBER,
+    BatchCall,
     Body,
     ControlFlowCall,
     Scanned,
@@ -238,7 +239,8 @@ class _Rounds:
         turns = self._turns()
         label = call.op_type
         if found.turns is not None:
-            label = f"{label} {found.turns}×"
+            most = "≤" if isinstance(call, BatchCall) else ""
+            label = f"{label} {most}{found.turns}×"
         _flow(self.plan).record_turns(
             recorder, turns, self.part.commands(), count=found.turns, label=label
         )
@@ -250,10 +252,13 @@ class _Rounds:
     def _turns(self) -> Turns:
         call, found, part = self.call, self.found, self.part
         body = found.body
-        limit = given = again = number = condition = None
+        limit = given = again = number = condition = start = None
         if found.results_lead:
             limit = _scalar(self.plan, call, 0, NUMBER.dtype)
-            given = _scalar(self.plan, call, 1, _BOOL)
+            if isinstance(call, BatchCall):
+                start = _scalar(self.plan, call, 1, NUMBER.dtype)
+            else:
+                given = _scalar(self.plan, call, 1, _BOOL)
             if found.ends_early:
                 again = part.result(body.results[0])
             if part.takes(body.inputs[0]):
@@ -273,7 +278,21 @@ class _Rounds:
             self.first,
             self.before,
             self.after,
+            start,
+            self._done(again),
         )
+
+    def _done(self, again: View | None) -> View | None:
+        """Where the number of turns is written, if it is a result."""
+        call, recorder = self.call, self.plan.recorder
+        if not isinstance(call, BatchCall):
+            return None
+        turns, another = call.outputs[-2:]
+        assert turns is not None and another is not None
+        if again is None:
+            again = recorder.constant(np.array(True))
+        self.copies.append((again, self.plan.destination(another)))
+        return self.plan.destination(turns)
 
     def _take_state(self, number: int) -> None:
         call, found, part, plan = self.call, self.found, self.part, self.plan

@@ -147,6 +147,8 @@ def record_turns(
         **_moves("first", turns.first),
         **_moves("before", turns.before),
         **_moves("after", turns.after),
+        "start": _address(turns.start),
+        "done": _address(turns.done),
         "between_looks": max(1, min(MOST_TURNS, int(_SHARE / seconds))),
         "phase": 0,
         "turn": 0,

@@ -69,6 +69,8 @@ class TurnsWords(KernelWords):
     before_count: Integer
     after: Pointer
     after_count: Integer
+    start: Pointer
+    done: Pointer
     between_looks: Integer
     phase: Integer
     turn: Integer
@@ -179,6 +181,8 @@ class _Writer:
         )
         turn, place, _, _, state = ended
         stays = state.compare("ne", 0)
+        done = k.done
+        f.branch(self.is_there(done), lambda: f.store(turn, done))
         k.put("phase", state)
         k.put("turn", f.select(stays, turn, zero))
         k.put("place", f.select(stays, place, zero))
@@ -215,8 +219,13 @@ class _Writer:
 
     def begin(self, turn: Value) -> None:
         k, f = self.k, self.f
-        number = k.number
-        f.branch(self.is_there(number), lambda: f.store(turn, number))
+        number, start = k.number, k.start
+        (first,) = f.branch(
+            self.is_there(start),
+            lambda: [f.load(start, I64)],
+            lambda: [f.value(0, I64)],
+        )
+        f.branch(self.is_there(number), lambda: f.store(first + turn, number))
         condition = k.condition
         true = f.value(1, I1)
         f.branch(self.is_there(condition), lambda: f.store(true, condition))
