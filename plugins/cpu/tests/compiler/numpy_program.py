@@ -118,7 +118,6 @@ def flat(array: Array) -> Array:
 
 
 class Division(NamedTuple):
-    is_long: bool = False
     chunks: tuple[int, ...] = ()
 
 

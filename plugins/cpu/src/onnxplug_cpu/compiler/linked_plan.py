@@ -55,7 +55,7 @@ class LinkedPlan:
     @property
     def is_long(self) -> bool:
         """Whether a run may be ended on its way."""
-        return self.program is not None and self.program.division.is_long
+        return self.program is not None and self.program.looks
 
     @property
     def commands(self) -> int:
