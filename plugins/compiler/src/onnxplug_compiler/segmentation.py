@@ -20,7 +20,7 @@ from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm, step_form
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.schedule.operations.registry import Extent, find_operation
-from onnxplug_kernels import is_refusal
+from onnxplug_kernels import find_kernel, is_refusal
 
 
 class Counted(Record):
@@ -44,6 +44,7 @@ class Unit(Record):
         inputs, outputs: names of values that come from and go to other units.
         compiled: whether it is a segment.
         counted: outputs, of a segment, whose sizes depend on elements.
+        uncounted: the calls of a segment as they are on arrays.
     """
 
     calls: tuple[Call, ...]
@@ -51,6 +52,7 @@ class Unit(Record):
     outputs: tuple[str, ...]
     compiled: bool
     counted: Mapping[str, Counted] = MappingProxyType({})
+    uncounted: tuple[Call, ...] = ()
 
 
 class Analysis(Record):
@@ -225,6 +227,12 @@ def split(
 _NEVER: Final = 1 << 62
 
 
+def sizes_depend(call: Call) -> bool:
+    """Whether sizes of what a call on arrays gives depend on elements, or may."""
+    kernel = find_kernel(call.domain, call.op_type, call.version)
+    return kernel is None or kernel.data_dependent
+
+
 class _Splitter:
     def __init__(
         self, analysis: Analysis, outputs: Sequence[str], constants: Collection[str]
@@ -248,17 +256,25 @@ class _Splitter:
         there: dict[str, int] = {}
         rounds: dict[int, list[Call]] = {}
         known: dict[Call, int] = {}
+        varying: set[str | None] = set()
+        alone: set[Call] = set()
         for call in self.calls:
             first = max((there.get(name or "", 0) for name in call.inputs), default=0)
-            is_plain = call in self.plain
+            is_plain, is_counted = call in self.plain, self._extent(call) is not None
+            varies = not varying.isdisjoint(call.inputs)
             if call in self.analysis.known:
                 number = known[call] = first
             else:
-                number = first + (first % 2 if is_plain else 1 - first % 2)
+                if is_counted and varies:  # what is before has plans of its own
+                    alone.add(call)
+                between = is_plain or call in alone
+                number = first + (first % 2 if between else 1 - first % 2)
                 rounds.setdefault(number, []).append(call)
             # plans of what reads a value of an unknown size are for its size
-            ready = number + (number % 2 and self._extent(call) is not None)
+            ready = number + (number % 2 and is_counted)
             there.update((name, ready) for name in call.outputs if name is not None)
+            if varies or is_counted or (is_plain and sizes_depend(call)):
+                varying.update(name for name in call.outputs if name is not None)
         self._place_known(known, rounds)
         drafts: list[tuple[list[Call], bool]] = []
         for number, taken in sorted(rounds.items()):
@@ -266,7 +282,7 @@ class _Splitter:
             if number % 2:
                 drafts.append((taken, True))
             else:
-                drafts += [([call], False) for call in taken]
+                drafts += [([call], call in alone) for call in taken]
         return self._units(drafts)
 
     def _place_known(
@@ -326,6 +342,7 @@ class _Splitter:
             inside = set(made)
             needs = self._needs(calls)
             counted: dict[str, Counted] = {}
+            whole: list[Call] = []
             if compiled:
                 whole = self._with_known(calls)
                 calls = [self._with_count(call, counted) for call in whole]
@@ -336,6 +353,7 @@ class _Splitter:
                     tuple(name for name in made if name in later),
                     compiled,
                     counted,
+                    tuple(whole),
                 )
             )
             later.update(needs)
@@ -356,7 +374,8 @@ class _Splitter:
 
     def _extent(self, call: Call) -> Extent | None:
         """Of a call that is compiled, if sizes of its outputs depend on elements."""
-        if call in self.analysis.forms or call in self.analysis.known:
+        analysis = self.analysis
+        if call in self.plain or call in analysis.forms or call in analysis.known:
             return None
         operation = find_operation(call)
         return None if operation is None else operation.extent

@@ -154,6 +154,27 @@ def test_what_follows_has_plans_for_powers_of_two() -> None:
     assert 0 < plans(compiled) - len(runs) <= 4
 
 
+def test_what_is_kept_of_what_is_kept() -> None:
+    body = (
+        "g = Greater (s, o) w = NonZero (g) r = Transpose (w) "
+        "t = Gather <axis = 1> (r, zero) j = Squeeze (t, one) p = Gather (b, j) "
+        "q = GatherND (s, r) u = Unsqueeze (p, zero) v = Unsqueeze (q, both) "
+        "n = NonMaxSuppression (u, v, m, o) k = Gather <axis = 1> (n, two) "
+        "y = Gather (p, k) h = Less (q, l) c = Compress <axis = 0> (p, h)"
+    )
+    constants = f"{LIMITS}, int64 two = {{2}}, int64[1] zero = {{0}}, "
+    constants += "int64[1] one = {1}, int64[2] both = {0, 1}"
+    inputs, outputs = "float[N,4] b, float[N] s", "float[M,4] y, float[K,4] c"
+    given = [detections(1, 1, 200, seed) for seed in range(12)]
+    runs = [
+        {"b": feeds["b"][0], "s": feeds["s"][0, 0] ** (1 + number)}
+        for number, feeds in enumerate(given)
+    ]
+    compiled = both(graph(inputs, outputs, body, constants), *runs, *runs)
+    # one for the first part, and a few for each of four others, of twelve sizes each
+    assert plans(compiled) <= 1 + 4 * 5
+
+
 def test_what_follows_as_a_whole_has_a_plan_when_sizes_come_often() -> None:
     text = following("y = ReduceMax (c, zero)", "float[1,7] y")
     runs = [detections(1, classes, 60, classes) for classes in range(1, 5)]

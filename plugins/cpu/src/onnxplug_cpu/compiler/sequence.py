@@ -47,13 +47,17 @@ def _sequence(
     for unit, segment in zip(units, segments, strict=True):
         if segment is not None:
             function: SegmentFunction | VaryingSegment = SegmentFunction(segment)
-            if not varying.isdisjoint(unit.inputs) and is_simple(unit.calls):
-                calls = [Unit((call,), (), (), compiled=False) for call in unit.calls]
+            if not varying.isdisjoint(unit.inputs) and is_simple(unit.uncounted):
+                calls = [
+                    Unit((call,), (), (), compiled=False) for call in unit.uncounted
+                ]
                 alone = [None] * len(calls)
                 on_arrays = _sequence(
                     partition, of_index, unit, calls, alone, analysis, threads
                 )
-                function = VaryingSegment(segment, on_arrays, varying, axes)
+                function = VaryingSegment(
+                    segment, on_arrays, varying, axes, unit.uncounted
+                )
             steps.append(step_of(function, unit.inputs, unit.outputs))
             continue
         (call,) = unit.calls

@@ -8,7 +8,9 @@ computed by itself, plans are for powers of two, and boxes are added.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -20,16 +22,20 @@ from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.schedule.operations.registry import OPERATORS
-from onnxplug_compiler.segmentation import Unit
+from onnxplug_compiler.segmentation import Unit, sizes_depend
 from onnxplug_cpu.compiler.segment import Segment, Shapes
-from onnxplug_kernels import find_kernel
 
 _EXACT: Final = frozenset(
     "Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike "
     "Ceil Clip Div Equal Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual "
     "Max Min Mod Mul Neg Not Or ReduceMax ReduceMin Relu Sign Sqrt Sub Where "
     "Xor".split()
-).union(*(OPERATORS[module].split() for module in ("indexing", "movement", "views")))
+).union(
+    *(
+        OPERATORS[module].split()
+        for module in ("indexing", "kept", "movement", "one_hot", "selection", "views")
+    )
+)
 """What gives the same bits on arrays, and is not much work for an element."""
 
 _MOST_ELEMENTS: Final = 1 << 16
@@ -40,6 +46,16 @@ _OFTEN: Final = 8
 
 _AGAIN: Final = 1
 """The same of sizes that others are rounded up to."""
+
+_BLANKS: Final[Mapping[str, tuple[tuple[int, float | None], ...]]] = MappingProxyType(
+    {
+        "NonMaxSuppression": ((1, None), (2, math.nan)),
+        "NonZero": ((0, 0.0),),
+        "Compress": ((0, None), (0, 0.0)),
+    }
+)
+"""For each input of what keeps nothing of blank places their axis, and what is blank:
+a score of NaN is above no limit."""
 
 _FEWEST: Final = 16
 """Places that are planned for at least."""
@@ -52,18 +68,11 @@ def varying_values(units: Sequence[Unit]) -> frozenset[str]:
     """The values whose sizes depend on elements of others, or may."""
     varying: set[str] = set()
     for unit in units:
-        follows = not varying.isdisjoint(unit.inputs) or _depends(unit)
+        follows = not varying.isdisjoint(unit.inputs) or (
+            not unit.compiled and sizes_depend(unit.calls[0])
+        )
         varying.update(unit.outputs if follows else unit.counted)
     return frozenset(varying)
-
-
-def _depends(unit: Unit) -> bool:
-    """Whether a call on arrays says how large its outputs are."""
-    if unit.compiled:
-        return False
-    (call,) = unit.calls
-    kernel = find_kernel(call.domain, call.op_type, call.version)
-    return kernel is None or kernel.data_dependent
 
 
 def is_simple(calls: Sequence[Call]) -> bool:
@@ -85,6 +94,7 @@ class VaryingSegment:
         on_arrays: computes others.
         varying: names of its inputs that vary.
         axes: along which axis values have other sizes, as far as that is known; grows.
+        calls: of the segment, as they are on arrays.
     """
 
     takes_context = True
@@ -95,8 +105,10 @@ class VaryingSegment:
         on_arrays: KernelSequence,
         varying: Collection[str],
         axes: dict[str, int],
+        calls: Sequence[Call],
     ) -> None:
         self._segment, self._on_arrays = segment, on_arrays
+        self._calls = calls
         self._varying = [
             position for position, name in enumerate(segment.inputs) if name in varying
         ]
@@ -139,6 +151,8 @@ class VaryingSegment:
                 return _Rows({}, {})
             inputs[at] = normal_axis(axis, len(shapes[at]))
         rows = _Rows(inputs, {})
+        if len(self._calls) == 1 and self._calls[0].op_type in _BLANKS:
+            return self._blank(self._calls[0], inputs, shapes)
         axes = {segment.inputs[at]: axis for at, axis in inputs.items()}
         few, many = (rows.resized(shapes, _FEWEST * by) for by in (1, 2))
         found = segment.row_axes(few, many, axes)
@@ -152,6 +166,20 @@ class VaryingSegment:
         self._axes.update({segment.outputs[at]: axis for at, axis in outputs.items()})
         return _Rows(inputs, outputs)
 
+    def _blank(self, call: Call, inputs: Mapping[int, int], shapes: Shapes) -> _Rows:
+        """Of a call that keeps nothing of blank places."""
+        blanks, names = _BLANKS[call.op_type], self._segment.inputs
+        if call.attributes.get("axis"):  # of Compress: places are of another one
+            return _Rows({}, {})
+        for at, axis in inputs.items():
+            wanted = [
+                blanks[n][0] for n, name in enumerate(call.inputs) if name == names[at]
+            ]
+            if wanted != [axis]:
+                return _Rows({}, {})
+        numbers = {at: call.inputs.index(names[at]) for at in inputs}
+        return _Rows(inputs, {}, {at: blanks[n][1] for at, n in numbers.items()})
+
     def _met_of(self, shapes: Shapes) -> int:
         """How many of the latest runs, with this one, wanted these shapes."""
         with self._lock:
@@ -163,10 +191,15 @@ class VaryingSegment:
 
 class _Rows(Record):
     """Which axes of inputs and outputs, by position, have the places that vary; none
-    where not each place is computed by itself."""
+    where not each place is computed by itself.
+
+    Attributes:
+        blanks: what inputs have in places that are added; like the last one if nothing.
+    """
 
     inputs: Mapping[int, int]
     outputs: Mapping[int, int]
+    blanks: Mapping[int, float | None] = MappingProxyType({})
 
     def places(self, shapes: Shapes) -> int:
         """How many places inputs have; 0 if not all have as many, or none has any."""
@@ -190,7 +223,8 @@ class _Rows(Record):
             count = array.shape[axis]
             from_, to = array.swapaxes(0, axis), more.swapaxes(0, axis)
             to[:count] = from_
-            to[count:] = from_[-1]
+            blank = self.blanks.get(at)
+            to[count:] = from_[-1] if blank is None else blank
         return found
 
     def cut(self, results: Sequence[Any], count: int) -> tuple[Any, ...]:
