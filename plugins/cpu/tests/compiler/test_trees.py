@@ -200,6 +200,40 @@ def test_regressors(seed: int, aggregate: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("kind", ["SUM", "AVERAGE", "classes", "second"])
+@pytest.mark.parametrize("seed", range(4))
+def test_trees_that_vote_for_one_target_each(seed: int, kind: str) -> None:
+    chance, targets = random.Random(seed), 2 if kind == "second" else 3
+    trees = Ensemble(chance, 4 + seed, 5, targets, missing=seed % 2 == 0)
+
+    def target_of(tree: int) -> int:
+        return 1 if kind == "second" else tree % targets
+
+    for node in trees.nodes:
+        if node["mode"] == "LEAF":
+            node["votes"] = [(target_of(node["tree"]), w) for _, w in node["votes"]]
+    trees.votes = [(t, n, target_of(t), w) for t, n, _, w in trees.votes]
+    outputs = {"y": 1}
+    about: dict[str, Any] = {"n_targets": targets, "aggregate_function": kind}
+    if kind in ("classes", "second"):
+        outputs, about = {"label": 7, "y": 1}, {"classlabels_int64s": [*range(targets)]}
+    votes = "target" if len(outputs) == 1 else "class"
+    op_type = f"TreeEnsemble{'Regressor' if votes == 'target' else 'Classifier'}"
+    made = compiled(model_of(op_type, outputs, **about, **trees.attributes(votes)))
+    aggregate = kind if votes == "target" else "SUM"
+    for count in (1, 5, 9, 16, 17, 140):
+        x = rows_of(chance, count)
+        *labels, scores = made.run(None, {"x": x})
+        totals = np.array([trees.totals(row, aggregate) for row in x])
+        if kind == "second":
+            np.testing.assert_array_equal(scores[:, 1], totals[:, 1].astype(np.float32))
+            continue
+        np.testing.assert_array_equal(scores, totals.astype(np.float32))
+        if labels:
+            decisive = scores.argmax(axis=1)
+            np.testing.assert_array_equal(labels[0], decisive)
+
+
 @pytest.mark.parametrize("leaves", [1, 2, 32, 33, 64, 65])
 @pytest.mark.parametrize("missing", [0, 1])
 def test_trees_that_grow_to_one_side(leaves: int, missing: int) -> None:

@@ -84,11 +84,10 @@ def _record_walks(
     if (
         recorder.target.isa.name == "avx512"
         and table.comparisons is not None
-        and rows >= masks.TOGETHER
+        and rows >= table.comparisons.rows
         and aggregate in (SUM, AVERAGE)
-        and counts is None
     ):
-        _record_masks(recorder, table, table.comparisons, x, totals, label)
+        _record_masks(recorder, table, table.comparisons, x, totals, counts, label)
         return
     itemsize, features = x.dtype.itemsize, table.features
     steps = table.trees * max(1, table.depth)
@@ -144,16 +143,20 @@ def _record_masks(
     found: Comparisons,
     x: View,
     totals: View,
+    counts: View | None,
     label: str,
 ) -> None:
     """The totals by all comparisons of each tree."""
     rows, columns = totals.shape
-    groups = _BLOCK // (table.features * x.dtype.itemsize) // masks.TOGETHER
-    block = max(1, min(_ROWS // masks.TOGETHER, groups)) * masks.TOGETHER
-    # of a row the features, and the sum
-    room = block * (table.features * x.dtype.itemsize + 8)
+    fitting = _BLOCK // (table.features * x.dtype.itemsize) // masks.TOGETHER
+    wanted = min(_ROWS // masks.TOGETHER, -(-rows // masks.TOGETHER))
+    block = max(1, min(wanted, fitting)) * masks.TOGETHER
+    # of a row the features, and the sums
+    room = block * (table.features * x.dtype.itemsize + 8 * table.target_count)
     copied = recorder.temporary(np.dtype(np.uint8), (recorder.target.workers, room))
     count, each = chunks(recorder, rows, 0.1 * rows * len(found.tests))
+    groups = 1 if rows <= masks.TOGETHER // masks.GROUPS else masks.GROUPS
+    kernel = masks.TreeMasks(found.width, groups, counts is not None)
     words: dict[str, Word] = {
         "rows": rows,
         "each": each,
@@ -162,17 +165,21 @@ def _record_masks(
         "kept": recorder.constant(found.kept).address,
         "starts": recorder.constant(found.starts).address,
         "weights": recorder.constant(found.weights).address,
+        "targets": recorder.constant(found.targets).address,
+        "voted": recorder.constant(found.voted).address,
+        "count": table.target_count,
         "trees": table.trees,
         "x": x.address,
         "x_row": x.strides[0] * x.dtype.itemsize,
         "columns": columns,
         "totals": totals.address,
+        "counts": 0 if counts is None else counts.address,
         "groups": copied.address,
         "features": table.features,
     }
     call(
         recorder,
-        Kernel(masks.TreeMasks(found.width)),
+        Kernel(kernel),
         words,
         chunks=count,
         label=f"{label} {rows}×{table.trees}",

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa
 
 GROUPS: Final = 2
-"""Vectors of rows for which a comparison is read once."""
+"""Vectors of rows for which a comparison is read once, at most."""
 
 TOGETHER: Final = GROUPS * LANES
-"""Rows at a time."""
+"""Rows at a time, at most."""
 
 
 class _Words(KernelWords):
@@ -51,24 +51,32 @@ class _Words(KernelWords):
     kept: Pointer
     starts: Pointer
     weights: Pointer
+    targets: Pointer
+    voted: Pointer
+    count: Integer
     trees: Integer
     x: Pointer
     x_row: Integer
     columns: Integer
     totals: Pointer
+    counts: Pointer
     groups: Pointer
     features: Integer
 
 
 class TreeMasks(Generator):
-    """The sums of the votes of trees for the only target.  A chunk is some blocks of
+    """The sums of the votes of trees, each for one target.  A chunk is some blocks of
     rows, and all rows of a block are computed, also if there are fewer.
 
     Attributes:
         leaves: of a tree at most, 32 or 64.
+        groups: vectors of rows for which a comparison is read once.
+        counted: targets that got no vote are told apart from those with a sum of 0.
     """
 
     leaves: int
+    groups: int
+    counted: bool
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -82,13 +90,13 @@ class _Writer:
     """Writes the function."""
 
     def __init__(self, form: TreeMasks, k: _Words) -> None:
-        self.k, self.f, self.leaves = k, k.function, form.leaves
+        self.k, self.f, self.form, self.leaves = k, k.function, form, form.leaves
         self.mask = Type(f"i{form.leaves}")
         # a vector of masks is one register
         self.lanes = 512 // form.leaves
         self.parts = LANES // self.lanes
         k.keep(_Words.names)
-        room = k.block * (k.features * 4 + 8)
+        room = k.block * (k.features * 4 + k.count * 8)
         self.copied = self.f.at(k.groups, k.worker * room, Type("i8"))
         self.sums = self.f.at(self.copied, k.block * k.features, F32)
 
@@ -101,21 +109,36 @@ class _Writer:
             count = f.minimum(k.block, end - first)
             f.loop(count, lambda row: self._copy(first + row, row))
             zero = f.zero(F64)
-            f.loop(k.block, lambda row: f.store(zero, f.at(self.sums, row, F64)))
+            sums = k.block * k.count
+            f.loop(sums, lambda n: f.store(zero, f.at(self.sums, n, F64)))
 
             def tree(number: Value) -> None:
-                f.loop(count, lambda row: self._rows(number, row), step=TOGETHER)
+                f.loop(
+                    count,
+                    lambda row: self._rows(number, row),
+                    step=self.form.groups * LANES,
+                )
 
             f.loop(k.trees, tree)
 
-            def give(row: Value) -> None:
-                total = f.load(f.at(self.sums, row, F64), F64)
-                f.store(total, f.at(k.totals, (first + row) * k.columns, F64))
-
-            f.loop(count, give)
+            f.loop(k.count, lambda target: self._give(target, first, count))
 
         f.loop(end, some, start=begin, step=k.block)
         f.finish()
+
+    def _give(self, target: Value, first: Value, count: Value) -> None:
+        """The sums of a target for rows from *first* on."""
+        f, k = self.f, self.k
+        sums = f.at(self.sums, target * k.block, F64)
+        voted = f.load(f.at(k.voted, target, I64), I64)
+
+        def give(row: Value) -> None:
+            place = (first + row) * k.columns + target
+            f.store(f.load(f.at(sums, row, F64), F64), f.at(k.totals, place, F64))
+            if self.form.counted:
+                f.store(voted, f.at(k.counts, place, I64))
+
+        f.loop(count, give)
 
     def _copy(self, row: Value, place: Value) -> None:
         """A row's features to where those of sixteen rows are side by side."""
@@ -142,7 +165,7 @@ class _Writer:
             offset = f.convert(f.load(f.at(at, 1, I32), I32), I64)
             kept = f.load_splat(f.at(k.kept, number, self.mask), vector)
             found = list(left)
-            for part in range(GROUPS):
+            for part in range(self.form.groups):
                 place = f.at(group, further * part + offset, F32)
                 x = f.load(place, F32.vector(LANES), align=4)
                 fails = x > threshold if of_nan else ~(x <= threshold)
@@ -157,7 +180,7 @@ class _Writer:
             f.convert(f.load(f.at(k.starts, tree * 2 + n, I32), I32), I64)
             for n in range(3)
         )
-        left = [f.value(-1, vector)] * (GROUPS * self.parts)
+        left = [f.value(-1, vector)] * (self.form.groups * self.parts)
         left = f.loop(second, lambda n, *left: test(n, left, True), left, start=first)
         left = f.loop(end, lambda n, *left: test(n, left, False), left, start=second)
         self._vote(tree, row, left)
@@ -165,6 +188,8 @@ class _Writer:
     def _vote(self, tree: Value, row: Value, left: Sequence[Value]) -> None:
         f, k = self.f, self.k
         weights = f.at(k.weights, tree * self.leaves, F64)
+        target = f.convert(f.load(f.at(k.targets, tree, I32), I32), I64)
+        sums = f.at(self.sums, target * k.block + row, F64)
         count = 0
         for masks in left:
             places = f.intrinsic(
@@ -178,7 +203,7 @@ class _Writer:
                 if self.lanes > 8:
                     some = f.shuffle(places, places, range(start, start + 8))
                 votes = self._gathered(weights, f.convert(some, I64.vector(8)))
-                place = f.at(self.sums, row + count, F64)
+                place = f.at(sums, count, F64)
                 total = f.load(place, F64.vector(8), align=8)
                 f.store(total + votes, place, align=8)
                 count += 8

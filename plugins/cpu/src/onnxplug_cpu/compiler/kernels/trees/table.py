@@ -10,6 +10,7 @@ its threshold NaN.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,14 +31,20 @@ class Comparisons(NamedTuple):
         starts: of each tree, int32: where those begin that hold for NaN, and the
             others; and the last one's end.
         weights: [trees, bits], float64: of leaves, the lowest bit first.
+        targets: for which the leaves of each tree vote, int32.
+        voted: whether any does for a target, int64.
         width: bits.
+        rows: for fewer, walks are faster.
     """
 
     tests: Array
     kept: Array
     starts: Array
     weights: Array
+    targets: Array
+    voted: Array
     width: int
+    rows: int
 
 
 class Table(NamedTuple):
@@ -115,10 +122,8 @@ def table_of(forest: Forest, element: str) -> Table:
     dense = targets.shape == shape and bool((targets == np.arange(count)).all())
     every = dense or (count == 1 and bool((targets == 0).any(axis=1).all()))
     comparisons = None
-    if dense and count == 1 and element == "f32":
-        roots, weights = np.asarray(forest.roots), np.asarray(forest.weights)
-        walked = int((steps >> 1).sum())
-        comparisons = _comparisons(branches, roots, weights, walked)
+    if targets.shape[1] == 1 and element == "f32":
+        comparisons = _comparisons(branches, forest, int((steps >> 1).sum()))
     return Table(
         element,
         tests,
@@ -308,7 +313,7 @@ class _Branches:
             under[places] = sizes.sum(axis=1)
         if under.max(initial=1) > leaves:
             return None
-        found = np.full((count, leaves), self.leaves)
+        found = np.full((count, leaves), -1)
         alone = self._is_leaf(roots)
         found[alone, 0] = roots[alone]
         first = np.zeros(len(self.thresholds), np.int64)
@@ -332,7 +337,9 @@ class _Branches:
         starts = parts.astype(np.int32)
         ones = (np.uint64(1) << held[order].astype(np.uint64)) - np.uint64(1)
         kept = ~(ones << first[order].astype(np.uint64))
-        return order, kept, starts, found - self.leaves
+        # what stands for no leaf is as the first one
+        found = np.where(found < 0, found[:, :1], found) - self.leaves
+        return order, kept, starts, found
 
     def table(self, roots: Array, order: Array) -> tuple[Array, Array, Array, bool]:
         """The tests, children and leaves of :class:`Table`, and whether nodes differ in
@@ -372,17 +379,18 @@ _TREE: Final = 0.3
 
 
 def _comparisons(
-    branches: _Branches, roots: Array, weights: Array, walked: int
+    branches: _Branches, forest: Forest, walked: int
 ) -> Comparisons | None:
-    """The comparisons of a forest, if they take less than its walks.
+    """The comparisons of a forest whose leaves have one vote each, if they take less
+    than its walks.
 
     Args:
-        weights: [leaves, 1].
         walked: the steps of all walks of a row.
     """
-    count = len(branches.thresholds)
+    count, roots = len(branches.thresholds), np.asarray(forest.roots)
     for width, cost in _WIDTHS.items():
-        if count * cost + _TREE * len(roots) > walked:
+        compared = count * cost + _TREE * len(roots)
+        if compared > walked:
             return None
         found = branches.comparisons(roots, width)
         if found is not None:
@@ -390,11 +398,25 @@ def _comparisons(
     else:
         return None
     order, kept, starts, leaves = found
+    targets = np.asarray(forest.targets)[leaves, 0]
+    if (targets != targets[:, :1]).any() or (targets == forest.target_count).any():
+        return None
+    voted = np.bincount(targets[:, 0], minlength=forest.target_count) > 0
     tests = np.zeros(len(order), [("threshold", np.float32), ("feature", np.int32)])
     tests["threshold"] = branches.thresholds[order]
     tests["feature"] = branches.features[order] * _SIDE_BY_SIDE
     narrow = kept.astype(np.uint32 if width == 32 else np.uint64)
-    return Comparisons(tests, narrow, starts, weights[leaves, 0], width)
+    return Comparisons(
+        tests,
+        narrow,
+        starts,
+        np.asarray(forest.weights, np.float64)[leaves, 0],
+        targets[:, 0].astype(np.int32),
+        voted.astype(np.int64),
+        width,
+        # as many as are compared at once take about as long as fewer
+        math.ceil(_SIDE_BY_SIDE * 1.4 * compared / walked),
+    )
 
 
 def _of_set(members: Members | None, node: int, dtype: np.dtype[Any]) -> Array:
