@@ -163,12 +163,15 @@ def test_damaged_packed_varints_are_invalid(data: bytes) -> None:
         unpack(data)
 
 
-INTS, FLOATS = tag(8, VARINT), tag(7, FIXED32)
+INTS, FLOATS, TEXTS = tag(8, VARINT), tag(7, FIXED32), tag(9, BYTES)
 
 
-def split(data: bytes) -> tuple[list[tuple[int, int, int]], list[int], list[float]]:
-    others, ints, floats = Message.whole(memoryview(data)).split(INTS, FLOATS)
-    return others, ints.tolist(), floats.tolist()
+def split(
+    data: bytes,
+) -> tuple[list[tuple[int, int, int]], list[int], list[float], list[bytes]]:
+    message = Message.whole(memoryview(data))
+    others, ints, floats, texts = message.split(INTS, FLOATS, TEXTS)
+    return others, ints.tolist(), floats.tolist(), texts
 
 
 def integers(values: list[int]) -> bytes:
@@ -178,33 +181,40 @@ def integers(values: list[int]) -> bytes:
 @given(
     st.lists(st.integers(0, 2**64 - 1), max_size=40),
     st.lists(st.floats(width=32, allow_nan=False), max_size=40),
+    st.lists(st.binary(max_size=127), max_size=9),
 )
-def test_repeated_numbers_are_read_apart(ints: list[int], floats: list[float]) -> None:
+def test_repeated_values_are_read_apart(
+    ints: list[int], floats: list[float], texts: list[bytes]
+) -> None:
     name = b"\x0a\x04name"
     written = b"".join(
         bytes([FLOATS]) + np.float32(value).tobytes() for value in floats
     )
-    after = b"\x4a\x03one\xa0\x01\x07"
-    data = name + written + integers(ints) + after
-    others, found, numbers = split(data)
+    written += integers(ints)
+    written += b"".join(bytes([TEXTS, len(text)]) + text for text in texts)
+    data = name + written + b"\xa0\x01\x07"
+    others, found, numbers, pieces = split(data)
     assert found == ints
     assert numbers == floats
-    start = len(data) - len(after)
-    assert others == [
-        (tag(1, BYTES), 2, 6),
-        (tag(9, BYTES), start + 2, start + 5),
-        (tag(20, VARINT), 7, start + 7),
-    ]
+    assert pieces == texts
+    assert others == [(tag(1, BYTES), 2, 6), (tag(20, VARINT), 7, len(data) - 1)]
 
 
 def test_runs_longer_than_a_chunk_are_read_whole() -> None:
     values = [value % 300 for value in range(700_000)]
-    assert split(integers(values)) == ([], values, [])
+    assert split(integers(values)) == ([], values, [], [])
+
+
+def test_long_bytes_are_among_the_fields() -> None:
+    long = bytes([TEXTS, 0x80, 0x01]) + b"y" * 128
+    data = b"\x4a\x01x" + long + b"\x4a\x01z"
+    fields = [(TEXTS, 6, 134), (TEXTS, 136, 137)]
+    assert split(data) == (fields, [], [], [b"x"])
 
 
 def test_what_comes_later_is_among_the_fields() -> None:
     data = integers([1]) + b"\x4a\x01x" + integers([2])
-    assert split(data) == ([(tag(9, BYTES), 4, 5), (INTS, 2, 6)], [1], [])
+    assert split(data) == ([(INTS, 2, 6)], [1], [], [b"x"])
 
 
 @given(st.binary(max_size=60))
@@ -216,7 +226,10 @@ def test_whatever_the_bytes_both_ways_of_reading_agree(data: bytes) -> None:
         with pytest.raises(InvalidModel):
             split(data)
         return
-    others, ints, floats = split(data)
+    others, ints, floats, texts = split(data)
     every = [value for field, value, _ in fields if field == INTS]
     assert ints + [value for field, value, _ in others if field == INTS] == every
-    assert len(floats) + len(others) + len(ints) == len(fields)
+    found = [data[start:end] for field, start, end in others if field == TEXTS]
+    contents = [data[start:end] for field, start, end in fields if field == TEXTS]
+    assert texts + found == contents
+    assert len(floats) + len(others) + len(ints) + len(texts) == len(fields)

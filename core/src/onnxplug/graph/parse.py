@@ -30,6 +30,7 @@ _FLOAT: Final = struct.Struct("<f")
 _KINDS: Final = {int(kind): kind for kind in AttributeType}
 _FLOATS: Final = int(AttributeType.FLOATS)
 _INTS: Final = int(AttributeType.INTS)
+_STRINGS: Final = int(AttributeType.STRINGS)
 _REPEATED: Final = frozenset(
     int(kind) for kind in AttributeType if kind.name.endswith("S")
 )
@@ -216,10 +217,14 @@ class GraphParser:
         if message.end - message.start < _MANY:
             fields = message.fields()
         else:
-            fields, varints, numbers = message.split(
-                tags.ATTRIBUTE_INTS, tags.ATTRIBUTE_FLOATS
+            fields, varints, numbers, pieces = message.split(
+                tags.ATTRIBUTE_INTS, tags.ATTRIBUTE_FLOATS, tags.ATTRIBUTE_STRINGS
             )
             ints, floats = varints.view("i8").tolist(), numbers.tolist()
+            if pieces:
+                # most are alike, as the modes of nodes
+                known = {piece: _decoded(piece) for piece in set(pieces)}
+                values[_STRINGS] = [known[piece] for piece in pieces]
         for tag, start, end in fields:
             match tag:
                 case tags.ATTRIBUTE_NAME:
@@ -460,7 +465,10 @@ def _int(parser: GraphParser, message: Message, value: int, offset: int) -> int:
 
 
 def _string(parser: GraphParser, message: Message, start: int, end: int) -> str | bytes:
-    content = bytes(message.data[start:end])
+    return _decoded(bytes(message.data[start:end]))
+
+
+def _decoded(content: bytes) -> str | bytes:
     try:
         return content.decode()
     except UnicodeDecodeError:

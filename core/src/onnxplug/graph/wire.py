@@ -125,21 +125,27 @@ class Message:
         return found
 
     def split(
-        self, varint: int, fixed32: int
-    ) -> tuple[list[tuple[int, int, int]], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The fields, and apart from them the numbers of two that are repeated.
+        self, varint: int, fixed32: int, octets: int
+    ) -> tuple[
+        list[tuple[int, int, int]],
+        np.ndarray[Any, Any],
+        np.ndarray[Any, Any],
+        list[bytes],
+    ]:
+        """The fields, and apart from them the values of three that are repeated.
 
-        Many numbers, as of a tree ensemble, are read at once where they follow each
-        other, which they do if fields are written in the order of their numbers, as
-        protobuf does.
+        Many, as of a tree ensemble, are read at once where they follow each other,
+        which they do if fields are written in the order of their numbers, as protobuf
+        does.
 
         Args:
-            varint, fixed32: tags of one byte.  Of these fields, those that do not
-                follow each other may be among the fields all the same.
+            varint, fixed32, octets: tags of one byte, the last one after the others.
+                Of these fields, those that do not follow each other may be among the
+                fields all the same.
 
         Returns:
-            The fields as :meth:`fields` has them, and the numbers as uint64 and as
-            float32.
+            The fields as :meth:`fields` has them, and the values as uint64, as float32,
+            and as bytes.
 
         Raises:
             MalformedModel: the bytes are not a message.
@@ -160,8 +166,22 @@ class Message:
                 others += Message(self.data, begin, position, self._depth).fields()
             if position == begin:
                 break
+        pieces, position = self._run_of_bytes(position, octets)
         others += Message(self.data, position, self.end, self._depth).fields()
-        return others, np.concatenate(varints), np.concatenate(floats)
+        return others, np.concatenate(varints), np.concatenate(floats), pieces
+
+    def _run_of_bytes(self, start: int, tag_: int) -> tuple[list[bytes], int]:
+        """The contents of fields of a tag from *start* on, each of fewer than 128
+        bytes, and where they end."""
+        data = bytes(self.data[start : self.end])
+        found, place, last = [], 0, len(data) - 1
+        while place < last and data[place] == tag_:
+            end = place + 2 + data[place + 1]
+            if data[place + 1] > 0x7F or end > len(data):
+                break
+            found.append(data[place + 2 : end])
+            place = end
+        return found, start + place
 
     def _run_of_varints(self, start: int) -> tuple[np.ndarray[Any, Any], int]:
         """The varints of fields of one tag from *start* on, and where they end."""
