@@ -96,5 +96,6 @@ def _prepare_tl2cgen(
             params={"parallel_comp": 8},
         )
     predictor = tl2cgen.Predictor(str(library), nthread=threads)
-    x = tl2cgen.DMatrix(feeds["x"], dtype="float64" if text.exists() else "float32")
+    element = "float64" if text.exists() else "float32"
+    x = tl2cgen.DMatrix(feeds["x"].astype(element), dtype=element)
     return lambda: [predictor.predict(x).reshape(-1, 1)]
