@@ -316,3 +316,36 @@ def test_every_step_is_what_the_cpu_ep_computes(
         np.testing.assert_allclose(
             ours, theirs, 2e-5 if name != "Pow" else 2e-4, 2e-6, err_msg=name
         )
+
+
+def test_integers_of_64_bits_are_exact(alone: Any, parse: Any) -> None:
+    session = alone(
+        parse(
+            "a = Add(x, z) s = Sub(x, z) m = Mul(x, z) n = Neg(x) h = Max(x, z) "
+            "l = Min(x, z) e = Equal(x, z) o = Less(x, z) g = GreaterOrEqual(x, z) "
+            "w = Where(o, x, z) f = Cast<to=1>(x) i = Cast<to=6>(x) b = Cast<to=9>(x) "
+            "t = Cast<to=7>(i) u = Cast<to=7>(b) p = Add(x, one)",
+            "int64[K] x, int64[K] z",
+            "int64[K] a, int64[K] s, int64[K] m, int64[K] n, int64[K] h, int64[K] l, "
+            "bool[K] e, bool[K] o, bool[K] g, int64[K] w, float[K] f, int32[K] i, "
+            "bool[K] b, int64[K] t, int64[K] u, int64[K] p",
+            weights="int64 one = {-5000000000}",
+        )
+    )
+    special = [0, 1, -1, 2**31, -(2**31), 2**32, 2**53 + 1, 2**63 - 1, -(2**63)]
+    special += [2**24 + 1, 2**24 + 3, (2**24 + 1) << 20, ((2**24 + 1) << 20) + 1]
+    count = len(special)
+    x = np.concatenate(
+        [np.repeat(special, count), RNG.integers(-(2**63), 2**63 - 1, 500)]
+    ).astype(np.int64)
+    z = np.concatenate([np.tile(special, count), x[count**2 :] >> 11]).astype(np.int64)
+    with np.errstate(over="ignore"):
+        expected = [
+            x + z, x - z, x * z, -x, np.maximum(x, z), np.minimum(x, z), x == z, x < z,
+            x >= z, np.where(x < z, x, z), x.astype(np.float32), x.astype(np.int32),
+            x != 0, x.astype(np.int32).astype(np.int64), (x != 0).astype(np.int64),
+            x - 5000000000,
+        ]  # fmt: skip
+    for ours, theirs in zip(session.run(None, {"x": x, "z": z}), expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)

@@ -50,7 +50,7 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
     "enableInt64": ep.Option(
         default=False,
         doc="for programs that set it for ONNX Runtime",
-        ignored="int64 only moves on the device, and is computed with on the host",
+        ignored="int64 is computed exactly, by pairs of words",
     ),
     "validationMode": ep.Option(
         default="basic",

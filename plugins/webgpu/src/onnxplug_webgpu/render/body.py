@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from onnxplug.authoring.record import Record
 from onnxplug_webgpu.render.dialect import Binding, Dialect
@@ -17,6 +17,7 @@ BYTES: Final = {
     "i8": 1,
     "u8": 1,
     "u16": 2,
+    "i64": 8,
     "flag": 4,
 }
 """The elements that are loaded and stored, and their sizes in memory; a flag is a word
@@ -46,6 +47,17 @@ class Operand(Record):
     element: str
     rank: int
     written: bool = False
+
+
+class Pair(Record):
+    """An i64 of a kernel.
+
+    Attributes:
+        low, high: expressions of type u32.
+    """
+
+    low: str
+    high: str
 
 
 class Body:
@@ -170,10 +182,16 @@ class Body:
         """What an array has."""
         return self._operands[operand].element
 
-    def load(self, operand: int, place: str) -> str:
-        """The element at a place, as it is in registers."""
+    def load(self, operand: int, place: str) -> Any:
+        """The element at a place, as it is in registers: a text, or a pair of them."""
         dialect, element = self.dialect, self._operands[operand].element
         buffer = self._bindings[operand]
+        if element == "i64":
+            words = (
+                f"b{buffer}[2u * u32({place})]",
+                f"b{buffer}[2u * u32({place}) + 1u]",
+            )
+            return Pair(*[self.let("u32", word) for word in words])
         nbytes = BYTES[element]
         at = f"u32({place})" if nbytes == 4 else f"u32({place}) / {4 // nbytes}u"
         word = f"b{buffer}[{at}]"
@@ -191,10 +209,14 @@ class Body:
             return self.let("i32", f"(({found}) << 24u) >> 24u")
         return self.let("u32", bits)
 
-    def store(self, operand: int, place: str, value: str) -> None:
-        """Write *value* to a place."""
+    def store(self, operand: int, place: str, value: Any) -> None:
+        """Write *value*, a text or a pair of them, to a place."""
         dialect, element = self.dialect, self._operands[operand].element
         buffer = self._bindings[operand]
+        if element == "i64":
+            self.assign(f"b{buffer}[2u * u32({place})]", value.low)
+            self.assign(f"b{buffer}[2u * u32({place}) + 1u]", value.high)
+            return
         nbytes = BYTES[element]
         if nbytes == 4:
             word = f"b{buffer}[u32({place})]"

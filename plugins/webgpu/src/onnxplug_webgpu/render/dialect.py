@@ -96,7 +96,7 @@ class Wgsl:
 
     barrier = "workgroupBarrier();"
     _kinds = {"f32": "f32", "i32": "i32", "u32": "u32", "i1": "bool"}  # noqa: RUF012
-    _functions = {"rint": "round", "fabs": "abs", "fmod": "%"}  # noqa: RUF012
+    _functions = {"rint": "round", "fabs": "abs", "clz": "countLeadingZeros"}  # noqa: RUF012
 
     def constant(self, kind: str, name: str, value: str) -> str:
         return f"let {name}: {self._kinds[kind]} = {value};"

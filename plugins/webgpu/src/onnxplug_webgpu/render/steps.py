@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from onnxplug_compiler.ir.elementwise import Chain, Step
+from onnxplug_webgpu.render import pairs
 from onnxplug_webgpu.render.body import KINDS, Body
 
 _Emit: TypeAlias = Callable[[Body, str, Sequence[str], Mapping[str, Any]], str]
@@ -24,6 +25,8 @@ def supports(
     operator: str, operands: Sequence[str], result: str, attributes: Mapping[str, Any]
 ) -> bool:
     """Whether a step is computed; as ``Target.supports_step``."""
+    if "i64" in (*operands, result):
+        return pairs.supports(operator, operands, result)
     if operator == "Cast":
         return operands[0] in _CAST and result in _CAST
     if operator == "Where":
@@ -48,11 +51,14 @@ def supports(
     return bool(operands[0]) and result in elements and {*operands} <= {result, ""}
 
 
-def emit_chain(body: Body, chain: Chain, inputs: Sequence[str]) -> list[str]:
-    """Write the steps of *chain*; gives the names of its outputs."""
+def emit_chain(body: Body, chain: Chain, inputs: Sequence[Any]) -> list[Any]:
+    """Write the steps of *chain*; gives its outputs: texts, and pairs for i64."""
     values = list(inputs)
     for element, value in chain.constants:
-        values.append(body.number(KINDS[element], value))
+        if element == "i64":
+            values.append(pairs.constant(body, int(value)))
+        else:
+            values.append(body.number(KINDS[element], value))
     for step in chain.steps:
         operands = [values[each] if each >= 0 else "" for each in step.operands]
         elements = [chain.element(each) if each >= 0 else "" for each in step.operands]
@@ -61,12 +67,14 @@ def emit_chain(body: Body, chain: Chain, inputs: Sequence[str]) -> list[str]:
 
 
 def _emit(
-    body: Body, step: Step, operands: Sequence[str], elements: Sequence[str]
-) -> str:
+    body: Body, step: Step, operands: Sequence[Any], elements: Sequence[str]
+) -> Any:
     operator, element = step.operator, step.element
-    kind = KINDS[element]
     if operator == "Cast":
         return _cast(body, operands[0], elements[0], element)
+    if "i64" in (*elements, element):
+        return pairs.emit(body, operator, operands)
+    kind = KINDS[element]
     if operator == "Where":
         return body.let(kind, body.dialect.select(*operands))
     if operator in _COMPARISONS:
@@ -116,11 +124,17 @@ def _is_infinite(body: Body, x: str, attributes: Mapping[str, Any]) -> str:
     return " || ".join(found) or "false"
 
 
-def _cast(body: Body, x: str, source: str, target: str) -> str:
+def _cast(body: Body, x: Any, source: str, target: str) -> Any:
     """As numpy: floats towards zero, integers wrapped."""
-    dialect, kind = body.dialect, KINDS[target]
     if source == target:
         return x
+    if target == "i64":
+        return pairs.widened(body, x, source)
+    if source == "i64":
+        x, source = pairs.narrowed(body, x, target)
+        if source == target:
+            return x
+    dialect, kind = body.dialect, KINDS[target]
     if target == "i1":
         return body.let("i1", f"{x} != {body.number(KINDS[source], 0)}")
     if source == "i1":

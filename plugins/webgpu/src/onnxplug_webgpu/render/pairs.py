@@ -1,0 +1,162 @@
+"""Integers of 64 bits, each two words, in languages that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from onnxplug_webgpu.render.body import Body, Pair
+
+_FROM: Final = frozenset({"i32", "u32", "i1", "i8", "u8"})
+_TO: Final = _FROM | {"f32"}
+_SIGNS: Final = {
+    "Less": ("<", False),
+    "LessOrEqual": ("<", True),
+    "Greater": (">", False),
+    "GreaterOrEqual": (">", True),
+}
+
+
+def supports(operator: str, operands: Sequence[str], result: str) -> bool:
+    """Whether a step is computed of which an operand or the result is an i64."""
+    if operator == "Cast":
+        return operands[0] in _FROM or (operands[0] == "i64" and result in _TO)
+    if operator == "Where":
+        return list(operands) == ["i1", "i64", "i64"] and result == "i64"
+    if set(operands) != {"i64"}:
+        return False
+    if operator == "Equal" or operator in _SIGNS:
+        return result == "i1"
+    return operator in ("Add", "Sub", "Mul", "Neg", "Max", "Min") and result == "i64"
+
+
+def constant(body: Body, value: int) -> Pair:
+    """A literal."""
+    low, high = value & 0xFFFF_FFFF, value >> 32 & 0xFFFF_FFFF
+    return Pair(body.number("u32", low), body.number("u32", high))
+
+
+def emit(body: Body, operator: str, x: Sequence[Any]) -> Any:
+    """The result of a step but a cast."""
+    if operator == "Where":
+        return _chosen(body, *x)
+    if operator == "Equal":
+        low, high = f"{x[0].low} == {x[1].low}", f"{x[0].high} == {x[1].high}"
+        return body.let("i1", f"{low} && {high}")
+    if operator in _SIGNS:
+        return body.let("i1", _compared(body, *_SIGNS[operator], x[0], x[1]))
+    if operator == "Neg":
+        return _difference(body, constant(body, 0), x[0])
+    found = x[0]
+    for other in x[1:]:
+        if operator in ("Max", "Min"):
+            sign = ">" if operator == "Max" else "<"
+            first = body.let("i1", _compared(body, sign, False, found, other))
+            found = _chosen(body, first, found, other)
+        elif operator == "Mul":
+            found = _product(body, found, other)
+        else:
+            join = _total if operator == "Add" else _difference
+            found = join(body, found, other)
+    return found
+
+
+def widened(body: Body, x: str, source: str) -> Pair:
+    """An integer, or a bool, of fewer bits."""
+    dialect = body.dialect
+    if source == "i1":
+        return Pair(body.let("u32", dialect.select(x, "1u", "0u")), "0u")
+    if source in ("u32", "u8"):
+        return Pair(x, "0u")
+    low = body.let("u32", dialect.reinterpret("u32", x))
+    sign = dialect.reinterpret("u32", f"({x} >> 31u)")
+    return Pair(low, body.let("u32", sign))
+
+
+def narrowed(body: Body, x: Pair, target: str) -> tuple[str, str]:
+    """What is left of it, and the element that this is of."""
+    if target == "i1":
+        return body.let("i1", f"({x.low} | {x.high}) != 0u"), "i1"
+    if target == "f32":
+        return _rounded(body, x), "f32"
+    return x.low, "u32"
+
+
+def _rounded(body: Body, x: Pair) -> str:
+    """As the nearest float32: of the magnitude the first 32 bits that are not 0, of
+    which the last says whether others follow."""
+    dialect = body.dialect
+    negative = body.let("i1", f"({x.high} >> 31u) != 0u")
+    minus = _difference(body, constant(body, 0), x)
+    size = _chosen(body, negative, minus, x)
+    zeros = body.let(
+        "u32",
+        dialect.select(
+            f"{size.high} != 0u",
+            dialect.call("clz", size.high),
+            f"32u + {dialect.call('clz', size.low)}",
+        ),
+    )
+    # no shift by as many bits as there are
+    part = body.let("u32", f"{zeros} & 31u")
+    rest = dialect.select(
+        f"{part} == 0u", "0u", f"{size.low} >> ((32u - {part}) & 31u)"
+    )
+    wide = body.let("u32", f"({size.high} << {part}) | {rest}")
+    behind = body.let("u32", f"{size.low} << {part}")
+    is_small = f"{zeros} >= 32u"
+    first = body.let("u32", dialect.select(is_small, behind, wide))
+    others = dialect.select(is_small, "0u", behind)
+    sticky = dialect.select(f"({others}) != 0u", "1u", "0u")
+    found = body.let("f32", dialect.convert("f32", f"({first} | {sticky})"))
+    # a power of two by its exponent; of 0 nothing is left to scale
+    power = dialect.reinterpret("f32", f"((159u - {zeros}) << 23u)")
+    scaled = body.let("f32", f"{found} * {power}")
+    return body.let("f32", dialect.select(negative, f"-{scaled}", scaled))
+
+
+def _chosen(body: Body, condition: str, yes: Pair, no: Pair) -> Pair:
+    select = body.dialect.select
+    return Pair(
+        body.let("u32", select(condition, yes.low, no.low)),
+        body.let("u32", select(condition, yes.high, no.high)),
+    )
+
+
+def _compared(body: Body, sign: str, or_equal: bool, a: Pair, b: Pair) -> str:
+    first, second = (body.dialect.reinterpret("i32", each.high) for each in (a, b))
+    equal = "=" if or_equal else ""
+    high = f"{first} {sign} {second}"
+    return f"({high}) || ({first} == {second} && {a.low} {sign}{equal} {b.low})"
+
+
+def _total(body: Body, a: Pair, b: Pair) -> Pair:
+    low = body.let("u32", f"{a.low} + {b.low}")
+    carry = body.dialect.select(f"{low} < {a.low}", "1u", "0u")
+    return Pair(low, body.let("u32", f"{a.high} + {b.high} + {carry}"))
+
+
+def _difference(body: Body, a: Pair, b: Pair) -> Pair:
+    low = body.let("u32", f"{a.low} - {b.low}")
+    borrow = body.dialect.select(f"{a.low} < {b.low}", "1u", "0u")
+    return Pair(low, body.let("u32", f"{a.high} - {b.high} - {borrow}"))
+
+
+def _product(body: Body, a: Pair, b: Pair) -> Pair:
+    """By halves of words, as in Knuth's algorithm M."""
+    halves = [
+        [body.let("u32", f"{each} & 0xffffu"), body.let("u32", f"{each} >> 16u")]
+        for each in (a.low, b.low)
+    ]
+    (a0, a1), (b0, b1) = halves
+    low = body.let("u32", f"{a0} * {b0}")
+    first, second = body.let("u32", f"{a1} * {b0}"), body.let("u32", f"{a0} * {b1}")
+    middle = body.let(
+        "u32", f"({low} >> 16u) + ({first} & 0xffffu) + ({second} & 0xffffu)"
+    )
+    carried = f"({first} >> 16u) + ({second} >> 16u) + ({middle} >> 16u)"
+    across = f"{a.low} * {b.high} + {a.high} * {b.low}"
+    return Pair(
+        body.let("u32", f"({low} & 0xffffu) | ({middle} << 16u)"),
+        body.let("u32", f"{a1} * {b1} + {carried} + {across}"),
+    )
