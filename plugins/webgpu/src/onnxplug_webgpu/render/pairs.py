@@ -54,9 +54,9 @@ def emit(body: Body, operator: str, x: Sequence[Any]) -> Any:
             first = body.let("i1", _compared(body, sign, False, found, other))
             found = _chosen(body, first, found, other)
         elif operator == "Mul":
-            found = _product(body, found, other)
+            found = product(body, found, other)
         else:
-            join = _total if operator == "Add" else _difference
+            join = total if operator == "Add" else _difference
             found = join(body, found, other)
     return found
 
@@ -78,12 +78,12 @@ def narrowed(body: Body, x: Pair, target: str) -> tuple[str, str]:
     if target == "i1":
         return body.let("i1", f"({x.low} | {x.high}) != 0u"), "i1"
     if target == "f32":
-        return _rounded(body, x), "f32"
+        return rounded(body, x), "f32"
     return x.low, "u32"
 
 
-def _rounded(body: Body, x: Pair) -> str:
-    """As the nearest float32: of the magnitude the first 32 bits that are not 0, of
+def rounded(body: Body, x: Pair) -> str:
+    """The nearest float32: of the magnitude the first 32 bits that are not 0, of
     which the last says whether others follow."""
     dialect = body.dialect
     negative = body.let("i1", f"({x.high} >> 31u) != 0u")
@@ -130,7 +130,8 @@ def _compared(body: Body, sign: str, or_equal: bool, a: Pair, b: Pair) -> str:
     return f"({high}) || ({first} == {second} && {a.low} {sign}{equal} {b.low})"
 
 
-def _total(body: Body, a: Pair, b: Pair) -> Pair:
+def total(body: Body, a: Pair, b: Pair) -> Pair:
+    """Their sum, which wraps."""
     low = body.let("u32", f"{a.low} + {b.low}")
     carry = body.dialect.select(f"{low} < {a.low}", "1u", "0u")
     return Pair(low, body.let("u32", f"{a.high} + {b.high} + {carry}"))
@@ -142,8 +143,8 @@ def _difference(body: Body, a: Pair, b: Pair) -> Pair:
     return Pair(low, body.let("u32", f"{a.high} - {b.high} - {borrow}"))
 
 
-def _product(body: Body, a: Pair, b: Pair) -> Pair:
-    """By halves of words, as in Knuth's algorithm M."""
+def product(body: Body, a: Pair, b: Pair) -> Pair:
+    """Their product, which wraps: by halves of words, as in Knuth's algorithm M."""
     halves = [
         [body.let("u32", f"{each} & 0xffffu"), body.let("u32", f"{each} >> 16u")]
         for each in (a.low, b.low)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from onnxplug_compiler.ir.elementwise import Chain, Step
-from onnxplug_webgpu.render import pairs
+from onnxplug_webgpu.render import angles, pairs
 from onnxplug_webgpu.render.body import KINDS, Body
 
 _Emit: TypeAlias = Callable[[Body, str, Sequence[str], Mapping[str, Any]], str]
@@ -522,6 +522,8 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     "Erf": (_FLOATS, _erf),
     "Tanh": (_FLOATS, _tanh),
     "Sigmoid": (_FLOATS, _sigmoid),
+    "Sin": (_FLOATS, lambda body, kind, x, attributes: angles.sine(body, x[0])),
+    "Cos": (_FLOATS, lambda body, kind, x, attributes: angles.sine(body, x[0], 1)),
     "BitwiseAnd": (frozenset({"i32", "u32"}), _infix("&")),
     "BitwiseOr": (frozenset({"i32", "u32"}), _infix("|")),
     "BitwiseXor": (frozenset({"i32", "u32"}), _infix("^")),
@@ -531,4 +533,4 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     ),
 }
 """The elements that operators whose operands and result are alike are computed for, and
-how.  Sines and their kin are not here, as drivers may be far off beyond a turn."""
+how."""
