@@ -54,7 +54,6 @@ def test_a_chain_is_one_kernel_with_a_buffer_for_each_array() -> None:
         "        @builtin(num_workgroups) groups: vec3<u32>,\n"
         "        @builtin(local_invocation_index) lane: u32) {\n"
         "  let block = group.x + group.y * groups.x;\n"
-        "  let blocks = groups.x * groups.y;\n"
         "  let v1: u32 = block * 64u + lane;\n"
         "  if (v1 < u32(words[0].x)) {\n"
         "    let v2: u32 = v1 % u32(words[0].z);\n"

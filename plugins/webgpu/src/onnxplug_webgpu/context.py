@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.ep import DataType
 from onnxplug_webgpu.device import Device, Memory
-
-SPACE: Final = "webgpu"
-"""The name of the memory."""
 
 
 class WebGpuArray:

@@ -31,8 +31,6 @@ _LIMITS: Final = ("max-buffer-size", "max-storage-buffer-binding-size")
 """What a device is asked to have as much of as its adapter; kernels keep to what
 WebGPU has everywhere."""
 
-STORAGE: Final = "STORAGE | COPY_SRC | COPY_DST"
-
 
 class Memory:
     """Bytes on a device; they return to the pool when this object goes.

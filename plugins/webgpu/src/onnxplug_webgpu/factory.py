@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onnxplug_webgpu.context import WebGpuContext
 
 SPACE: Final = "webgpu"
+"""The name of the memories."""
 
 
 class WebGpuSpaces(ep.MemorySpaces):

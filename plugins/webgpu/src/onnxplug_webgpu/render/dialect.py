@@ -86,7 +86,7 @@ class Dialect(Protocol):
             shared: type, name and size of arrays that a workgroup has.
             words: how many numbers a launch has.
             lanes: invocations of a workgroup; ``lane`` is the number of one, ``block``
-                that of the workgroup, and ``blocks`` how many there are.
+                that of the workgroup.
             lines: the statements.
         """
 
@@ -96,7 +96,7 @@ class Wgsl:
 
     barrier = "workgroupBarrier();"
     _kinds = {"f32": "f32", "i32": "i32", "u32": "u32", "i1": "bool"}  # noqa: RUF012
-    _functions = {"rint": "round", "fabs": "abs", "clz": "countLeadingZeros"}  # noqa: RUF012
+    _functions = {"rint": "round", "clz": "countLeadingZeros"}  # noqa: RUF012
 
     def constant(self, kind: str, name: str, value: str) -> str:
         return f"let {name}: {self._kinds[kind]} = {value};"
@@ -180,7 +180,6 @@ class Wgsl:
                 "        @builtin(num_workgroups) groups: vec3<u32>,",
                 "        @builtin(local_invocation_index) lane: u32) {",
                 "  let block = group.x + group.y * groups.x;",
-                "  let blocks = groups.x * groups.y;",
                 *(f"  {line}" for line in lines),
                 "}",
                 "",
