@@ -154,16 +154,18 @@ def _analyse(
             and call.traits.follows
             and call.function is not None
         )
-        if is_known and call.domain == "":
-            known_calls.add(call)
-            known.update(name for name in call.outputs if name is not None)
-            continue
         found = tuple(
             None if name is None else dtypes.get(name) for name in call.inputs
         )
         form = step_form(call, found, target)
         if form is not None:
             forms[call] = form
+        if is_known and call.domain == "":
+            # what is too large for a plan has its form still, for the runs
+            known_calls.add(call)
+            known.update(name for name in call.outputs if name is not None)
+            continue
+        if form is not None:
             continue
         reason = _why_not(call, found, known, target)
         if reason is not None:

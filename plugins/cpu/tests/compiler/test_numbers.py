@@ -164,3 +164,19 @@ def test_blocks_of_pixels() -> None:
         np.testing.assert_array_equal(ours, others)
     (partition,) = compiled.explain().partitions
     assert set(partition.tiers) == {"compiled"}
+
+
+def test_what_follows_from_shapes_and_is_too_large_for_plans_is_compiled() -> None:
+    nodes: list[tuple[Any, ...]] = [
+        ("Shape", "x", "shape"),
+        ("Expand", "two shape", "twos"),
+        ("Add", "twos row", "added"),
+        ("Mul", "x added", "y"),
+    ]
+    feeds = {"x": np.full((1 << 11, 1 << 10), 3, np.float32)}
+    row = np.arange(1 << 10, dtype=np.float32)
+    constants = {"two": np.float32([[2]]), "row": row}
+    model = model_of(nodes, feeds, ["y", "shape"], constants)
+    for result in run(model, feeds):
+        np.testing.assert_array_equal(result[0], feeds["x"] * (row + 2))
+        np.testing.assert_array_equal(result[1], feeds["x"].shape)
