@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from compare import write
 from comparison import main
+from models.loops import LOOPS
 from models.speech import SPEECH
 
 if __name__ == "__main__":
@@ -19,6 +20,6 @@ if __name__ == "__main__":
         __doc__,
         {
             name: lambda folder, name=name, build=build: write(name, build, folder)
-            for name, build in SPEECH.items()
+            for name, build in {**SPEECH, **LOOPS}.items()
         },
     )
