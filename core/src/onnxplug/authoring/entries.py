@@ -64,6 +64,11 @@ class Cache:
         """Where the entries are; ``None`` if there are none."""
         return None if self._opened is None else self._opened.path
 
+    @property
+    def is_open(self) -> bool:
+        """Whether entries are read and written, as far as that is known."""
+        return self._opened is not None
+
     def _open(self) -> CacheFolder | None:
         if not self._limit:
             return None

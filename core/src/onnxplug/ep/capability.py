@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from onnxplug.authoring.fact import fact
 from onnxplug.authoring.record import Record
 from onnxplug.ep.graph import Graph, Node
 from onnxplug.escape import escape
@@ -38,7 +38,7 @@ class Reason(Record):
         return escape(f"{self.code}: {self.detail}" if self.detail else self.code)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Refusal:
     """One node that an EP does not take.
 
@@ -51,7 +51,7 @@ class Refusal:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class ComputeCapability:
     """A group of nodes that an EP takes.
 
@@ -71,7 +71,7 @@ class ComputeCapability:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class CapabilityReport:
     """Every node of a graph is in exactly one claim or one refusal; the host checks."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from onnxplug.authoring.fact import fact
 from onnxplug.ep.graph import Graph, Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Costs:
     """What work on an EP's device is taken to cost.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from onnxplug.authoring.fact import fact
 
 if TYPE_CHECKING:
     from onnxplug.ep.costs import Costs
@@ -19,7 +21,7 @@ class DeviceType(StrEnum):
     NPU = "npu"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class HardwareDevice:
     """A physical device that the host found without loading a driver.
 
@@ -41,7 +43,7 @@ class HardwareDevice:
         return hash((self.type, self.vendor_id, self.device_id))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class EpDevice:
     """An EP on a hardware device: what users and policies choose.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from onnxplug.authoring.fact import fact
 from onnxplug.ep.capability import Reason
 from onnxplug.ep.editor import GraphEditor
 from onnxplug.ep.graph import Graph, Node
@@ -42,7 +42,7 @@ Trait: TypeAlias = Literal["unary", "broadcast", "last_axis", "dequantize"]
 TRAITS: Final = frozenset(get_args(Trait))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Operator:
     """What is known of one operator from one version of its domain on.
 
@@ -81,7 +81,7 @@ class Operator:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Domain:
     """The operators of a domain that a distribution supplies.
 

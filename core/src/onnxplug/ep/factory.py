@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from onnxplug.authoring.fact import fact
 from onnxplug.ep.capability import Reason
 from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
 from onnxplug.ep.graph import Graph, Node
@@ -36,7 +36,7 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Finding:
     """Something that ``onnxplug doctor`` reports about an EP on this machine.
 

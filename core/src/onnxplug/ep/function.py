@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from onnxplug.authoring.fact import fact
 from onnxplug.ep.graph import AttributeValue
 from onnxplug.ep.types import DataType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class ComputedConstant:
     """A constant that is computed from others when an EP asks for it, and not before.
 
@@ -33,7 +33,7 @@ class ComputedConstant:
     key: Hashable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Call:
     """A node in the body of a :class:`Function`.
 
@@ -54,7 +54,7 @@ class Call:
     domain: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Function:
     """The body of a function that was made for one node, without ONNX's protobuf.
 

@@ -6,9 +6,9 @@ These are protocols: the host's own classes satisfy them, and may gain attribute
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from onnxplug.authoring.fact import fact
 from onnxplug.authoring.record import Record
 from onnxplug.ep.types import DataType, Dimension, TensorType, ValueType
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.weights import WeightSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class ValueInfo:
     """What is known of a value before the model runs.
 
@@ -41,7 +41,7 @@ class ValueInfo:
         return self.type.shape if isinstance(self.type, TensorType) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class SparseTensor:
     """A sparse tensor as numpy arrays, in ONNX's coordinate format.
 

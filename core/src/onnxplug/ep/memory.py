@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
+
+from onnxplug.authoring.fact import ordered_fact
 
 if TYPE_CHECKING:
     from onnxplug.ep.streams import Stream
     from onnxplug.ep.types import DataType
 
 
-@dataclass(frozen=True, slots=True)
+@ordered_fact()
 class MemoryLocation:
     """A memory space.  Equal locations need no copy between them.
 

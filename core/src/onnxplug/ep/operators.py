@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from onnxplug.authoring.fact import fact
 from onnxplug.ep.types import DataType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class OperatorSupport:
     """An operator that an EP runs, in one of its tiers.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
+
+from onnxplug.authoring.fact import fact
 
 OptionValue: TypeAlias = bool | int | float | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Option:
     """An option of an EP, of one of its runs, or a config entry of a session.
 

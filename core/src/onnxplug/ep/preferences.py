@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from onnxplug.authoring.fact import fact
 
 if TYPE_CHECKING:
     from onnxplug.ep.editor import GraphEditor
     from onnxplug.ep.graph import Graph, Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class Preferences:
     """What the host does to nodes before an EP compiles them.
 

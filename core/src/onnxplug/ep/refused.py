@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.authoring.fact import fact
 from onnxplug.ep.devices import HardwareDevice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class RefusedDevice:
     """A device that an EP of its kind might drive, and does not.
 

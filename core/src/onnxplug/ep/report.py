@@ -6,10 +6,12 @@ Asked for by few programs, so not imported by :mod:`onnxplug.ep` until it is ask
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from onnxplug.authoring.fact import fact
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact()
 class PartitionReport:
     """What became of a partition, for ``explain()``.
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.authoring.fact import ordered_fact
 from onnxplug.escape import escape
 from onnxplug.interruption import raise_interruption
 
@@ -145,7 +145,7 @@ Dimension: TypeAlias = int | str | None
 is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@ordered_fact()
 class TensorType:
     """A dense tensor.
 
@@ -172,7 +172,7 @@ class TensorType:
         return _in_words(self.dtype, self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@ordered_fact()
 class SparseTensorType:
     """A sparse tensor; fields as in :class:`TensorType`."""
 
@@ -183,7 +183,7 @@ class SparseTensorType:
         return f"sparse {_in_words(self.dtype, self.shape)}"
 
 
-@dataclass(frozen=True, slots=True)
+@ordered_fact()
 class SequenceType:
     """A list of values of one type."""
 
@@ -193,7 +193,7 @@ class SequenceType:
         return f"sequence({self.element or '?'})"
 
 
-@dataclass(frozen=True, slots=True)
+@ordered_fact()
 class OptionalType:
     """A value that may be absent."""
 
@@ -203,7 +203,7 @@ class OptionalType:
         return f"optional({self.element or '?'})"
 
 
-@dataclass(frozen=True, slots=True)
+@ordered_fact()
 class MapType:
     """A dictionary from keys of one element type to values of one type."""
 

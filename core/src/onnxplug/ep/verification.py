@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from onnxplug.authoring.fact import fact
 from onnxplug.ep.devices import EpDevice
 from onnxplug.ep.types import DataType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@fact(eq=False)
 class Probe:
     """A small model that shows whether a family of operators computes right.
 

@@ -102,7 +102,7 @@ class KeptPlans:
         cls, partition: ep.Partition, library: Library, how: tuple[Any, ...]
     ) -> KeptPlans | None:
         """Those of *partition*, compiled as *how* says; ``None`` if none can be."""
-        if not plans_are_kept() or library.cache.folder is None:
+        if not plans_are_kept() or not library.cache.is_open:
             return None
         identity = identity_of(partition, how)
         return None if identity is None else cls(library, identity)
