@@ -2,10 +2,9 @@
 
 Runs of models whose kernels take next to nothing, with one thread, both runtimes
 interleaved in one process, by the processor's time of the calling thread; the ways to
-run one of them; the core's part of a run, through an EP that computes nothing; the same
-of a run on values bound to a device; and a fresh process from its start to its first
-result (import, load, run).  Prints the medians and their ratios, and writes them as
-JSON.
+run one of them; the core's part of a run, through an EP that computes nothing; and the
+same of a run on values bound to a device.  Prints the medians and their ratios, and
+writes them as JSON.
 
     python benchmarks/fixed_cost.py [--output FILE]
 """
@@ -15,42 +14,18 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import onnx
 from machine import describe_machine
 from models.tiny import CASES
 
 RUNS_PER_ROUND = 2000
 ROUNDS = 25
-STARTS = 15
-
-START = {
-    "onnxplug": """
-import sys, numpy as np, onnxplug
-session = onnxplug.InferenceSession(sys.argv[1])
-x = np.ones(1, np.float32)
-assert session.run(None, {"a": x, "b": x})[0][0] == 2
-""",
-    "onnxruntime": """
-import sys, numpy as np, onnxruntime
-session = onnxruntime.InferenceSession(
-    sys.argv[1], providers=["CPUExecutionProvider"]
-)
-x = np.ones(1, np.float32)
-assert session.run(None, {"a": x, "b": x})[0][0] == 2
-""",
-    "numpy alone": "import numpy",
-}
 
 
 def _sessions(model: bytes) -> dict[str, Any]:
@@ -209,23 +184,6 @@ def measure_bound() -> dict[str, list[float]]:
     return times
 
 
-def measure_starts(path: Path) -> dict[str, list[float]]:
-    """Milliseconds from the start of a process to its end, the programs in turn."""
-    times: dict[str, list[float]] = {name: [] for name in START}
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
-    # installed wheels have their modules compiled; so let editable ones be
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    for round in range(STARTS + 1):
-        for name, program in START.items():
-            started = time.perf_counter()
-            subprocess.run(
-                [sys.executable, "-c", program, str(path)], check=True, env=environment
-            )
-            if round:  # the first one fills the caches of the file system
-                times[name].append((time.perf_counter() - started) * 1e3)
-    return times
-
-
 def _summary(times: Mapping[str, list[float]], unit: str) -> dict[str, Any]:
     medians = {name: statistics.median(values) for name, values in times.items()}
     summary: dict[str, Any] = {
@@ -245,17 +203,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("fixed_cost.json"))
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "add.onnx"
-        onnx.save(CASES["one Add"]().model, path)
-        result = {
-            "machine": describe_machine(),
-            "runs": {n: _summary(each, "µs") for n, each in measure_runs().items()},
-            "ways": {n: _summary(each, "µs") for n, each in measure_ways().items()},
-            "the core's part of a run": _summary(measure_core(), "µs"),
-            "the core's part of a bound run": _summary(measure_bound(), "µs"),
-            "process start to first result": _summary(measure_starts(path), "ms"),
-        }
+    result = {
+        "machine": describe_machine(),
+        "runs": {n: _summary(each, "µs") for n, each in measure_runs().items()},
+        "ways": {n: _summary(each, "µs") for n, each in measure_ways().items()},
+        "the core's part of a run": _summary(measure_core(), "µs"),
+        "the core's part of a bound run": _summary(measure_bound(), "µs"),
+    }
     text = json.dumps(result, indent=2, ensure_ascii=False)
     arguments.output.write_text(text + "\n", encoding="utf-8")
     print(text)

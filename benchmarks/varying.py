@@ -1,11 +1,12 @@
-"""What new shapes cost: a decoder whose cache grows, and BERT of any batch and length.
+"""What new shapes cost: a decoder whose cache grows, BERT of any batch and length, and
+a recogniser of text in lines of any width.
 
 Each is timed with shapes that a session sees for the first time and with the same
 shapes again, beside ONNX Runtime, run by run in turns.
 
     python benchmarks/varying.py [--threads N] [--tokens 48] [--pairs 200]
-        [--layers 12] [--repeats 3] [--exporters torchscript dynamo] [--cpu-time]
-        [--json FILE]
+        [--widths 20] [--layers 12] [--repeats 3] [--exporters torchscript dynamo]
+        [--cpu-time] [--json FILE]
 
 The decoder is built by hand, and with --exporters also exported by PyTorch, with its
 axes left open. --cpu-time takes the processor's time instead of the clock's, which
@@ -29,7 +30,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 from machine import describe_machine
-from models.varying import bert_feeds, decoder_feeds, growing_decoder, varying_bert
+from models.varying import (
+    bert_feeds,
+    decoder_feeds,
+    growing_decoder,
+    line_of_text,
+    text_recogniser,
+    varying_bert,
+)
 
 Feeds: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 Session: TypeAlias = Callable[[Feeds], list[Any]]
@@ -112,6 +120,24 @@ def measure_bert(
     return totals
 
 
+def measure_recogniser(
+    model: str, widths: int, threads: int, clock: Clock
+) -> dict[str, float]:
+    """Medians of seconds of a line, from the fourth width on: of new widths, of the
+    same again, and of ONNX Runtime, of new widths as well."""
+    first = session_of("onnxplug", model, threads)
+    other = session_of("onnxruntime", model, threads)
+    choose = random.Random(0)
+    times: dict[str, list[float]] = {"new": [], "seen": [], "onnxruntime": []}
+    for width in choose.sample(range(100, 640), 3 + widths):
+        feeds = line_of_text(width)
+        times["new"].append(timed(first, feeds, clock))
+        times["onnxruntime"].append(timed(other, feeds, clock))
+        again = [timed(first, feeds, clock) for _ in range(5)]
+        times["seen"].append(statistics.median(again))
+    return {name: statistics.median(each[3:]) for name, each in times.items()}
+
+
 def export_random_decoder(exporter: str, layers: int, path: str) -> None:
     """A decoder with random weights, as PyTorch exports it."""
     import torch
@@ -128,6 +154,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--widths", type=int, default=20)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--exporters", nargs="*", default=[])
@@ -140,6 +167,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         models = {"decoder": growing_decoder(layers=given.layers)}
         models["bert"] = varying_bert(layers=given.layers)
+        models["recogniser"] = text_recogniser()
         paths = {name: str(Path(folder, f"{name}.onnx")) for name in models}
         for name, model in models.items():
             onnx.save(model, paths[name])
@@ -153,6 +181,10 @@ def main() -> None:
             for _ in range(given.repeats):
                 if name == "bert":
                     found = measure_bert(paths[name], given.pairs, given.threads, clock)
+                elif name == "recogniser":
+                    found = measure_recogniser(
+                        paths[name], given.widths, given.threads, clock
+                    )
                 else:
                     found = measure_decoder(
                         paths[name], given.tokens, given.layers, given.threads, clock

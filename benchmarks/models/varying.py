@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -164,6 +165,59 @@ def growing_decoder(
     return g.finish_varying(
         "growing-decoder", inputs, {scores: ("batch", "length", words), **outputs}
     )
+
+
+def text_recogniser(*, classes: int = 6625, states: int = 48) -> onnx.ModelProto:
+    """A reader of lines of text, as PP-OCR has them: pictures of a height of 48 and any
+    width through separable convolutions and two bidirectional LSTMs to the
+    probabilities of characters for each eighth pixel."""
+    g = Graph(Exporter.DYNAMO)
+
+    def convolved(
+        value: str, name: str, shape: Sequence[int], **attributes: Any
+    ) -> str:
+        scale = (2 / np.prod(shape[1:])) ** 0.5
+        weight = g.weight(f"{name}.weight", *shape, scale=float(scale))
+        return g.add(
+            "Conv", value, weight, g.weight(f"{name}.bias", shape[0]), **attributes
+        )
+
+    border = {"pads": [1, 1, 1, 1]}
+    value = convolved("x", "stem", (16, 3, 3, 3), strides=[2, 2], **border)
+    value = g.add("HardSwish", value)
+    sizes = [(16, 32, 1, 1), (32, 64, 2, 1), (64, 64, 1, 1), (64, 128, 2, 1)]
+    sizes += [(128, 128, 1, 1), (128, 256, 2, 1), (256, 256, 1, 1)]
+    for number, (into, out, down, along) in enumerate(sizes):
+        value = convolved(
+            value, f"{number}.depthwise", (into, 1, 3, 3),
+            group=into, strides=[down, along], **border,
+        )  # fmt: skip
+        value = g.add("HardSwish", value)
+        value = convolved(value, f"{number}.pointwise", (out, into, 1, 1))
+        value = g.add("HardSwish", value)
+    value = g.add("MaxPool", value, kernel_shape=[3, 2], strides=[3, 2])
+    value = g.transpose(g.add("Squeeze", value, g.integers(2)), 2, 0, 1)
+    for layer, width in enumerate((256, 2 * states)):
+        made = g.add_many(
+            "LSTM", 1, value,
+            g.weight(f"{layer}.input", 2, 4 * states, width, scale=width**-0.5),
+            g.weight(f"{layer}.state", 2, 4 * states, states, scale=states**-0.5),
+            g.weight(f"{layer}.lstm.bias", 2, 8 * states),
+            hidden_size=states, direction="bidirectional",
+        )  # fmt: skip
+        value = g.transpose(made[0], 0, 2, 1, 3)
+        value = g.add("Reshape", value, g.integers(0, 0, 2 * states))
+    value = g.linear(g.transpose(value, 1, 0, 2), "characters", 2 * states, classes)
+    value = g.add("Softmax", value, axis=-1)
+    shape = ("batch", 3, 48, "width")
+    inputs = {"x": (onnx.TensorProto.FLOAT, shape)}
+    return g.finish_varying("recogniser", inputs, {value: ("batch", None, classes)})
+
+
+def line_of_text(width: int) -> dict[str, Array]:
+    """A picture for :func:`text_recogniser`."""
+    random = np.random.default_rng(width)
+    return {"x": random.standard_normal((1, 3, 48, width), np.float32)}
 
 
 def _attention(g: Graph, query: str, key: str, value: str, mask: str, size: int) -> str:
