@@ -144,8 +144,8 @@ class CpuProvider(KernelExecutionProvider):
             units = plans.units()
         if plans is None or units is None:
             return self._planned(partition, threads, plans)
-        from onnxplug_cpu.compiler.kept_partition import KeptPartition, NothingKept
-        from onnxplug_cpu.compiler.runtime.kept import KeptConstants
+        from onnxplug_cpu.compiler.kept_partition import KeptPartition
+        from onnxplug_cpu.compiler.runtime.kept import KeptConstants, NothingKept
 
         try:
             return KeptPartition(

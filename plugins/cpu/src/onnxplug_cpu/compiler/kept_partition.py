@@ -19,7 +19,7 @@ from onnxplug_cpu.compiler.kept_plans import (
 from onnxplug_cpu.compiler.linked_plan import Array, LinkedPlan, run_bound
 from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library
-from onnxplug_cpu.compiler.runtime.kept import KeptConstants, restored
+from onnxplug_cpu.compiler.runtime.kept import KeptConstants, NothingKept, restored
 from onnxplug_cpu.compiler.steps import (
     FindFunction,
     SegmentFunction,
@@ -27,10 +27,6 @@ from onnxplug_cpu.compiler.steps import (
     StepSequence,
     step_of,
 )
-
-
-class NothingKept(Exception):
-    """No plan was kept for what is run."""
 
 
 class KeptSegment:

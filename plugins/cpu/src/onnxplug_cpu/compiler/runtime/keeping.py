@@ -114,8 +114,6 @@ def kept_program(
             filling = filling._replace(origin=found)
         return tuple(filling)
 
-    if next(iter(program.work.checks), None) is not None:
-        return None  # their errors are functions
     specs = program.specs or ()
     n_inputs = program.n_inputs
     try:
@@ -164,6 +162,7 @@ def _kept(
         template.constant_owners.tobytes(),
         int(template.arena_nbytes),
         constants,
+        tuple(map(int, template.flags.values())),
         tuple(map(int, itertools.chain.from_iterable([e.chunks for e in laid]))),
         tuple(map(float, seconds_of(work, workers))),
     )

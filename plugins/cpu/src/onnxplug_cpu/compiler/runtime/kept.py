@@ -17,7 +17,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.entries import fingerprint
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.ir.buffers import Buffer, Constant, Packed
+from onnxplug_compiler.ir.buffers import Buffer, Check, Constant, Flag, Packed
 from onnxplug_compiler.schedule.constants import constant_named
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import (
@@ -48,6 +48,10 @@ MOST_DIGESTED: Final = 4 << 20
 """Bytes of a constant that are digested to tell them from others."""
 
 
+class NothingKept(Exception):
+    """No plan was kept for what is run, or it does not do."""
+
+
 class KeptProgram(Record):
     """A program as plain values.
 
@@ -76,6 +80,7 @@ class KeptProgram(Record):
     constant_owners: bytes
     arena_nbytes: int
     constants: tuple[Plain, ...]
+    flags: tuple[int, ...]
     chunks: tuple[int, ...]
     costs: tuple[float, ...]
 
@@ -253,6 +258,9 @@ def restored(
 ) -> LinkedProgram:
     """A kept program that runs; all its kernels are in memory or in the cache.
 
+    A run that finds an error raises :class:`NothingKept`: what the error is, knows who
+    plans.
+
     Args:
         constants: in their order, packed ones filled, but for *targets*.
         targets: what it packs, and where.
@@ -278,6 +286,7 @@ def restored(
         words[: len(head)] = head
     known = np.array(addresses, np.uint64)
     words[_numbers(kept.code_words)] = known[_numbers(kept.code_kernels)]
+    flags = {Flag(): place for place in kept.flags}
     template = Template(
         words,
         _numbers(kept.arena_words),
@@ -287,7 +296,7 @@ def restored(
         _numbers(kept.constant_words),
         _numbers(kept.constant_owners),
         kept.arena_nbytes,
-        {},
+        flags,
     )
     return LinkedProgram(
         template,
@@ -297,6 +306,7 @@ def restored(
         n_inputs=kept.n_inputs,
         specs=specs,
         arenas=session.arenas,
+        checks=[Check(flag, lambda found: NothingKept(), ()) for flag in flags],
         targets=targets or {},
     )
 
