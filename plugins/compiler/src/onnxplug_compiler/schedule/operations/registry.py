@@ -121,7 +121,7 @@ OPERATORS: Final = {
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
     "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
-    "kept": "Compress NonMaxSuppression NonZero Unique",
+    "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad Trilu CumProd CumSum",
