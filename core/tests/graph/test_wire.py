@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -210,6 +212,15 @@ def test_long_bytes_are_among_the_fields() -> None:
     data = b"\x4a\x01x" + long + b"\x4a\x01z"
     fields = [(TEXTS, 6, 134), (TEXTS, 136, 137)]
     assert split(data) == (fields, [], [], [b"x"])
+
+
+def test_fields_that_take_turns_are_read_in_time() -> None:
+    turns = 50_000
+    data = (integers([1]) + bytes([FLOATS]) + bytes(4)) * turns
+    started = time.process_time()
+    others, ints, floats, _ = split(data)
+    assert time.process_time() - started < 10
+    assert len(others) + len(ints) + len(floats) == 2 * turns
 
 
 def test_what_comes_later_is_among_the_fields() -> None:

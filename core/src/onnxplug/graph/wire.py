@@ -22,6 +22,10 @@ _MAX_DEPTH: Final = 100  # messages in messages; protobuf's own limit
 _MAX_VARINT: Final = 10  # bytes
 _MAX_TAG: Final = (1 << 32) - 1
 _64_BITS: Final = (1 << 64) - 1
+_MOST_RUNS: Final = 64
+"""Runs of repeated fields that are read at once.  What takes turns is read one by one,
+as it takes longer to look how far each run goes."""
+
 _CHUNK: Final = 1 << 20  # bytes of varints decoded at a time, which bounds memory
 
 
@@ -153,7 +157,9 @@ class Message:
         others: list[tuple[int, int, int]] = []
         varints, floats = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
         position = self.start
-        while position < self.end and self.data[position] <= max(varint, fixed32):
+        for _ in range(_MOST_RUNS):
+            if position >= self.end or self.data[position] > max(varint, fixed32):
+                break
             found, begin = self.data[position], position
             if found == varint:
                 numbers, position = self._run_of_varints(position)
