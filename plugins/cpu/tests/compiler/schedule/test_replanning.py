@@ -19,6 +19,7 @@ import pytest
 import onnxplug
 from onnxplug.partition.partition import GraphPartition
 from onnxplug_compiler.schedule import plan
+from onnxplug_cpu.compiler import segment
 from onnxplug_cpu.compiler.kernels.normalization import commands as rows
 
 from ..lowered import Lowered, graph, lowered, random
@@ -216,6 +217,7 @@ def test_other_runs_do_not_wait_for_a_plan() -> None:
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "MOST_TOKENS", 60)
+    monkeypatch.setattr(segment, "MAX_COMMANDS", 0)
     found = lowered(decoder(1))
 
     def kept(first: int) -> int:
