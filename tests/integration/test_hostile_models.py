@@ -109,5 +109,5 @@ def test_control_flow_fails_by_an_error_of_ours(node):
         "n": np.array([1, 2]),
     }
     feeds = {each.name: values[each.name] for each in session.get_inputs()}
-    with pytest.raises(NodeError, match=r"^(Scan|Loop) "):
+    with pytest.raises(NodeError, match=r"(^|: )(Scan|Loop) giving 'y': "):
         session.run(None, feeds)

@@ -274,8 +274,7 @@ class _Across(Generator):
                         at = f.at(from_, first, type_)
                         new = lanes.load(self.element, at, part)
                     if before is not None:
-                        at = f.at(before, first, type_)
-                        old = lanes.load(self.element, at, part)
+                        old = lanes.load(self.element, f.at(before, first, type_), part)
                         new = _joined(old, new, self.product)
                     lanes.store(self.element, new, f.at(to, first, type_), part)
 
