@@ -106,7 +106,7 @@ def test_float16_attention_is_nearer_to_the_definition_than_the_case() -> None:
     assert error(found).max() < error(expected).max()
 
 
-def test_zeros_of_an_inverse_transform_are_nearer_to_zero_than_the_case_has_them() -> None:
+def test_zeros_of_an_inverse_transform_are_nearer_than_the_case_has_them() -> None:
     """What the case expects of zeros is how its own sums in float32 were rounded."""
     case = CASES["test_dft_inverse_opset19"]
     (x,), (expected,) = map(decoded, case.data_sets[0])

@@ -51,7 +51,8 @@ def identity_of(partition: ep.Partition, how: tuple[Any, ...]) -> str | None:
     try:
         whole = *whole, tuple(_nodes(partition)), tuple(_values(partition))
         return fingerprint(marshal.dumps(whole, FORMAT)).hex()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError) as error:
+        ep.raise_interruption(error)
         return None
 
 

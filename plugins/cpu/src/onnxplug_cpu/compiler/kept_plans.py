@@ -148,7 +148,8 @@ class KeptPlans:
             return None
         try:
             return marshal.loads(content)
-        except (ValueError, EOFError, TypeError):
+        except (ValueError, EOFError, TypeError) as error:
+            ep.raise_interruption(error)
             return None
 
     def _store(self, name: str, content: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep import raise_interruption
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_compiler.ir.buffers import Address, Buffer, Check, Input, Output
 from onnxplug_compiler.ir.flow import Flow, Move, Turns
@@ -138,6 +139,7 @@ class _Part:
         try:
             recorder.commands += _flow(self.plan).moved(recorder, work, places)
         except ValueError as error:
+            raise_interruption(error)
             raise NotCompiled(str(error)) from error
         recorder.checks += [
             Check(check.flag, check.error, recorder.nodes) for check in work.checks

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep import raise_interruption
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.tables import HASH, Grams
@@ -99,7 +100,8 @@ def _grams(
     are; ``None`` if the pool is none."""
     try:
         tokens, lengths = sequences_of(pool, counts)
-    except ValueError:
+    except ValueError as error:
+        raise_interruption(error)
         return None
     if any((grams.entries >= len(indexes)).any() for grams in lengths):
         return None

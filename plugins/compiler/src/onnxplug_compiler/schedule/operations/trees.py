@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep import raise_interruption
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
@@ -53,7 +54,8 @@ def _find_forest(call: Call) -> Forest | None:
         return None
     try:
         return tree.forest_of(namespace_of(np), call.op_type, call.attributes)
-    except ValueError:
+    except ValueError as error:
+        raise_interruption(error)
         return None
 
 

@@ -354,8 +354,9 @@ def state_of(*given: str) -> str:
                         )
                     elif entry.is_dir() and entry.name != "__pycache__":
                         folders.append(entry.path)
-    except OSError:  # it is in an archive, which has the version of the distribution
-        return ""
+    except OSError as error:
+        ep.raise_interruption(error)
+        return ""  # it is in an archive, which has the version of the distribution
     return "\n".join(sorted(found))
 
 
