@@ -226,7 +226,7 @@ work(0)
 began = time.perf_counter()
 work(1)
 usual = time.perf_counter() - began
-turns, ends = 0, time.monotonic() + 4
+turns, ends = 0, time.monotonic() + 3
 while turns < 20 or time.monotonic() < ends:
     raised, came = None, None
     lost.clear()
