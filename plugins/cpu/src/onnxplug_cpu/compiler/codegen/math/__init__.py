@@ -20,6 +20,9 @@ from onnxplug_cpu.compiler.codegen.math import logarithm as _logarithm
 from onnxplug_cpu.compiler.codegen.math.double import erf as _erf64
 from onnxplug_cpu.compiler.codegen.math.double import exponential as _exponential64
 from onnxplug_cpu.compiler.codegen.math.double import logarithm as _logarithm64
+from onnxplug_cpu.compiler.codegen.math.inverse_hyperbolic import (
+    InverseHyperbolic as _InverseHyperbolic,
+)
 from onnxplug_cpu.compiler.codegen.math.power import power
 from onnxplug_cpu.compiler.codegen.math.primitives import reciprocal
 from onnxplug_cpu.compiler.codegen.math.trigonometry import (
@@ -63,9 +66,11 @@ log1p_of_fraction = _by_element(
 log1p_of_nonnegative = _by_element(
     _logarithm.log1p_of_nonnegative, _logarithm64.log1p_of_nonnegative
 )
-asinh = _by_element(_logarithm.asinh, _logarithm64.asinh)
-acosh = _by_element(_logarithm.acosh, _logarithm64.acosh)
-atanh = _by_element(_logarithm.atanh, _logarithm64.atanh)
+_single = _InverseHyperbolic(_logarithm.log1p_of_nonnegative, 2.0**14)
+_double = _InverseHyperbolic(_logarithm64.log1p_of_nonnegative, 2.0**30)
+asinh = _by_element(_single.asinh, _double.asinh)
+acosh = _by_element(_single.acosh, _double.acosh)
+atanh = _by_element(_single.atanh, _double.atanh)
 erf = _by_element(_erf.erf, _erf64.erf)
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Logarithms and the inverse hyperbolic functions."""
+"""Logarithms."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import Final, NamedTuple
 from onnxplug_cpu.compiler.codegen.emit import I16, I32, Function, Value
 from onnxplug_cpu.compiler.codegen.math.primitives import (
     CURRENT_DIRECTION,
-    absolute,
     by_registers,
     polynomial,
     power_of_two,
-    sign_of,
-    with_sign,
 )
 from onnxplug_cpu.compiler.machine.isa import Isa
 
@@ -50,39 +47,6 @@ def log1p_of_nonnegative(f: Function, isa: Isa, x: Value) -> Value:
     rest = f.select(x < 2.0**60, exact, parts.rest)
     result = _log_of(f, _Parts(parts.exponent, rest))
     return f.select(x < math.inf, result, x)
-
-
-def asinh(f: Function, isa: Isa, x: Value) -> Value:
-    """The inverse hyperbolic sine within 3 ulp."""
-    size = absolute(f, x)
-    square = size * size
-    root = f.unary("sqrt", square + 1.0)
-    term = size + square / (root + 1.0)
-    return with_sign(f, _log1p_or_twice(f, isa, size, term), sign_of(f, x))
-
-
-def acosh(f: Function, isa: Isa, x: Value) -> Value:
-    """The inverse hyperbolic cosine within 3 ulp; NaN below 1."""
-    less = x - 1.0
-    term = less + f.unary("sqrt", less * (less + 2.0))
-    result = _log1p_or_twice(f, isa, x, term)
-    return f.select(x < 1.0, f.value(math.nan, x.type), result)
-
-
-def atanh(f: Function, isa: Isa, x: Value) -> Value:
-    """The inverse hyperbolic tangent within 3 ulp; NaN beyond 1."""
-    size = absolute(f, x)
-    ratio = (size + size) / (1.0 - size)
-    half = log1p_of_nonnegative(f, isa, ratio) * 0.5
-    beyond = f.value(math.nan, x.type)
-    return with_sign(f, f.select(size > 1.0, beyond, half), sign_of(f, x))
-
-
-def _log1p_or_twice(f: Function, isa: Isa, x: Value, term: Value) -> Value:
-    """log(1 + term), or log(2 x) for a large x, which that is there."""
-    large = x > 2.0**14
-    result = log1p_of_nonnegative(f, isa, f.select(large, x - 1.0, term))
-    return result + f.select(large, f.value(math.log(2), x.type), 0)
 
 
 class _Parts(NamedTuple):

@@ -1,4 +1,4 @@
-"""Logarithms and the inverse hyperbolic functions of f64."""
+"""Logarithms of f64."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
 from onnxplug_cpu.compiler.codegen.math.primitives import (
-    absolute,
     polynomial,
-    sign_of,
-    with_sign,
 )
 from onnxplug_cpu.compiler.machine.isa import Isa
 
@@ -27,39 +24,6 @@ def log1p_of_nonnegative(f: Function, isa: Isa, x: Value) -> Value:
     lost = f.select(x < 1.0, x - (whole - 1.0), 1.0 - (whole - x))
     result = _log_of(f, split(f, whole)) + lost / whole
     return f.select(x < math.inf, result, x)
-
-
-def asinh(f: Function, isa: Isa, x: Value) -> Value:
-    """The inverse hyperbolic sine within 3 ulp."""
-    size = absolute(f, x)
-    square = size * size
-    root = f.unary("sqrt", square + 1.0)
-    term = size + square / (root + 1.0)
-    return with_sign(f, _log1p_or_twice(f, isa, size, term), sign_of(f, x))
-
-
-def acosh(f: Function, isa: Isa, x: Value) -> Value:
-    """The inverse hyperbolic cosine within 3 ulp; NaN below 1."""
-    less = x - 1.0
-    term = less + f.unary("sqrt", less * (less + 2.0))
-    result = _log1p_or_twice(f, isa, x, term)
-    return f.select(x < 1.0, f.value(math.nan, x.type), result)
-
-
-def atanh(f: Function, isa: Isa, x: Value) -> Value:
-    """The inverse hyperbolic tangent within 3 ulp; NaN beyond 1."""
-    size = absolute(f, x)
-    ratio = (size + size) / (1.0 - size)
-    half = log1p_of_nonnegative(f, isa, ratio) * 0.5
-    beyond = f.value(math.nan, x.type)
-    return with_sign(f, f.select(size > 1.0, beyond, half), sign_of(f, x))
-
-
-def _log1p_or_twice(f: Function, isa: Isa, x: Value, term: Value) -> Value:
-    """log(1 + term), or log(2 x) for a large x, which that is there."""
-    large = x > 2.0**30
-    result = log1p_of_nonnegative(f, isa, f.select(large, x - 1.0, term))
-    return result + f.select(large, f.value(math.log(2), x.type), 0)
 
 
 class Parts(NamedTuple):
