@@ -10,11 +10,10 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
-from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Abstract, NotCompiled
-from onnxplug_compiler.ir.buffers import Check
 from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.schedule.checks import of_node
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.plan import Plans
 from onnxplug_compiler.schedule.planned import Result
@@ -109,29 +108,12 @@ class Segment:
         planned = self._common.make(inputs, recorder, {}, look)
         if not planned.work:
             return Plan(None, planned.results)
-        checks = [self._named(check) for check in planned.work.checks]
+        checks = [of_node(check, self._nodes) for check in planned.work.checks]
         try:
             program = Program(planned.work, self._device, self._weights, checks, look)
         except (ValueError, MemoryError) as error:
             raise NotCompiled(str(error)) from error
         return Plan(program, planned.results)
-
-    def _named(self, check: Check) -> Check:
-        """*check* with an error that names the node."""
-        node = next((self._nodes[n] for n in check.nodes if n in self._nodes), None)
-        if node is None:
-            return check
-
-        def error(found: int) -> Exception:
-            cause = check.error(found)
-            failure = ep.NodeError(
-                f"{describe(node)} failed: {type(cause).__name__}: {cause}",
-                node=node.name or describe(node),
-            )
-            failure.__cause__ = cause
-            return failure
-
-        return check._replace(error=error)
 
     def run(
         self, arrays: Sequence[WebGpuArray], bound: Sequence[WebGpuArray | None]

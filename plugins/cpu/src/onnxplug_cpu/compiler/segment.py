@@ -14,13 +14,13 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.authoring.memory_limit import check_left
-from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_compiler.frontend.elementwise import StepForm
 from onnxplug_compiler.ir.buffers import Check
 from onnxplug_compiler.ir.pieces import Work
 from onnxplug_compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_compiler.schedule.checks import of_node
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.plan import Plans
 from onnxplug_compiler.schedule.planned import Planned
@@ -385,7 +385,7 @@ class Segment:
             ],
             *planned.results,
         ]
-        checks = [_named(check, self._nodes) for check in planned.work.checks]
+        checks = [of_node(check, self._nodes) for check in planned.work.checks]
         return self._compiler.link(
             planned.work, specs, len(self.inputs), checks, look, keeps=self._keeps
         )
@@ -463,21 +463,3 @@ class Segment:
                 details={"inputs": dict(zip(self.inputs, shapes, strict=True))},
             )
         return plan
-
-
-def _named(check: Check, nodes: Mapping[int, ep.Node]) -> Check:
-    """*check* with an error that names the node."""
-    node = next((nodes[index] for index in check.nodes if index in nodes), None)
-    if node is None:
-        return check
-
-    def error(found: int) -> Exception:
-        cause = check.error(found)
-        failure = ep.NodeError(
-            f"{describe(node)} failed: {type(cause).__name__}: {cause}",
-            node=node.name or describe(node),
-        )
-        failure.__cause__ = cause
-        return failure
-
-    return check._replace(error=error)
