@@ -64,7 +64,7 @@ FLOORS: Final = (
 
 NEUTRAL_FLOORS: Final = (
     {"ir"},
-    {"frontend"},
+    {"frontend", "gpu"},
     {"layout"},
     {"schedule"},
     {"segmentation"},

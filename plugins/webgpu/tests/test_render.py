@@ -7,13 +7,13 @@ import re
 import numpy as np
 import pytest
 
+from onnxplug_compiler.gpu.command import MOST_BUFFERS, Launch, as_bits, merged, render
+from onnxplug_compiler.gpu.families import contractions, elementwise, indexing, movement
+from onnxplug_compiler.gpu.render.wgsl import WGSL
 from onnxplug_compiler.ir.buffers import Input, Output, Temporary
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.command import MOST_BUFFERS, Launch, as_bits, merged, render
-from onnxplug_webgpu.families import contractions, elementwise, indexing, movement
-from onnxplug_webgpu.render.dialect import WGSL
 from onnxplug_webgpu.target import WebGpuTarget
 
 F32, I64, BOOL = (np.dtype(name) for name in ("float32", "int64", "bool"))

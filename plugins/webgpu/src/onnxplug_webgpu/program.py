@@ -11,6 +11,8 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.command import MOST_GROUPS, Kernel, Launch, render
+from onnxplug_compiler.gpu.render.wgsl import WGSL
 from onnxplug_compiler.ir.buffers import (
     Buffer,
     Check,
@@ -21,9 +23,7 @@ from onnxplug_compiler.ir.buffers import (
     Temporary,
 )
 from onnxplug_compiler.ir.pieces import Work
-from onnxplug_webgpu.command import MOST_GROUPS, Kernel, Launch, render
 from onnxplug_webgpu.device import Device, Memory, Pipeline
-from onnxplug_webgpu.render.dialect import WGSL
 
 _APART: Final = 256
 """Bytes by which the numbers of launches are apart, at least."""

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxplug.authoring.operators import having
+from onnxplug_compiler.gpu.command import Assembly, Launch, assemble
+from onnxplug_compiler.gpu.families import elementwise
+from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
-from onnxplug_webgpu.command import Assembly, Launch, assemble
-from onnxplug_webgpu.families import elementwise
-from onnxplug_webgpu.render.steps import supports
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir import (
@@ -99,43 +99,43 @@ class WebGpuTarget:
 
     @property
     def contractions(self) -> families.Contractions:
-        from onnxplug_webgpu.families import contractions
+        from onnxplug_compiler.gpu.families import contractions
 
         return contractions
 
     @property
     def pools(self) -> families.Pools:
-        from onnxplug_webgpu.families import pools
+        from onnxplug_compiler.gpu.families import pools
 
         return pools
 
     @property
     def movement(self) -> families.Movement:
-        from onnxplug_webgpu.families import movement
+        from onnxplug_compiler.gpu.families import movement
 
         return movement
 
     @property
     def indexing(self) -> families.Indexing:
-        from onnxplug_webgpu.families import indexing
+        from onnxplug_compiler.gpu.families import indexing
 
         return indexing
 
     @property
     def reductions(self) -> families.Reductions:
-        from onnxplug_webgpu.families import reductions
+        from onnxplug_compiler.gpu.families import reductions
 
         return reductions
 
     @property
     def rows(self) -> families.Rows:
-        from onnxplug_webgpu.families import rows
+        from onnxplug_compiler.gpu.families import rows
 
         return rows
 
     @property
     def attention(self) -> families.Attention:
-        from onnxplug_webgpu.families import attention
+        from onnxplug_compiler.gpu.families import attention
 
         return attention
 

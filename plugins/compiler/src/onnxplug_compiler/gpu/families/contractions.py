@@ -12,15 +12,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
+from onnxplug_compiler.gpu.families.elementwise import record_chain
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
+from onnxplug_compiler.gpu.render.steps import emit_chain
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.command import MOST_BUFFERS, launch, operand
-from onnxplug_webgpu.families.elementwise import record_chain
-from onnxplug_webgpu.render.body import KINDS, Body, Operand
-from onnxplug_webgpu.render.steps import emit_chain
 
 _SIDE: Final = 16
 """Lanes along each side of a tile, and how many products a tile has at hand."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug_webgpu.render.body import Body, Pair
+from onnxplug_compiler.gpu.render.body import Body, Pair
 
 _FROM: Final = frozenset({"i32", "u32", "i1", "i8", "u8"})
 _TO: Final = _FROM | {"f32"}

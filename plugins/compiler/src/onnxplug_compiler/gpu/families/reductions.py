@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from onnxplug_compiler.gpu.command import launch, operand
+from onnxplug_compiler.gpu.families.elementwise import LANES
+from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.steps import largest, smallest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.command import launch, operand
-from onnxplug_webgpu.families.elementwise import LANES
-from onnxplug_webgpu.render.body import Body, Operand
-from onnxplug_webgpu.render.steps import largest, smallest
 
 _WORTH_A_GROUP: Final = 32
 """Elements of a result above which a workgroup shares them."""

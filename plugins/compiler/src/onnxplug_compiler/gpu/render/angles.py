@@ -6,8 +6,8 @@ import itertools
 import math
 from typing import Final
 
-from onnxplug_webgpu.render import pairs
-from onnxplug_webgpu.render.body import Body, Pair
+from onnxplug_compiler.gpu.render import pairs
+from onnxplug_compiler.gpu.render.body import Body, Pair
 
 _TWO_BY_PI: Final = (
     0xA2F9836E_4E441529_FC2757D1_F534DDC0_DB629599_3C439041_FE5163AB_DEBBC561

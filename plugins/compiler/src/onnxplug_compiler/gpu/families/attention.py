@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug_compiler.gpu.families.contractions import record_matmul
+from onnxplug_compiler.gpu.families.movement import record_copy
+from onnxplug_compiler.gpu.families.rows import record_softmax
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.families import Undefined
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.families.contractions import record_matmul
-from onnxplug_webgpu.families.movement import record_copy
-from onnxplug_webgpu.families.rows import record_softmax
 
 
 def record_attention(

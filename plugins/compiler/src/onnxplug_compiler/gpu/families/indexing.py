@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug_compiler.gpu.command import as_bits, launch, operand
+from onnxplug_compiler.gpu.families.elementwise import LANES
+from onnxplug_compiler.gpu.families.movement import record_copy
+from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.steps import largest, smallest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.command import as_bits, launch, operand
-from onnxplug_webgpu.families.elementwise import LANES
-from onnxplug_webgpu.families.movement import record_copy
-from onnxplug_webgpu.render.body import Body, Operand
-from onnxplug_webgpu.render.steps import largest, smallest
 
 _WORD: Final = np.dtype(np.uint32)
 _FLAG: Final = Operand("flag", 0, True)
@@ -376,7 +376,7 @@ def _for(reduction: str, view: View) -> View:
     if reduction == "none":
         return as_bits(view)
     if operand(view).element not in ("f32", "i32", "u32"):
-        raise ValueError(f"{view.dtype} is not combined on WebGPU")
+        raise ValueError(f"{view.dtype} is not combined")
     return view
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, merged, operand
+from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.steps import emit_chain
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.command import MOST_BUFFERS, launch, merged, operand
-from onnxplug_webgpu.render.body import Body, Operand
-from onnxplug_webgpu.render.steps import emit_chain
 
 LANES: Final = 64
 """Invocations of a workgroup where elements have nothing to do with each other."""
@@ -91,7 +91,7 @@ def _parts(
     each = MOST_BUFFERS - len(read)
     if each < 1 or read & {view.buffer for view in outputs}:
         raise ValueError(
-            f"a chain has arrays in {len(buffers)} buffers; a kernel of WebGPU has at "
+            f"a chain has arrays in {len(buffers)} buffers; a kernel has at "
             f"most {MOST_BUFFERS}"
         )
     parts = []

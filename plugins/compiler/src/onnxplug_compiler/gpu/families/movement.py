@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from onnxplug_compiler.gpu.command import as_bits, launch, merged, operand
+from onnxplug_compiler.gpu.families.elementwise import LANES, ChainKernel
+from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.command import as_bits, launch, merged, operand
-from onnxplug_webgpu.families.elementwise import LANES, ChainKernel
-from onnxplug_webgpu.render.body import Body, Operand
 
 
 def record_copy(

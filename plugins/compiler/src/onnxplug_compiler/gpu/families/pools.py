@@ -7,14 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from onnxplug_compiler.gpu.command import launch, operand
+from onnxplug_compiler.gpu.families.elementwise import LANES
+from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.steps import largest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import Combining, Slide
-from onnxplug_webgpu.command import launch, operand
-from onnxplug_webgpu.families.elementwise import LANES
-from onnxplug_webgpu.render.body import Body, Operand
-from onnxplug_webgpu.render.steps import largest
 
 
 class PoolKernel(Parameters):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from onnxplug_compiler.gpu.command import launch, operand
+from onnxplug_compiler.gpu.families.elementwise import LANES
+from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.steps import is_nan, largest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.command import launch, operand
-from onnxplug_webgpu.families.elementwise import LANES
-from onnxplug_webgpu.render.body import Body, Operand
-from onnxplug_webgpu.render.steps import is_nan, largest
 
 
 def _add(a: str, b: str) -> str:

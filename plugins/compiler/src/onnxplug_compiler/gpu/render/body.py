@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from onnxplug.authoring.record import Record
-from onnxplug_webgpu.render.dialect import Binding, Dialect
+from onnxplug_compiler.gpu.render.dialect import Binding, Dialect
 
 BYTES: Final = {
     "f32": 4,

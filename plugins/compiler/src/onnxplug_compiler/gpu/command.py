@@ -9,18 +9,18 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.render.body import BYTES, Body, Operand
+from onnxplug_compiler.gpu.render.dialect import Dialect
 from onnxplug_compiler.ir.buffers import Buffer
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.render.body import BYTES, Body, Operand
-from onnxplug_webgpu.render.dialect import Dialect
 
 MOST_BUFFERS: Final = 8
-"""Buffers of a kernel: as many as WebGPU has everywhere."""
+"""Buffers of a kernel: as many as all targets have."""
 
 MOST_GROUPS: Final = 65535
-"""Workgroups along an axis of a launch: as many as WebGPU has everywhere."""
+"""Workgroups along an axis of a launch: as many as all targets have."""
 
 
 class Kernel(Protocol):
@@ -114,14 +114,14 @@ def launch(
     """Record a launch.
 
     Raises:
-        ValueError: WebGPU does not take it, on whatever device.
+        ValueError: it is beyond these limits.
     """
     if groups > MOST_GROUPS * MOST_GROUPS:
-        raise ValueError(f"{label} has {groups} workgroups, more than WebGPU launches")
+        raise ValueError(f"{label} has {groups} workgroups, more than are launched")
     if len({view.buffer for view in views}) > MOST_BUFFERS:
         raise ValueError(
             f"{label} has arrays in {len({view.buffer for view in views})} buffers; "
-            f"a kernel of WebGPU has at most {MOST_BUFFERS}"
+            f"a kernel has at most {MOST_BUFFERS}"
         )
     nbytes = sum(view.nbytes for view in views)
     recorder.commands.append(
@@ -146,7 +146,7 @@ def operand(view: View, *, written: bool = False) -> Operand:
     """
     element = element_of(view.dtype)
     if element not in BYTES:
-        raise ValueError(f"kernels of WebGPU do not compute with {view.dtype}")
+        raise ValueError(f"kernels do not compute with {view.dtype}")
     return Operand(element, len(view.shape), written)
 
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from onnxplug_compiler.gpu.render import angles, pairs
+from onnxplug_compiler.gpu.render.body import KINDS, Body
 from onnxplug_compiler.ir.elementwise import Chain, Step
-from onnxplug_webgpu.render import angles, pairs
-from onnxplug_webgpu.render.body import KINDS, Body
 
 _Emit: TypeAlias = Callable[[Body, str, Sequence[str], Mapping[str, Any]], str]
 """Given the kind of the result, the operands and the attributes; gives an expression.

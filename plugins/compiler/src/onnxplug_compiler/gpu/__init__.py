@@ -1,0 +1,1 @@
+"""Kernels of GPUs: what targets record that launch workgroups, and its text."""

@@ -1,0 +1,1 @@
+"""What targets record: one module for each family of work."""

@@ -1,1 +1,0 @@
-"""What the target records: one module for each family of work."""
