@@ -28,8 +28,9 @@ _LIMITS: Final = ChainLimits(steps=64, operands=5, inputs=6)
 needs two, and the result one."""
 
 _MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
-_FLOATS: Final = frozenset({"f32"})
-_NUMBERS: Final = frozenset({"f32", "i32", "u32"})
+_FLOATS: Final = frozenset({"f32", "f16", "bf16"})
+_INTEGERS: Final = frozenset({"i8", "u8", "i16", "u16", "i32", "u32"})
+_NUMBERS: Final = _FLOATS | _INTEGERS
 _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (

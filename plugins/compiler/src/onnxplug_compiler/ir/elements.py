@@ -52,6 +52,8 @@ STORED: Final = frozenset(ELEMENTS.values()) - COMPUTED
 SUB_BYTE: Final = frozenset({"i2", "u2", "i4", "u4"})
 """Of the stored ones those of which hosts may keep several in a byte."""
 
+_F32: Final = np.dtype(np.float32)
+
 
 @functools.cache
 def element_of(dtype: np.dtype[Any]) -> str | None:
@@ -60,6 +62,11 @@ def element_of(dtype: np.dtype[Any]) -> str | None:
     numpy takes a while to say its own.
     """
     return ELEMENTS.get(dtype.name)
+
+
+def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Of what sums of such elements are: float32 for narrower floats."""
+    return _F32 if element_of(dtype) in NARROW_FLOATS else dtype
 
 
 def described(elements: Collection[str]) -> str:

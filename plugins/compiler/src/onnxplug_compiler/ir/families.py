@@ -45,7 +45,11 @@ class Elementwise(Protocol):
 
 
 class Contractions(Protocol):
-    """Products of matrices, and convolutions as sums over windows."""
+    """Products of matrices, and convolutions as sums over windows.
+
+    Sums of floats of 16 bits are of float32; *out* is of either, and an epilogue's
+    value 0 of what its chain says.
+    """
 
     def record_matmul(
         self,
@@ -390,7 +394,8 @@ class Reductions(Protocol):
         differs from it.
 
         Returns:
-            Both of x's shape with sizes of 1 along *axes*, in new memory.
+            Both of x's shape with sizes of 1 along *axes*, in new memory; of floats of
+            16 bits in float32.
         """
 
     def record_cumulative(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.elements import element_of, wide_dtype
 from onnxplug_compiler.ir.elementwise import ChainBuilder, Number
 from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.recorder import Recorder
@@ -31,6 +31,13 @@ class Formula:
         assert element is not None
         return cls(element)
 
+    @classmethod
+    def wide(cls, view: View) -> Formula:
+        """One in which *view* is computed with: float32 for narrower floats."""
+        element = element_of(wide_dtype(view.dtype))
+        assert element is not None
+        return cls(element)
+
     def tile(self) -> Number:
         """The result of a contraction, of a formula for :meth:`epilogue`; to be asked
         for before anything is read."""
@@ -42,6 +49,10 @@ class Formula:
         assert element is not None
         self._views.append(view)
         return self._builder.input(element)
+
+    def read_wide(self, view: View) -> Number:
+        """One more input, as the formula's element."""
+        return self.cast(self.read(view), self._element)
 
     def number(self, value: float, element: str = "") -> Number:
         """A constant that is part of the code."""
@@ -60,8 +71,10 @@ class Formula:
     def record(
         self, recorder: Recorder[Any], result: Number, out: View, label: str
     ) -> None:
-        """Write the result to *out*; what was read is broadcast."""
-        self.record_all(recorder, [result], [out], label)
+        """Write the result, as its element, to *out*; what was read is broadcast."""
+        element = element_of(out.dtype)
+        assert element is not None
+        self.record_all(recorder, [self.cast(result, element)], [out], label)
 
     def record_all(
         self,

@@ -65,11 +65,17 @@ class Recorder(Generic[TargetT]):
         rank = len(spatial)
         return whole.transpose((0, rank + 1, *range(1, rank + 1)))
 
-    def ordered_like(self, view: View, shape: Sequence[int]) -> View:
-        """A new array of *shape*, its axes in the order of those of *view*."""
+    def ordered_like(
+        self, view: View, shape: Sequence[int], dtype: np.dtype[Any] | None = None
+    ) -> View:
+        """A new array of *shape*, its axes in the order of those of *view*.
+
+        Args:
+            dtype: if not that of *view*.
+        """
         rank = len(shape)
         order = sorted(range(rank), key=lambda axis: (-abs(view.strides[axis]), axis))
-        whole = self.temporary(view.dtype, [shape[axis] for axis in order])
+        whole = self.temporary(dtype or view.dtype, [shape[axis] for axis in order])
         return whole.transpose([order.index(axis) for axis in range(rank)])
 
     def constant(self, array: np.ndarray[Any, Any]) -> View:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.fusion import Group
+from onnxplug_compiler.ir.elements import wide_dtype
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.recorder import Recorder
@@ -61,7 +62,7 @@ def record_convolution(
         return
     dtype = call.dtypes[0]
     assert dtype is not None
-    tile = plan.recorder.channels_last(dtype, convolution.shape)
+    tile = plan.recorder.channels_last(wide_dtype(dtype), convolution.shape)
     _record(
         plan,
         convolution,
@@ -104,7 +105,7 @@ def _record(
             continue
         if after is not None:
             # not written to, it takes no memory
-            out = recorder.temporary(part.a.dtype, out.shape)
+            out = recorder.temporary(wide_dtype(part.a.dtype), out.shape)
         recorder.target.contractions.record_contraction(
             recorder, part.a, part.b, out, epilogue=after, label=label
         )

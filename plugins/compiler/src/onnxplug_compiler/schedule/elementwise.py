@@ -12,7 +12,7 @@ from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm, scalar_of
 from onnxplug_compiler.frontend.fusion import Group
-from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.elements import element_of, wide_dtype
 from onnxplug_compiler.ir.elementwise import Chain, Scalar, Step
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import Plan
@@ -120,7 +120,7 @@ class Builder:
 
     Args:
         anchor: the product or convolution whose result is value 0, if there is one.
-        finish: what becomes of its sums.
+        finish: what becomes of its sums, which are wider than narrow floats.
     """
 
     def __init__(
@@ -134,7 +134,8 @@ class Builder:
         self.group = group
         self.result = None if anchor is None else anchor.outputs[0]
         dtype = None if anchor is None else anchor.dtypes[0]
-        self.element = "" if dtype is None else _element(dtype)
+        self.element = "" if dtype is None else _element(wide_dtype(dtype))
+        self.rounded = "" if dtype is None else _element(dtype)
         self.finish = finish
         self.operands: list[Operand] = []
         self.constants: list[Scalar] = []
@@ -178,17 +179,17 @@ class Builder:
         finish = self.finish
         assert finish is not None
         if finish.scale is not None:
-            value = self._add_sum("Mul", value, self._operand(finish.scale))
+            value = self._add_sum("Mul", value, self._summand(finish.scale))
         if finish.alpha != 1:
             alpha = self._constant(finish.alpha, self.element)
             value = self._add_sum("Mul", value, alpha)
         if finish.addend is not None and finish.beta != 0:
-            addend = self._operand(finish.addend)
+            addend = self._summand(finish.addend)
             if finish.beta != 1:
                 beta = self._constant(finish.beta, self.element)
                 addend = self._add_sum("Mul", addend, beta)
             value = self._add_sum("Add", value, addend)
-        return value
+        return self._cast(value, self.element, self.rounded)
 
     def _add_form(self, form: StepForm, numbers: dict[str, object]) -> object:
         operands: list[object] = []
@@ -204,6 +205,14 @@ class Builder:
             else:
                 operands.append(self._constant(operand, first or form.element))
         return self._add(form.operator, operands, form.element, form.attributes)
+
+    def _summand(self, operand: Operand) -> object:
+        """An operand of what finishes the sums, as wide as these are."""
+        found = self._operand(operand)
+        return self._cast(found, self._element_of(operand), self.element)
+
+    def _cast(self, value: object, element: str, wanted: str) -> object:
+        return value if element == wanted else self._add("Cast", (value,), wanted, ())
 
     def _operand(self, operand: Operand) -> object:
         if isinstance(operand, str):

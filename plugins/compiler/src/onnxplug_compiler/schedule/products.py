@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.fusion import Group
+from onnxplug_compiler.ir.elements import wide_dtype
 from onnxplug_compiler.ir.epilogue import epilogue
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.elementwise import (
@@ -44,7 +45,9 @@ def record_product(
     # with an epilogue it is not written to, and takes no memory
     alone = not built.chain.steps and outputs == [result]
     tile = (
-        targets[0] if alone else plan.recorder.temporary(product.a.dtype, product.shape)
+        targets[0]
+        if alone
+        else plan.recorder.temporary(wide_dtype(product.a.dtype), product.shape)
     )
     label = label_of([call, *group.calls])
     for folding, a, b in foldings(product):
@@ -79,7 +82,7 @@ def _record_apart(
     label: str,
 ) -> None:
     """The product, its factors copied if they do not fold, and then the chain."""
-    tile = plan.recorder.temporary(product.a.dtype, product.shape)
+    tile = plan.recorder.temporary(wide_dtype(product.a.dtype), product.shape)
     found = next(foldings(product), None)
     if found is None:
         *lead, rows, columns = product.shape

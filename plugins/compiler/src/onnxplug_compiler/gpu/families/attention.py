@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from onnxplug_compiler.gpu.command import operand
 from onnxplug_compiler.gpu.families.contractions import record_matmul
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.gpu.families.rows import record_softmax
@@ -15,6 +16,8 @@ from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.families import Undefined
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+
+_F32: Final = np.dtype(np.float32)
 
 
 def record_attention(
@@ -34,14 +37,15 @@ def record_attention(
     fill: float = -math.inf,
     label: str = "Attention",
 ) -> None:
-    """See ``ir.families.Attention``; the scores are in memory between the products."""
+    """See ``ir.families.Attention``; the scores are in memory between the products,
+    in float32."""
     if not out.size:
         return
     batch, heads, queries, _ = q.shape
     groups, keys = k.shape[1], k.shape[2]
     if not keys:
         raise ValueError("attention to no keys")
-    scores = recorder.temporary(q.dtype, (batch, heads, queries, keys))
+    scores = recorder.temporary(_F32, (batch, heads, queries, keys))
     operands, builder = [], ChainBuilder()
     found = builder.step(
         "Mul", [builder.input("f32"), builder.constant("f32", scale)], "f32"
@@ -58,7 +62,10 @@ def record_attention(
             choice = [number, filled, found] if hides else [number, found, filled]
             found = builder.step("Where", choice, "f32")
         else:
-            found = builder.step("Add", [found, builder.input("f32")], "f32")
+            added = builder.input(operand(mask).element)
+            if builder.element(added) != "f32":
+                added = builder.step("Cast", [added], "f32")
+            found = builder.step("Add", [found, added], "f32")
     if causal:
         last = np.arange(queries)[:, None] + past_length
         seen = recorder.constant(np.arange(keys) <= last)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
-from onnxplug_compiler.gpu.render.steps import emit_chain
+from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.parameters import Parameters
@@ -34,14 +34,15 @@ class ContractionKernel(Parameters):
     rows, and of the sums.
 
     Attributes:
-        element: of the factors and the sum.
+        left, right: elements of the factors.
         rows, sums: how many axes rows and sums have.
         tall, wide: elements of a lane along a tile's sides.
-        chain: its value 0 is the sum.
+        chain: its value 0 is the sum, which is rounded to this element.
         read, written: the chain's other arrays.
     """
 
-    element: str
+    left: str
+    right: str
     rows: int
     sums: int
     tall: int
@@ -54,8 +55,8 @@ class ContractionKernel(Parameters):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        a = Operand(self.element, 2 + self.rows + self.sums)
-        b = Operand(self.element, 2 + self.sums + 1)
+        a = Operand(self.left, 2 + self.rows + self.sums)
+        b = Operand(self.right, 2 + self.sums + 1)
         return a, b, *self.read, *self.written
 
     @property
@@ -82,7 +83,7 @@ class ContractionKernel(Parameters):
         self, body: Body, batches: Sequence[str], first_row: str, first_column: str
     ) -> list[list[str]]:
         """The lane's sums, by rows and columns."""
-        kind = KINDS[self.element]
+        kind = KINDS[self.left]
         left = body.array(kind, _SIDE * _SIDE * self.tall)
         right = body.array(kind, _SIDE * _SIDE * self.wide)
         zero = body.number(kind, 0)
@@ -144,7 +145,9 @@ class ContractionKernel(Parameters):
         condition = body.let("i1", is_in)
         within = body.let("i32", body.dialect.select(condition, place, "0"))
         value = body.load(operand, within)
-        return body.dialect.select(condition, value, body.number(self.element, 0))
+        return body.dialect.select(
+            condition, value, body.number(KINDS[body.element(operand)], 0)
+        )
 
     def _finish(
         self,
@@ -169,6 +172,8 @@ class ContractionKernel(Parameters):
                         body.load(number, body.place(number, place))
                         for number in range(2, 2 + len(self.read))
                     ]
+                    if self.chain.steps:
+                        total = fitted(body, self.chain.inputs[0], "Mul", total)
                     results = emit_chain(body, self.chain, [total, *values])
                     for number, result in enumerate(results, 2 + len(self.read)):
                         body.store(number, body.place(number, place), result)
@@ -246,9 +251,10 @@ def _record(
     """
     if not out.size:
         return
-    element = operand(a).element
+    left, right = operand(a).element, operand(b).element
     if after is None:
-        after = Epilogue(Chain((element,), (), (), (0,)), (), (out,))
+        written = Chain((operand(out).element,), (), (), (0,))
+        after = Epilogue(written, (), (out,))
     chain, operands, outputs = after
     if len({v.buffer for v in (a, b, *operands, *outputs)}) > MOST_BUFFERS:
         _record(recorder, a, b, out, rows, None, label)
@@ -259,7 +265,8 @@ def _record(
     depth = math.prod(a.shape[2 + rows :])
     tall, wide = _per_lane(count), _per_lane(columns)
     kernel = ContractionKernel(
-        element,
+        left,
+        right,
         rows,
         len(a.shape) - 2 - rows,
         tall,

@@ -14,8 +14,8 @@ import numpy as np
 from onnxplug_compiler.gpu.command import as_bits, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.families.movement import record_copy
-from onnxplug_compiler.gpu.render.body import Body, Operand
-from onnxplug_compiler.gpu.render.steps import largest, smallest
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
+from onnxplug_compiler.gpu.render.steps import fitted, largest, smallest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
@@ -49,12 +49,15 @@ def _combined(body: Body, reduction: str, value: str, place: str) -> str:
     """What is written to a place of the target, of which it may be a part."""
     if reduction == "none":
         return value
-    kind = body.element(2)
+    element = body.element(2)
+    kind = KINDS[element]
     known = body.load(2, place)
     if reduction in ("max", "min"):
         extreme = largest if reduction == "max" else smallest
         return body.let(kind, extreme(body, kind, known, value))
-    return body.let(kind, f"{known} {'*' if reduction == 'mul' else '+'} {value}")
+    operator = "Mul" if reduction == "mul" else "Add"
+    found = f"{known} {'*' if reduction == 'mul' else '+'} {value}"
+    return fitted(body, element, operator, found)
 
 
 def _signed(
@@ -375,7 +378,7 @@ def _for(reduction: str, view: View) -> View:
     """
     if reduction == "none":
         return as_bits(view)
-    if operand(view).element not in ("f32", "i32", "u32"):
+    if operand(view).element not in KINDS.keys() - {"i1", "i4", "u4"}:
         raise ValueError(f"{view.dtype} is not combined")
     return view
 

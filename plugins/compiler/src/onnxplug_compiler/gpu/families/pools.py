@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
-from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import largest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -21,6 +21,7 @@ class PoolKernel(Parameters):
     """Pools; the sizes are how many windows there are and those of the result's axes,
     and then of each spatial axis the input's size and the numbers of a ``Slide``."""
 
+    element: str
     combining: Combining
     spatial: int
     counts_padding: bool
@@ -30,7 +31,7 @@ class PoolKernel(Parameters):
     @property
     def operands(self) -> tuple[Operand, ...]:
         rank = 2 + self.spatial
-        return Operand("f32", rank), Operand("f32", rank, True)
+        return Operand(self.element, rank), Operand(self.element, rank, True)
 
     @property
     def sizes(self) -> int:
@@ -115,9 +116,10 @@ def record_pool(
     """Combine the elements of each window; see ``ir.families.Pools``."""
     if not out.size:
         return
-    if operand(x).element != "f32":
+    element = operand(x).element
+    if KINDS.get(element) != "f32":
         raise ValueError(f"{label} is not computed of {x.dtype}")
-    kernel = PoolKernel(combining, len(slides), counts_padding)
+    kernel = PoolKernel(element, combining, len(slides), counts_padding)
     along = [
         number
         for size, slide in zip(x.shape[2:], slides, strict=True)

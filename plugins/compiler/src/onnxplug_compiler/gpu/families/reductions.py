@@ -6,13 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
+
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
-from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import largest, smallest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+
+_F32: Final = np.dtype(np.float32)
 
 _WORTH_A_GROUP: Final = 32
 """Elements of a result above which a workgroup shares them."""
@@ -52,6 +56,7 @@ class ReduceKernel(Parameters):
 
     operator: str
     element: str
+    written: str
     kept: int
     reduced: int
     lanes_of_result: int
@@ -62,7 +67,7 @@ class ReduceKernel(Parameters):
     def operands(self) -> tuple[Operand, ...]:
         return (
             Operand(self.element, self.kept + self.reduced),
-            Operand(self.element, self.kept, True),
+            Operand(self.written, self.kept, True),
         )
 
     @property
@@ -86,7 +91,7 @@ class ReduceKernel(Parameters):
                 body.store(1, body.place(1, loop.kept), value)
 
     def _value(self, body: Body, loop: _Loop) -> str:
-        kind, operator = self.element, self.operator
+        kind, operator = KINDS[self.element], self.operator
         zero = body.number(kind, 0)
 
         def add(a: str, b: str) -> str:
@@ -156,7 +161,7 @@ def record_reduce(
     if not x.size and kind not in ("ReduceSum", "ReduceProd"):
         raise ValueError(f"{kind} of no elements")
     element = operand(x).element
-    if element != "f32" and kind in (
+    if KINDS.get(element) != "f32" and kind in (
         "ReduceMean",
         "ReduceL2",
         "ReduceLogSum",
@@ -166,7 +171,8 @@ def record_reduce(
     source, target, kept, reduced = _split(x, out, axes)
     count = math.prod(source.shape[kept:])
     lanes = LANES if count >= _WORTH_A_GROUP else 1
-    kernel = ReduceKernel(kind, element, kept, reduced, lanes)
+    written = operand(out).element
+    kernel = ReduceKernel(kind, element, written, kept, reduced, lanes)
     results = target.size
     groups = results if lanes > 1 else math.ceil(results / LANES)
     launch(
@@ -196,6 +202,7 @@ class MomentsKernel(Parameters):
     """The mean, and the mean square of what differs from it; sizes as of
     :class:`ReduceKernel`."""
 
+    element: str
     kept: int
     reduced: int
     lanes_of_result: int
@@ -205,7 +212,7 @@ class MomentsKernel(Parameters):
     @property
     def operands(self) -> tuple[Operand, ...]:
         result = Operand("f32", self.kept, True)
-        return Operand("f32", self.kept + self.reduced), result, result
+        return Operand(self.element, self.kept + self.reduced), result, result
 
     @property
     def sizes(self) -> int:
@@ -239,7 +246,7 @@ def record_moments(
 ) -> tuple[View, View]:
     """The mean and the variance; see ``ir.families.Reductions``."""
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
-    mean, variance = (recorder.temporary(x.dtype, shape) for _ in range(2))
+    mean, variance = (recorder.temporary(_F32, shape) for _ in range(2))
     if not mean.size:
         return mean, variance
     if not x.size:
@@ -248,7 +255,7 @@ def record_moments(
     _, second, *_ = _split(x, variance, axes)
     count = math.prod(source.shape[kept:])
     lanes = LANES if count >= _WORTH_A_GROUP else 1
-    kernel = MomentsKernel(kept, reduced, lanes)
+    kernel = MomentsKernel(operand(x).element, kept, reduced, lanes)
     groups = target.size if lanes > 1 else math.ceil(target.size / LANES)
     launch(
         recorder,
@@ -288,7 +295,8 @@ class CumulativeKernel(Parameters):
         with body.when(f"{index} < {body.size(0)}"):
             line = body.coordinates(index, range(2, 2 + self.rank))
             sign = "*" if self.product else "+"
-            total = body.var(self.element, body.number(self.element, self.product))
+            kind = KINDS[self.element]
+            total = body.var(kind, body.number(kind, self.product))
             with body.loop(body.size(1)) as number:
                 at = number
                 if self.reverse:

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
-from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import is_nan, largest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -22,6 +22,8 @@ class SoftmaxKernel(Parameters):
     """Softmax of rows; the sizes are how many rows there are, how many elements each
     has, and those of the axes before."""
 
+    read: str
+    written: str
     rank: int
     log: bool
     undefined: str = "nan"
@@ -30,7 +32,8 @@ class SoftmaxKernel(Parameters):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("f32", self.rank + 1), Operand("f32", self.rank + 1, True)
+        rank = self.rank + 1
+        return Operand(self.read, rank), Operand(self.written, rank, True)
 
     @property
     def sizes(self) -> int:
@@ -104,7 +107,8 @@ def record_softmax(
     order = [*(each for each in range(len(x.shape)) if each != axis), axis]
     x, out = x.transpose(order), out.transpose(order)
     rows = math.prod(x.shape[:-1])
-    kernel = SoftmaxKernel(len(order) - 1, log, undefined)
+    read, written = operand(x).element, operand(out).element
+    kernel = SoftmaxKernel(read, written, len(order) - 1, log, undefined)
     sizes = (rows, x.shape[-1], *x.shape[:-1])
     name = label or ("LogSoftmax" if log else "Softmax")
     launch(recorder, kernel, [x, out], sizes, rows, name, 5 * x.size)
@@ -114,6 +118,7 @@ class NormKernel(Parameters):
     """Norms of rows; sizes as of :class:`SoftmaxKernel`.  The arrays are the rows, the
     result, and those of scale, bias, mean and inverse deviation that there are."""
 
+    elements: tuple[str, ...]
     rank: int
     epsilon: float
     centered: bool
@@ -126,13 +131,11 @@ class NormKernel(Parameters):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        array = Operand("f32", self.rank + 1)
-        written = array._replace(written=True)
-        return (
-            array,
-            written,
-            *[array] * (self.scale + self.bias),
-            *[written] * (self.mean + self.inverse),
+        written = [False, True, *[False] * (self.scale + self.bias)]
+        written += [True] * (self.mean + self.inverse)
+        return tuple(
+            Operand(element, self.rank + 1, is_written)
+            for element, is_written in zip(self.elements, written, strict=True)
         )
 
     @property
@@ -198,11 +201,14 @@ def record_norm(
         return
     parameters = [view.broadcast_to(x.shape) for view in (scale, bias) if view]
     statistics = [view for view in (mean, inverse) if view]
-    for view in (x, out, *parameters, *statistics):
-        if operand(view).element != "f32":
+    views = [x, out, *parameters, *statistics]
+    elements = tuple(operand(view).element for view in views)
+    for view, element in zip(views, elements, strict=True):
+        if KINDS.get(element) != "f32":
             raise ValueError(f"norms are not computed of {view.dtype}")
     rows = math.prod(x.shape[:-1])
     kernel = NormKernel(
+        elements,
         len(x.shape) - 1,
         float(epsilon),
         centered,
@@ -214,7 +220,7 @@ def record_norm(
     launch(
         recorder,
         kernel,
-        [x, out, *parameters, *statistics],
+        views,
         (rows, x.shape[-1], *x.shape[:-1]),
         rows,
         label or "Norm",

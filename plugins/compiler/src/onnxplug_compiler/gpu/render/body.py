@@ -8,31 +8,49 @@ from typing import Any, Final
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.render.dialect import Binding, Dialect
+from onnxplug_compiler.gpu.render.narrow import NARROW, bits_of, widened
 
 BYTES: Final = {
     "f32": 4,
+    "f16": 2,
+    "bf16": 2,
     "i32": 4,
     "u32": 4,
-    "i1": 1,
+    "i16": 2,
+    "u16": 2,
     "i8": 1,
     "u8": 1,
-    "u16": 2,
+    "i4": 1,
+    "u4": 1,
+    "i1": 1,
     "i64": 8,
+    "u64": 8,
     "flag": 4,
 }
 """The elements that are loaded and stored, and their sizes in memory; a flag is a word
-that any invocation may write."""
+that any invocation may write, and an integer of 4 bits the lower half of a byte."""
 
 KINDS: Final = {
     "f32": "f32",
+    "f16": "f32",
+    "bf16": "f32",
     "i32": "i32",
     "u32": "u32",
-    "i1": "i1",
+    "i16": "i32",
+    "u16": "u32",
     "i8": "i32",
     "u8": "u32",
-    "u16": "u32",
+    "i4": "i32",
+    "u4": "u32",
+    "i1": "i1",
 }
-"""What elements are in registers."""
+"""What elements are in registers, but those that are pairs."""
+
+PAIRED: Final = frozenset({"i64", "u64"})
+"""Elements that are pairs of words in registers."""
+
+WIDTHS: Final = {"i4": 4, "u4": 4, "i8": 8, "u8": 8, "i16": 16, "u16": 16}
+"""Bits of integers that have fewer than registers."""
 
 
 class Operand(Record):
@@ -50,7 +68,7 @@ class Operand(Record):
 
 
 class Pair(Record):
-    """An i64 of a kernel.
+    """An i64 or u64 of a kernel.
 
     Attributes:
         low, high: expressions of type u32.
@@ -186,7 +204,7 @@ class Body:
         """The element at a place, as it is in registers: a text, or a pair of them."""
         dialect, element = self.dialect, self._operands[operand].element
         buffer = self._bindings[operand]
-        if element == "i64":
+        if element in PAIRED:
             words = (
                 f"b{buffer}[2u * u32({place})]",
                 f"b{buffer}[2u * u32({place}) + 1u]",
@@ -204,16 +222,23 @@ class Body:
         bits = f"({word} >> {self._shift(place, nbytes)}) & {_mask(nbytes)}"
         if element == "i1":
             return self.let("i1", f"({bits}) != 0u")
-        if element == "i8":
-            found = self.let("i32", dialect.convert("i32", bits))
-            return self.let("i32", f"(({found}) << 24u) >> 24u")
-        return self.let("u32", bits)
+        if element in NARROW:
+            return widened(self, element, bits)
+        return self.wrapped(element, dialect.convert(KINDS[element], f"({bits})"))
+
+    def wrapped(self, element: str, value: str) -> str:
+        """What is left of *value* in an integer of fewer bits than a register."""
+        kind, width = KINDS[element], WIDTHS[element]
+        if kind == "u32":
+            return self.let("u32", f"({value}) & {(1 << width) - 1}u")
+        # the sign is that of the highest bit which is left
+        return self.let("i32", f"(({value}) << {32 - width}u) >> {32 - width}u")
 
     def store(self, operand: int, place: str, value: Any) -> None:
         """Write *value*, a text or a pair of them, to a place."""
         dialect, element = self.dialect, self._operands[operand].element
         buffer = self._bindings[operand]
-        if element == "i64":
+        if element in PAIRED:
             self.assign(f"b{buffer}[2u * u32({place})]", value.low)
             self.assign(f"b{buffer}[2u * u32({place}) + 1u]", value.high)
             return
@@ -230,7 +255,9 @@ class Body:
             word = f"b{buffer}[u32({place}) / {4 // nbytes}u]"
             if element == "i1":
                 value = dialect.select(value, "1u", "0u")
-            elif element == "i8":
+            elif element in NARROW:
+                value = bits_of(self, element, value)
+            elif KINDS[element] == "i32":
                 value = dialect.reinterpret("u32", value)
             shift = self.let("u32", self._shift(place, nbytes))
             mask = f"{_mask(nbytes)} << {shift}"

@@ -6,19 +6,29 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from onnxplug_compiler.gpu.render import angles, pairs
-from onnxplug_compiler.gpu.render.body import KINDS, Body
+import numpy as np
+
+from onnxplug_compiler.gpu.render import angles, integers, pairs
+from onnxplug_compiler.gpu.render.body import KINDS, WIDTHS, Body
+from onnxplug_compiler.gpu.render.narrow import NARROW, rounded
 from onnxplug_compiler.ir.elementwise import Chain, Step
 
 _Emit: TypeAlias = Callable[[Body, str, Sequence[str], Mapping[str, Any]], str]
 """Given the kind of the result, the operands and the attributes; gives an expression.
 An operand that is left out is an empty text."""
 
-_FLOATS: Final = frozenset({"f32"})
-_NUMBERS: Final = frozenset({"f32", "i32", "u32"})
-_COMPARED: Final = frozenset({"f32", "i32", "u32"})
-_ANY: Final = frozenset({"f32", "i32", "u32", "i1"})
-_CAST: Final = frozenset({"f32", "i32", "u32", "i1", "i8", "u8"})
+_FLOATS: Final = NARROW | {"f32"}
+_SIGNED: Final = frozenset({"i32", "i16", "i8"})
+_INTEGERS: Final = _SIGNED | {"u32", "u16", "u8"}
+_NUMBERS: Final = _FLOATS | _INTEGERS
+_ANY: Final = _NUMBERS | {"i1"}
+_CAST: Final = frozenset(KINDS)
+
+_EXACT: Final = frozenset({"Max", "Min", "Clip", "Relu", "Sign", "Mod"})
+"""Operators whose results are of the elements of their operands, whatever these are."""
+
+_EXACT_OF_FLOATS: Final = frozenset({"Neg", "Abs", "Floor", "Ceil", "Round"})
+_EXACT_OF_INTEGERS: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 
 
 def supports(
@@ -38,12 +48,16 @@ def supports(
     ):
         return False
     if operator in _COMPARISONS:
-        taken = _ANY if operator == "Equal" else _COMPARED
+        taken = _ANY if operator == "Equal" else _NUMBERS
         return result == "i1" and operands[0] in taken and len({*operands}) == 1
     if operator in ("IsNaN", "IsInf"):
-        return result == "i1" and operands[0] == "f32"
+        return result == "i1" and operands[0] in _FLOATS
     if operator in _LOGIC:
         return result == "i1" and {*operands} == {"i1"}
+    if operator == "Pow":
+        mixed = operands[0] in _FLOATS and operands[1] in _INTEGERS
+        alike = operands[1] == operands[0] in _NUMBERS
+        return result == operands[0] and (alike or mixed)
     found = _STEPS.get(operator)
     if found is None:
         return False
@@ -58,12 +72,24 @@ def emit_chain(body: Body, chain: Chain, inputs: Sequence[Any]) -> list[Any]:
         if element == "i64":
             values.append(pairs.constant(body, int(value)))
         else:
-            values.append(body.number(KINDS[element], value))
+            values.append(body.number(KINDS[element], _held(element, value)))
     for step in chain.steps:
         operands = [values[each] if each >= 0 else "" for each in step.operands]
         elements = [chain.element(each) if each >= 0 else "" for each in step.operands]
         values.append(_emit(body, step, operands, elements))
     return [values[output] for output in chain.outputs]
+
+
+def _held(element: str, value: Any) -> Any:
+    """A constant as its element has it."""
+    if element == "f16" and math.isfinite(value):
+        with np.errstate(over="ignore"):
+            return float(np.float16(value))
+    if element == "bf16" and math.isfinite(value):
+        bits = int(np.float32(value).view(np.uint32))
+        nearest = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        return float(np.uint32(nearest).view(np.float32))
+    return value
 
 
 def _emit(
@@ -86,8 +112,37 @@ def _emit(
         return body.let("i1", is_nan(body, operands[0]))
     if operator == "IsInf":
         return body.let("i1", _is_infinite(body, operands[0], attributes))
-    _, emit = _STEPS[operator]
-    return body.let(kind, emit(body, kind, operands, attributes))
+    if operator == "Pow":
+        found = _raised(body, kind, operands, elements)
+    else:
+        _, emit = _STEPS[operator]
+        found = emit(body, kind, operands, attributes)
+    return fitted(body, element, operator, found)
+
+
+def fitted(body: Body, element: str, operator: str, value: str) -> str:
+    """The result of an operator as *element*, of which registers may hold more:
+    rounded, or wrapped."""
+    if element in NARROW:
+        if operator not in _EXACT | _EXACT_OF_FLOATS:
+            return rounded(body, element, value)
+    elif element in WIDTHS and operator not in _EXACT | _EXACT_OF_INTEGERS:
+        return body.wrapped(element, value)
+    return body.let(KINDS[element], value)
+
+
+def _raised(body: Body, kind: str, x: Sequence[str], elements: Sequence[str]) -> str:
+    """A power; of a float by an integer, too, which float32 may not hold."""
+    if kind != "f32":
+        return integers.power(body, kind, *x)
+    of_floats = KINDS[elements[1]] == "f32"
+    exponent = x[1] if of_floats else body.let("f32", body.dialect.convert("f32", x[1]))
+    odd = (
+        ""
+        if of_floats
+        else body.let("i1", f"({body.dialect.convert('u32', x[1])} & 1u) != 0u")
+    )
+    return _pow(body, x[0], exponent, odd)
 
 
 def is_nan(body: Body, x: str) -> str:
@@ -135,6 +190,13 @@ def _cast(body: Body, x: Any, source: str, target: str) -> Any:
         if source == target:
             return x
     dialect, kind = body.dialect, KINDS[target]
+    if source in NARROW:
+        source = "f32"
+    if target in NARROW:
+        x = _cast(body, x, source, "f32")
+        return rounded(body, target, x)
+    if source == target:
+        return x
     if target == "i1":
         return body.let("i1", f"{x} != {body.number(KINDS[source], 0)}")
     if source == "i1":
@@ -145,10 +207,8 @@ def _cast(body: Body, x: Any, source: str, target: str) -> Any:
     if source == "f32" and target != "u32":
         x = body.let("i32", dialect.convert("i32", x))
         source = "i32"
-    if target == "u8":
-        return body.let("u32", f"{dialect.convert('u32', x)} & 0xffu")
-    if target == "i8":
-        return body.let("i32", f"({dialect.convert('i32', x)} << 24u) >> 24u")
+    if target in WIDTHS:
+        return body.wrapped(target, dialect.convert(kind, x))
     return body.let(kind, dialect.convert(kind, x))
 
 
@@ -181,14 +241,12 @@ def _mean(
     return f"({' + '.join(x)}) / {body.number(kind, len(x))}"
 
 
+def _div(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
+    return f"{x[0]} / {x[1]}" if kind == "f32" else integers.quotient(body, kind, x)
+
+
 def _mod(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
-    rest = body.let(kind, f"{x[0]} % {x[1]}")
-    if attributes.get("fmod", 0) or kind == "u32":
-        return rest
-    # of the divisor's sign
-    zero = body.number(kind, 0)
-    apart = f"({rest} != {zero}) && (({rest} < {zero}) != ({x[1]} < {zero}))"
-    return body.dialect.select(apart, f"{rest} + {x[1]}", rest)
+    return integers.rest(body, kind, x, of_dividend=bool(attributes.get("fmod", 0)))
 
 
 def _clip(
@@ -428,12 +486,15 @@ def _gelu(
     return f"0.5f * {x[0]} * (1.0f + {_erf_of(body, scaled)})"
 
 
-def _pow(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
+def _pow(body: Body, base: str, exponent: str, odd: str = "") -> str:
     """By the magnitude of the base; a negative one has powers of whole numbers only.
 
     What drivers' own function gives of 0, of infinity and of NaN is not relied on.
+
+    Args:
+        odd: whether the exponent is, of an integer.
     """
-    select, (base, exponent) = body.dialect.select, x
+    select = body.dialect.select
     infinity = body.number("f32", math.inf)
     size = body.let("f32", f"abs({base})")
     power = body.let("f32", body.dialect.call("pow", size, exponent))
@@ -444,7 +505,9 @@ def _pow(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any])
         "i1",
         f"floor({exponent}) == {exponent} || {size} == 0.0f || {size} > 3.4028234e38f",
     )
-    odd = body.let("i1", f"({exponent} - 2.0f * floor({exponent} * 0.5f)) == 1.0f")
+    if not odd:
+        half = f"floor({exponent} * 0.5f)"
+        odd = body.let("i1", f"({exponent} - 2.0f * {half}) == 1.0f")
     negative = f"{body.dialect.reinterpret('u32', base)} >> 31u != 0u"
     signed = body.let("f32", select(odd, f"-{power}", power))
     of_negative = select(whole, signed, body.number("f32", math.nan))
@@ -476,13 +539,9 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     "Add": (_NUMBERS, _infix("+")),
     "Sub": (_NUMBERS, _infix("-")),
     "Mul": (_NUMBERS, _infix("*")),
-    "Div": (_NUMBERS, _infix("/")),
-    "Mod": (frozenset({"i32", "u32"}), _mod),
-    "Pow": (_FLOATS, _pow),
-    "Neg": (
-        frozenset({"f32", "i32"}),
-        lambda body, kind, x, attributes: f"-({x[0]})",
-    ),
+    "Div": (_NUMBERS, _div),
+    "Mod": (_INTEGERS, _mod),
+    "Neg": (_FLOATS | _SIGNED, lambda body, kind, x, attributes: f"-({x[0]})"),
     "Abs": (_NUMBERS, _function("abs")),
     "Sign": (_NUMBERS, _sign),
     "Sqrt": (_FLOATS, _function("sqrt")),
@@ -498,7 +557,7 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     ),
     "Mean": (_FLOATS, _mean),
     "Clip": (_NUMBERS, _clip),
-    "Relu": (frozenset({"f32", "i32"}), _relu),
+    "Relu": (_FLOATS | _SIGNED, _relu),
     "PRelu": (_NUMBERS, _prelu),
     "LeakyRelu": (_FLOATS, _sloped(0.01)),
     "ThresholdedRelu": (_FLOATS, _thresholded),
@@ -524,13 +583,10 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     "Sigmoid": (_FLOATS, _sigmoid),
     "Sin": (_FLOATS, lambda body, kind, x, attributes: angles.sine(body, x[0])),
     "Cos": (_FLOATS, lambda body, kind, x, attributes: angles.sine(body, x[0], 1)),
-    "BitwiseAnd": (frozenset({"i32", "u32"}), _infix("&")),
-    "BitwiseOr": (frozenset({"i32", "u32"}), _infix("|")),
-    "BitwiseXor": (frozenset({"i32", "u32"}), _infix("^")),
-    "BitwiseNot": (
-        frozenset({"i32", "u32"}),
-        lambda body, kind, x, attributes: f"~{x[0]}",
-    ),
+    "BitwiseAnd": (_INTEGERS, _infix("&")),
+    "BitwiseOr": (_INTEGERS, _infix("|")),
+    "BitwiseXor": (_INTEGERS, _infix("^")),
+    "BitwiseNot": (_INTEGERS, lambda body, kind, x, attributes: f"~{x[0]}"),
 }
 """The elements that operators whose operands and result are alike are computed for, and
 how."""

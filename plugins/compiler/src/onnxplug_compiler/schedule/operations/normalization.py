@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.elements import wide_dtype
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
@@ -69,24 +70,24 @@ def _record_standardised(
     label: str,
 ) -> None:
     """``(x - mean) * factor + shift``; these are broadcast."""
-    chain = Formula.of(x)
-    centered = chain.step("Sub", chain.read(x), chain.read(mean))
-    scaled = chain.step("Mul", centered, chain.read(factor))
+    chain = Formula.wide(x)
+    centered = chain.step("Sub", chain.read_wide(x), chain.read_wide(mean))
+    scaled = chain.step("Mul", centered, chain.read_wide(factor))
     chain.record(
-        plan.recorder, chain.step("Add", scaled, chain.read(shift)), out, label
+        plan.recorder, chain.step("Add", scaled, chain.read_wide(shift)), out, label
     )
 
 
 def _factor(plan: Plan, variances: Sequence[View], epsilon: float, scale: View) -> View:
     """``scale / sqrt(sum of variances + epsilon)``, broadcast, in new memory."""
-    chain = Formula.of(scale)
-    total, *more = (chain.read(variance) for variance in variances)
+    chain = Formula.wide(scale)
+    total, *more = (chain.read_wide(variance) for variance in variances)
     for variance in more:
         total = chain.step("Add", total, variance)
     root = chain.step("Sqrt", chain.step("Add", total, chain.number(epsilon)))
     shape = np.broadcast_shapes(variances[0].shape, scale.shape)
-    out = plan.recorder.temporary(scale.dtype, shape)
-    result = chain.step("Div", chain.read(scale), root)
+    out = plan.recorder.temporary(wide_dtype(scale.dtype), shape)
+    result = chain.step("Div", chain.read_wide(scale), root)
     chain.record(plan.recorder, result, out, "Normalization")
     return out
 
@@ -122,20 +123,20 @@ def _record_batch(plan: Plan, call: Call) -> None:
         with np.errstate(all="ignore"):
             slope = wide[0] / np.sqrt(wide[3] + epsilon)
             offset = wide[1] - wide[2] * slope
-            both = [array.astype(x.dtype) for array in (slope, offset)]
+            both = [array.astype(wide_dtype(x.dtype)) for array in (slope, offset)]
         by, plus = (plan.recorder.constant(array) for array in both)
     else:
         scale, shift, mean, variance = _parameters(plan, call)
         by = _factor(plan, [variance], epsilon, scale)
-        plus = plan.recorder.temporary(x.dtype, shift.shape)
-        chain = Formula.of(x)
-        moved = chain.step("Mul", chain.read(mean), chain.read(by))
-        result = chain.step("Sub", chain.read(shift), moved)
+        plus = plan.recorder.temporary(wide_dtype(x.dtype), shift.shape)
+        chain = Formula.wide(x)
+        moved = chain.step("Mul", chain.read_wide(mean), chain.read_wide(by))
+        result = chain.step("Sub", chain.read_wide(shift), moved)
         chain.record(plan.recorder, result, plus, call.op_type)
     by, plus = (_per_channel(view, len(x.shape)) for view in (by, plus))
-    chain = Formula.of(x)
-    scaled = chain.step("Mul", chain.read(x), chain.read(by))
-    result = chain.step("Add", scaled, chain.read(plus))
+    chain = Formula.wide(x)
+    scaled = chain.step("Mul", chain.read_wide(x), chain.read_wide(by))
+    result = chain.step("Add", scaled, chain.read_wide(plus))
     chain.record(plan.recorder, result, out, call.op_type)
 
 
@@ -223,7 +224,7 @@ def _record_group(plan: Plan, call: Call) -> None:
         # channels are adjacent: each has its moments, of which a group's are made
         means, variances = reductions.record_moments(recorder, x, (3,))
         mean, between = reductions.record_moments(recorder, means, (2,))
-        within = recorder.temporary(x.dtype, mean.shape)
+        within = recorder.temporary(wide_dtype(x.dtype), mean.shape)
         reductions.record_reduce(recorder, "ReduceMean", variances, within, (2,))
         both = [within, between]
     else:
@@ -252,18 +253,18 @@ def _record_lp(plan: Plan, call: Call) -> None:
     axis = normal_axis(int(call.attributes["axis"]), len(x.shape))
     shape = list(x.shape)
     shape[axis] = 1
-    norm = plan.recorder.temporary(x.dtype, shape)
+    norm = plan.recorder.temporary(wide_dtype(x.dtype), shape)
     kind = f"ReduceL{call.attributes['p']}"
     reductions = plan.recorder.target.reductions
     reductions.record_reduce(plan.recorder, kind, x, norm, (axis,))
-    divisor = plan.recorder.temporary(x.dtype, shape)
-    chain = Formula.of(x)
-    size = chain.read(norm)
+    divisor = plan.recorder.temporary(wide_dtype(x.dtype), shape)
+    chain = Formula.wide(x)
+    size = chain.read_wide(norm)
     is_zero = chain.step("Equal", size, chain.number(0.0), element="i1")
     result = chain.step("Where", is_zero, chain.number(1.0), size)
     chain.record(plan.recorder, result, divisor, call.op_type)
-    chain = Formula.of(x)
-    result = chain.step("Div", chain.read(x), chain.read(divisor))
+    chain = Formula.wide(x)
+    result = chain.step("Div", chain.read_wide(x), chain.read_wide(divisor))
     chain.record(plan.recorder, result, out, call.op_type)
 
 
@@ -287,10 +288,10 @@ def _record_lrn(plan: Plan, call: Call) -> None:
     # beyond the channels there is nothing to add, however far the window reaches
     before = min((size - 1) // 2, x.shape[1] - 1)
     window = before + 1 + min(size // 2, x.shape[1] - 1)
-    chain = Formula.of(x)
-    value = chain.read(x)
+    chain = Formula.wide(x)
+    value = chain.read_wide(x)
     parts = _window_sums(plan, x, before, window)
-    total, *more = (chain.read(part) for part in parts)
+    total, *more = (chain.read_wide(part) for part in parts)
     for part in more:
         total = chain.step("Add", total, part)
     weighted = chain.step("Mul", total, chain.number(float(attributes["alpha"]) / size))
@@ -319,16 +320,16 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
 
     def empty(count: int) -> View:
         shape = (x.shape[0], count, *x.shape[2:])
-        return plan.recorder.ordered_like(x, shape)
+        return plan.recorder.ordered_like(x, shape, wide_dtype(x.dtype))
 
     sums, width = empty(channels + window - 1), 1
     after = window - 1 - before
     for start, count in ((0, before), (before + channels, after)):
         if count:
             border = channels_of(sums, start, count)
-            record_fill(plan.recorder, np.zeros((), x.dtype), border, label="LRN")
-    chain = Formula.of(x)
-    value = chain.read(x)
+            record_fill(plan.recorder, np.zeros((), sums.dtype), border, label="LRN")
+    chain = Formula.wide(x)
+    value = chain.read_wide(x)
     inside = channels_of(sums, before, channels)
     chain.record(plan.recorder, chain.step("Mul", value, value), inside, "LRN")
     parts, offset = [], 0
@@ -340,9 +341,9 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
             return parts
         count = sums.shape[1] - width
         wider = empty(count)
-        chain = Formula.of(x)
+        chain = Formula.wide(x)
         one, other = (channels_of(sums, start, count) for start in (0, width))
-        both = chain.step("Add", chain.read(one), chain.read(other))
+        both = chain.step("Add", chain.read_wide(one), chain.read_wide(other))
         chain.record(plan.recorder, both, wider, "LRN")
         sums, width = wider, 2 * width
 
