@@ -24,13 +24,19 @@ agraph (float[N, 3] x, float[N, 3] y) => (float[N, 3] z) {
 }
 """
 
+ROWS = """
+< ir_version: 10, opset_import: ["" : 21] >
+agraph (float[N, 3] x) => (seq(float[3]) rows) { rows = SplitToSequence (x) }
+"""
+X64 = np.ones(3)
+
 
 def honest(inputs: Any, outputs: Any) -> Any:
     return [inputs[0] + inputs[1]]
 
 
 class Lying(ep.ExecutionProvider):
-    """Takes Add, and gives what it is told to."""
+    """Takes Add and SplitToSequence, and gives what it is told to."""
 
     answer: Callable[[Any, Any], Any] = staticmethod(honest)
 
@@ -38,7 +44,9 @@ class Lying(ep.ExecutionProvider):
         return ep.CapabilityReport.per_node(
             graph,
             lambda node: (
-                None if node.op_type == "Add" else ep.Reason(ep.RefusalCode.OP)
+                None
+                if node.op_type in ("Add", "SplitToSequence")
+                else ep.Reason(ep.RefusalCode.OP)
             ),
         )
 
@@ -122,6 +130,20 @@ def test_a_wrong_result_is_the_eps_failure(wrong: str) -> None:
             assert re.search(words, str(caught.value))
         Lying.answer = staticmethod(honest)
         made.run(None, feed(rows))
+
+
+@pytest.mark.parametrize("wrong", [np.float64(1), X64, None, {}])
+def test_a_wrong_sequence_is_the_eps_failure(wrong: Any) -> None:
+    made = session(ROWS)
+    Lying.answer = staticmethod(lambda i, o: [list(i[0])])
+    for _ in range(2):  # the second is compared with the first
+        made.run(None, {"x": feed()["x"]})
+    Lying.answer = staticmethod(lambda i, o: [[*i[0], wrong]])
+    with pytest.raises(EpError, match=f"{NAME} returned a list"):
+        made.run(None, {"x": feed()["x"]})
+    Lying.answer = staticmethod(lambda i, o: [wrong])
+    with pytest.raises(EpError, match=f"{NAME} returned"):
+        made.run(None, {"x": feed()["x"]})
 
 
 def test_a_wrong_declaration_is_no_fault_of_the_ep() -> None:

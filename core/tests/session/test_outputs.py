@@ -51,6 +51,17 @@ def test_elements_of_a_sequence_that_was_fed_are_copied() -> None:
     assert not np.shares_memory(owned, X)
 
 
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_elements_of_a_sequence_are_parted(rows: int) -> None:
+    array = np.arange(3.0 * rows).reshape(3, rows)
+    (owned,) = own([[array[0], array[1:].T, array[0]]], [array])
+    for one, other in itertools.combinations([*owned, array], 2):
+        assert not np.shares_memory(one, other)
+    for found, expected in zip(owned, [array[0], array[1:].T, array[0]], strict=True):
+        assert found.flags.c_contiguous and found.flags.writeable
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_parts_of_maps_and_sparse_tensors_are_copied() -> None:
     fed = {1: [X], 2: np.float32(1)}
     (owned,) = own([fed], [fed])

@@ -8,11 +8,12 @@ import re
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import threadpoolctl
 
 import onnxplug_kernels
-from onnxplug_cpu.threads import limited_to, uses_blas
+from onnxplug_cpu.threads import limited_to, limiting, uses_blas
 from onnxplug_kernels.families import FAMILIES
 
 
@@ -45,6 +46,15 @@ def test_limits_that_overlap_leave_nothing_behind() -> None:
         assert set(threads()) == {1}
         other.close()
         assert threads() == before
+
+
+@pytest.mark.parametrize(("size", "limit"), [(2, 2), (40, 1)])
+def test_small_products_are_not_limited(size: int, limit: int) -> None:
+    found = []
+    function = limiting(lambda *arrays: found.append(set(threads())), 1)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        function(np.ones((1, 2)), None, np.ones((size, size)))
+    assert found == [{limit}]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -94,11 +94,11 @@ class _HostCalls:
 def _host_outputs(binding: IOBinding, names: Sequence[str]) -> HostOutputs | None:
     """The outputs of a binding; ``None`` where not all that is bound is on the host."""
     for value in binding.inputs.values():
-        if value.location is not HOST and value.location != HOST:
+        if value.device is not None and value.location != HOST:
             return None
     places, given = [], []
-    for name, (location, _, target) in binding.outputs.items():
-        if location is not HOST and location != HOST:
+    for name, (location, device, target) in binding.outputs.items():
+        if device is not None and location != HOST:
             return None
         places.append(names.index(name))
         if target is not None:

@@ -218,6 +218,11 @@ class IOBinding:
         """
         if self._parted == self.version:
             return
+        if len(self.outputs) > 1:
+            self._check_pairs()
+        self._parted = self.version
+
+    def _check_pairs(self) -> None:
         bound = self._bound().items()
         for (name, array), (other, place) in itertools.combinations(bound, 2):
             if overlap(array, place):
@@ -226,7 +231,6 @@ class IOBinding:
                     f"the one bound to output {name!r}; one would overwrite the "
                     "other, so bind arrays of their own"
                 )
-        self._parted = self.version
 
     # results
 

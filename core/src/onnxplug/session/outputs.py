@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from gc import is_tracked
+from operator import attrgetter
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,13 +124,13 @@ def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
                 ):
                     owned.append(result)
                     continue
-        elif (
-            type(result) is list
-            and getrefcount(result) == _REFERENCES
-            and _are_own_maps(result)
-        ):
-            owned.append(result)
-            continue
+        elif type(result) is list:
+            if _are_small_arrays(result):
+                owned.append(list(map(_COPIED, result)))
+                continue
+            if getrefcount(result) == _REFERENCES and _are_own_maps(result):
+                owned.append(result)
+                continue
         owned.append(_UNKNOWN)
         others = True
     if others:
@@ -161,6 +162,13 @@ _ONE: Final = frozenset(map(getrefcount, [{}]))
 """How often an element of a list is referred to if nothing else holds it."""
 
 _ONLY_DICT: Final = frozenset({dict})
+_ONLY_ARRAY: Final = frozenset({np.ndarray})
+
+_SMALL: Final = 1 << 12
+"""Bytes of all arrays of a list that are copied sooner than they are looked at."""
+
+_NBYTES: Final = attrgetter("nbytes")
+_COPIED: Final = np.ndarray.copy
 
 
 def _are_own_maps(values: list[Any]) -> bool:
@@ -173,6 +181,14 @@ def _are_own_maps(values: list[Any]) -> bool:
         and _ONE.issuperset(map(getrefcount, values))
         # the collector leaves out what can lead to no other object
         and not any(map(is_tracked, values))
+    )
+
+
+def _are_small_arrays(values: list[Any]) -> bool:
+    """Whether all are plain arrays, and take few bytes together."""
+    return (
+        _ONLY_ARRAY.issuperset(map(type, values))
+        and sum(map(_NBYTES, values)) <= _SMALL
     )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnxplug.run.plan import RunPartition
     from onnxplug.run.profiling import Profile
     from onnxplug.session.bound_runner import BoundRunner
+    from onnxplug.session.io_binding import IOBinding
 
 
 class ModelRunner:
@@ -111,6 +112,13 @@ class ModelRunner:
         from onnxplug.session.bound_runner import BoundRunner
 
         return BoundRunner(self.built, self._checker, self.output_names)
+
+    @functools.cached_property
+    def binding_class(self) -> type[IOBinding]:
+        """What values are bound by."""
+        from onnxplug.session.io_binding import IOBinding  # as above
+
+        return IOBinding
 
     def describe(
         self, names: Iterable[str], type_of: Callable[[str], ValueType | None]

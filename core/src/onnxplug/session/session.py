@@ -302,9 +302,7 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """A binding of inputs and outputs for runs of this session."""
-        from onnxplug.session.io_binding import IOBinding
-
-        return IOBinding(self, self._opened.registry)
+        return self._runner.binding_class(self, self._opened.registry)
 
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None

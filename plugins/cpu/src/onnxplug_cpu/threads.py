@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -17,6 +17,13 @@ _MULTIPLYING: Final = frozenset(
     ("attention", "conv", "matmul", "ml.linear", "ml.svm", "quantize", "resize", "rnn")
 )
 """Families of kernels that multiply matrices, some of their operators at least."""
+
+_BOUNDED: Final = frozenset(("matmul",))
+"""Those of them whose products are no larger than factors of these sizes allow."""
+
+_FEW: Final = 512
+"""Elements of factors of which no product is worth a second thread: 512 × 512
+multiplications at most, up to which OpenBLAS uses one."""
 
 _lock = new_lock()
 _entered: list[Sequence[int]] = []
@@ -35,6 +42,26 @@ def uses_blas(domain: str, op_type: str) -> bool:
     nobody knows."""
     family = FAMILIES.get((domain, op_type))
     return family is None or family in _MULTIPLYING
+
+
+def limits_itself(domain: str, op_type: str) -> bool:
+    """Whether kernels of an operator are to be called by way of :func:`limiting`."""
+    return FAMILIES.get((domain, op_type)) in _BOUNDED
+
+
+def limiting(function: Callable[..., Any], threads: int) -> Callable[..., Any]:
+    """*function* of arrays, which has BLAS use *threads* threads if there is enough for
+    two to do: to see to that takes longer than a small product."""
+
+    @functools.wraps(function)
+    def limited(*arrays: Any, **named: Any) -> Any:
+        for array in arrays:
+            if array is not None and array.size > _FEW:
+                with limited_to(threads):
+                    return function(*arrays, **named)
+        return function(*arrays, **named)
+
+    return limited
 
 
 def computes(domain: str, op_type: str) -> bool:
@@ -62,6 +89,19 @@ class on_arrays(AbstractContextManager[None]):
         if self._limit is not None:
             self._limit.__exit__()
         self._errors.__exit__(None, None, None)
+
+
+def called_on_arrays(threads: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """*function*, called in such a context, which takes a shorter time."""
+    if threads:
+
+        def called(*given: Any) -> Any:
+            with on_arrays(threads):
+                return function(*given)
+
+        return called
+    quiet: Callable[..., Any] = np.errstate(all="ignore")(function)
+    return quiet
 
 
 class limited_to(AbstractContextManager[None]):

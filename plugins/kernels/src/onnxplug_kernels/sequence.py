@@ -58,8 +58,12 @@ def split_to_sequence(
     axis = normal_axis(axis, x.ndim)
     size = x.shape[axis]
     if split is None:
-        parts = [_part(x, start, start + 1, axis) for start in range(size)]
-        return parts if keepdims else [xp.squeeze(part, axis) for part in parts]
+        if not keepdims:
+            before = (slice(None),) * axis
+            return [x[(*before, place, ...)] for place in range(size)]
+        if axis == 0:
+            return [x[place : place + 1] for place in range(size)]
+        return [_part(x, place, place + 1, axis) for place in range(size)]
     if split.ndim:
         return _parts(x, numbers(xp, split, "split"), axis)
     length = int(xp.item(split))

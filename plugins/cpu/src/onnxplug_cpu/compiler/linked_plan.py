@@ -64,7 +64,7 @@ class LinkedPlan:
 
     def try_run(
         self, arrays: Sequence[Array], bound: Sequence[Array | None]
-    ) -> list[Array] | None:
+    ) -> Sequence[Array] | None:
         """The results if the plan is one for *arrays* just as they are, in the arrays
         of *bound* where there are some; else ``None``, and nothing is done.
 
@@ -73,17 +73,24 @@ class LinkedPlan:
         """
         if self.program is None or self._contents:
             return None
+        outputs: Sequence[Array] = bound  # type: ignore[assignment]
+        for array in bound:
+            if array is None:
+                outputs = self._new_outputs(bound)
+                break
+        self.was_run = True
+        return outputs if self.program.try_run(arrays, outputs) else None
+
+    def _new_outputs(self, bound: Sequence[Array | None]) -> list[Array]:
+        """Those of *bound*, and new ones where there is none."""
         for array in bound:
             if array is not None:
-                outputs = [
+                return [
                     np.empty(shape, dtype) if array is None else array
                     for (shape, dtype), array in zip(self._forms, bound, strict=True)
                 ]
-                break
-        else:  # as most runs have nothing bound
-            outputs = [np.empty(shape, dtype) for shape, dtype in self._forms]
-        self.was_run = True
-        return outputs if self.program.try_run(arrays, outputs) else None
+        # as most runs have nothing bound
+        return [np.empty(shape, dtype) for shape, dtype in self._forms]
 
     def run(
         self,

@@ -11,7 +11,13 @@ from onnxplug import ep
 from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.control_flow import ControlFlow
-from onnxplug_cpu.threads import computes, on_arrays, uses_blas
+from onnxplug_cpu.threads import (
+    called_on_arrays,
+    computes,
+    limiting,
+    limits_itself,
+    uses_blas,
+)
 
 FindFunction: TypeAlias = (
     "Callable[[ep.Graph, ep.Node], Callable[..., Any] | ep.Reason]"
@@ -105,7 +111,7 @@ class StepSequence(KernelSequence):
         notes: Mapping[int, str],
         threads: int,
     ) -> None:
-        functions = iter([step.function for step in steps])
+        functions = iter([_function(step, threads) for step in steps])
 
         def constant(name: str) -> Any:
             return None if name in numbers else partition.constant(name)
@@ -124,16 +130,17 @@ class StepSequence(KernelSequence):
         )
         super().__init__(part, lambda graph, node: next(functions))
         self._notes = notes
-        self._threads = _limit(steps, threads)
+        self._context = _context(steps, threads)
         # arrays that may be large are asked about before each call
         self._written: Written | None = None
         if not self._may_be_large:
-            self._written = written_out(
+            written = written_out(
                 [(call.kernel, call.inputs, call.outputs) for call in self._calls],
                 range(self._first_input, self._input_end),
                 self._outputs,
                 self._template,
             )
+            self._written = self._context(written)
 
     def run(
         self,
@@ -142,17 +149,6 @@ class StepSequence(KernelSequence):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Call segments and functions in order."""
-        if self._threads is None:
-            return self._run(inputs, outputs, context)
-        with on_arrays(self._threads):
-            return self._run(inputs, outputs, context)
-
-    def _run(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any | None],
-        context: ep.RunContext | None,
-    ) -> Sequence[Any]:
         if context is None and self._written is not None:
             for array in outputs:
                 if array is not None:
@@ -163,7 +159,8 @@ class StepSequence(KernelSequence):
                 except Exception as error:  # noqa: BLE001
                     # whatever it is, it happens again, and is told of the node
                     ep.raise_interruption(error)
-        return super().run(inputs, outputs, context)
+        results: Sequence[Any] = self._context(super().run)(inputs, outputs, context)
+        return results
 
     def call(
         self,
@@ -188,16 +185,28 @@ class StepSequence(KernelSequence):
         return facts if note is None else facts | {"note": note}
 
 
-def _limit(steps: Sequence[Step], threads: int) -> int | None:
-    """How many threads BLAS may have, 0 for no limit; ``None`` if nothing computes on
-    arrays."""
-    limit: int | None = None
-    for node, _, computes_itself in steps:
-        if computes_itself and uses_blas(node.domain, node.op_type):
-            return threads
-        if computes_itself and computes(node.domain, node.op_type):
-            limit = 0
-    return limit
+def _context(
+    steps: Sequence[Step], threads: int
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """In what *steps* run: makes a function of one that is called so."""
+    kinds = [(s.node.domain, s.node.op_type) for s in steps if s.computes]
+    if any(uses_blas(*kind) and not limits_itself(*kind) for kind in kinds):
+        return functools.partial(called_on_arrays, threads)
+    if any(computes(*kind) for kind in kinds):
+        return functools.partial(called_on_arrays, 0)
+    return _as_it_is
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _function(step: Step, threads: int) -> Callable[..., Any]:
+    """That of *step*, which sees to BLAS's threads where it may be quick."""
+    node = step.node
+    if threads and step.computes and limits_itself(node.domain, node.op_type):
+        return limiting(step.function, threads)
+    return step.function
 
 
 Written: TypeAlias = "Callable[[Sequence[Any]], list[Any]]"
