@@ -30,6 +30,8 @@ ON_PYTORCH := torch
 ON_COREML := coreml
 # with wgpu, and an adapter for it; tests that need neither import it uninstalled
 ON_WEBGPU := webgpu
+# which compiles kernels in CUDA C++ without a GPU, where there is a wheel of it
+NVRTC := $(if $(filter Linux,$(shell uname)),nvidia-cuda-nvrtc)
 # exported models on EPs, whose own targets run them
 OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprogram.py)
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
@@ -94,8 +96,9 @@ test-coreml: $(VENV)/coreml.stamp
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-webgpu: $(VENV)/webgpu.stamp
-	ONNXPLUG_REQUIRE=webgpu $(BIN)/python plugins/webgpu/tools/with_lavapipe.py \
-	  $(VENV)/lavapipe $(BIN)/python -m pytest plugins/webgpu \
+	ONNXPLUG_REQUIRE=webgpu,$(if $(NVRTC),nvrtc) $(BIN)/python \
+	  plugins/webgpu/tools/with_lavapipe.py $(VENV)/lavapipe \
+	  $(BIN)/python -m pytest plugins/webgpu plugins/compiler/tests/gpu \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
@@ -152,8 +155,8 @@ $(VENV)/coreml.stamp: $(VENV)/exporters.stamp $(ON_COREML:%=plugins/%/pyproject.
 	@touch $@
 
 $(VENV)/webgpu.stamp: $(VENV)/development.stamp $(ON_WEBGPU:%=plugins/%/pyproject.toml)
-	@echo 'installing wgpu …'
-	@$(BIN)/python -m pip install --quiet $(ON_WEBGPU:%=-e plugins/%)
+	@echo 'installing wgpu, and NVRTC …'
+	@$(BIN)/python -m pip install --quiet $(ON_WEBGPU:%=-e plugins/%) $(NVRTC)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

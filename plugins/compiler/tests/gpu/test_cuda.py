@@ -1,0 +1,355 @@
+"""Kernels in CUDA C++: what they compute, on a processor, and that NVRTC takes them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnxplug_compiler.gpu.families import (
+    attention,
+    contractions,
+    elementwise,
+    indexing,
+    movement,
+    reductions,
+    rows,
+)
+from onnxplug_compiler.gpu.render.steps import supports
+from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+
+from .cuda_on_cpu import Processor, Rendered
+from .nvrtc import Nvrtc, find_nvrtc
+
+RNG = np.random.default_rng(0)
+
+
+class Sample(NamedTuple):
+    """What was recorded, and what it has to give."""
+
+    recorder: Recorder[Any]
+    found: list[View]
+    expected: list[np.ndarray[Any, Any]]
+
+
+Making = Callable[[Recorder[Any], Processor], tuple[Sequence[View], Sequence[Any]]]
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+# chains
+
+EDGES = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -3e4, 88.0], np.float32)
+FLOATS = np.concatenate([normal(40) * 3, EDGES])
+INTEGERS = np.array([0, 1, -1, 7, -7, 2**31 - 1, -(2**31), 123456789], np.int32)
+
+UNARY = (
+    "Neg Abs Sign Sqrt Reciprocal Floor Ceil Round Relu LeakyRelu ThresholdedRelu "
+    "Shrink HardSigmoid HardSwish Softsign Elu Selu Celu Mish Softplus Gelu Exp Log "
+    "Erf Tanh Sigmoid Sin Cos IsNaN IsInf"
+).split()
+OF_FLOATS = [(name, 1) for name in UNARY] + [
+    (name, 2) for name in "Add Sub Mul Div Pow Max Min PRelu Less Equal".split()
+]
+OF_INTEGERS = [(name, 1) for name in "Neg Abs Sign BitwiseNot".split()] + [
+    (name, 2) for name in "Add Sub Mul Max Min Mod BitwiseAnd BitwiseOr Greater".split()
+]
+
+
+def reference(operator: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """As ONNX's evaluator has it, in float64 where that is given floats."""
+    names = [f"x{n}" for n in range(len(arrays))]
+    wide = [a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]
+    node = onnx.helper.make_node(operator, names, ["y"])
+    if operator == "IsInf":  # the evaluator asks for attributes
+        return np.isinf(arrays[0])
+    if operator == "PRelu":  # it multiplies 0 by the slope, too
+        with np.errstate(all="ignore"):
+            return np.where(wide[0] < 0, wide[0] * wide[1], wide[0])
+    with np.errstate(all="ignore"):
+        graph = onnx.helper.make_graph(
+            [node],
+            "g",
+            [
+                onnx.helper.make_tensor_value_info(
+                    name, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
+                )
+                for name, a in zip(names, wide, strict=True)
+            ],
+            [onnx.helper.make_empty_tensor_value_info("y")],
+        )
+        opset = [onnx.helper.make_opsetid("", 22)]
+        model = onnx.helper.make_model(graph, opset_imports=opset)
+        feeds = dict(zip(names, wide, strict=True))
+        return ReferenceEvaluator(model).run(None, feeds)[0]
+
+
+def chain_of(steps: Sequence[tuple[str, int]], dtype: Any) -> Making:
+    """Several steps of equal inputs as one chain."""
+
+    def make(recorder: Recorder[Any], processor: Processor) -> Any:
+        values = FLOATS if dtype == np.float32 else INTEGERS
+        x = np.repeat(values, len(values)).astype(dtype)
+        y = np.tile(values, len(values)).astype(dtype)
+        if dtype != np.float32:
+            y = np.where(y == 0, 3, y)  # without a quotient there is no answer
+        element = element_of(np.dtype(dtype))
+        assert element is not None
+        results, found, expected = [], [], []
+        for operator, count in steps:
+            wide = reference(operator, [x, y][:count])
+            kind = "i1" if wide.dtype == np.bool_ else element
+            assert supports(operator, [element] * count, kind, {}), operator
+            results.append(Step(operator, tuple(range(count)), kind))
+            expected.append(wide)
+            found.append(
+                recorder.temporary(np.dtype(bool if kind == "i1" else dtype), x.shape)
+            )
+        chain = Chain(
+            (element, element), (), tuple(results), tuple(range(2, 2 + len(results)))
+        )
+        views = [processor.array(x), processor.array(y)]
+        elementwise.record_chain(recorder, chain, views, found)
+        return found, expected
+
+    return make
+
+
+def casts(recorder: Recorder[Any], processor: Processor) -> Any:
+    x = np.array([0, 1.5, -1.5, 300.25, -2e9, 2**24 + 2], np.float32)
+    wide = np.array([0, -1, 2**40 + 5, -(2**60) - 3, 2**63 - 1, 7], np.int64)
+    builder = ChainBuilder()
+    a, b = builder.input("f32"), builder.input("i64")
+    total = builder.step("Add", [b, b], "i64")
+    values = [
+        builder.step("Cast", [a], "i32"),
+        builder.step("Cast", [total], "f32"),
+        builder.step("Mul", [b, b], "i64"),
+        builder.step("Less", [b, total], "i1"),
+    ]
+    with np.errstate(over="ignore"):
+        expected = [x.astype(np.int32), (wide + wide).astype(np.float32), wide * wide]
+        expected.append(wide < wide + wide)
+    found = [recorder.temporary(each.dtype, x.shape) for each in expected]
+    views = [processor.array(x), processor.array(wide)]
+    elementwise.record_chain(recorder, builder.build(values), views, found)
+    return found, expected
+
+
+# families
+
+
+def product(m: int, k: int, n: int, batch: int = 2) -> Making:
+    def make(recorder: Recorder[Any], processor: Processor) -> Any:
+        a, b, c = normal(batch, m, k), normal(k, n), normal(n)
+        out = recorder.temporary(a.dtype, (batch, m, n))
+        builder = ChainBuilder()
+        total = builder.step("Add", [builder.input("f32"), builder.input("f32")], "f32")
+        chain = builder.build([builder.step("Relu", [total], "f32")])
+        bias = processor.array(c).broadcast_to(out.shape)
+        contractions.record_matmul(
+            recorder,
+            processor.array(a),
+            processor.array(b),
+            out,
+            epilogue=Epilogue(chain, (bias,), (out,)),
+        )
+        wide = a.astype(np.float64) @ b.astype(np.float64) + c
+        return [out], [np.maximum(wide, 0)]
+
+    return make
+
+
+def softmax_and_norm(recorder: Recorder[Any], processor: Processor) -> Any:
+    x, scale = normal(3, 5, 70), normal(70)
+    soft, norm = (recorder.temporary(x.dtype, x.shape) for _ in range(2))
+    rows.record_softmax(recorder, processor.array(x), soft)
+    rows.record_norm(
+        recorder, processor.array(x), norm, epsilon=1e-5, scale=processor.array(scale)
+    )
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(-1, keepdims=True))
+    apart = wide - wide.mean(-1, keepdims=True)
+    root = np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    return [soft, norm], [powers / powers.sum(-1, keepdims=True), apart / root * scale]
+
+
+def reduced(recorder: Recorder[Any], processor: Processor) -> Any:
+    x = normal(4, 50, 3)
+    found, expected = [], []
+    for kind, function in (
+        ("ReduceSum", np.sum), ("ReduceMax", np.max), ("ReduceMean", np.mean),
+        ("ReduceProd", np.prod),
+    ):  # fmt: skip
+        for axes in ((1,), (2,), (0, 2)):
+            wide = function(x.astype(np.float64), axes, keepdims=True)
+            out = recorder.temporary(x.dtype, wide.shape)
+            reductions.record_reduce(recorder, kind, processor.array(x), out, axes)
+            found.append(out)
+            expected.append(wide)
+    return found, expected
+
+
+def cumulative(recorder: Recorder[Any], processor: Processor) -> Any:
+    x = RNG.integers(-9, 9, (3, 7)).astype(np.int32)
+    out = recorder.temporary(x.dtype, x.shape)
+    reductions.record_cumulative(recorder, processor.array(x), out, 1, reverse=True)
+    return [out], [x[:, ::-1].cumsum(1)[:, ::-1]]
+
+
+def moved(recorder: Recorder[Any], processor: Processor) -> Any:
+    found, expected = [], []
+    for dtype in (np.bool_, np.int8, np.uint16, np.float32, np.int64):
+        x = RNG.integers(0, 2 if dtype is np.bool_ else 99, (3, 5, 7)).astype(dtype)
+        out = recorder.temporary(x.dtype, (7, 3, 5))
+        movement.record_copy(
+            recorder, processor.array(x).transpose((2, 0, 1)), out
+        )  # fmt: skip
+        found.append(out)
+        expected.append(x.transpose(2, 0, 1))
+    return found, expected
+
+
+def gathered(recorder: Recorder[Any], processor: Processor) -> Any:
+    x, index = normal(6, 5), np.array([3, -1, 0], np.int64)
+    out = recorder.temporary(x.dtype, (3, 5))
+    views = processor.array(x), processor.array(index)
+    indexing.record_gather(recorder, *views, out, 0)
+    return [out], [x[index]]
+
+
+def attended(recorder: Recorder[Any], processor: Processor) -> Any:
+    q, k, v = normal(2, 4, 5, 8), normal(2, 2, 9, 8), normal(2, 2, 9, 6)
+    out = recorder.temporary(q.dtype, (2, 4, 5, 6))
+    attention.record_attention(
+        recorder,
+        processor.array(q),
+        processor.array(k),
+        processor.array(v),
+        out,
+        scale=0.3,
+        causal=True,
+        past_length=4,
+    )
+    wide = [np.repeat(each.astype(np.float64), 2, axis=1) for each in (k, v)]
+    scores = 0.3 * q.astype(np.float64) @ wide[0].swapaxes(-1, -2)
+    seen = np.arange(9) <= np.arange(5)[:, None] + 4
+    powers = np.exp(np.where(seen, scores, -np.inf))
+    return [out], [powers / powers.sum(-1, keepdims=True) @ wide[1]]
+
+
+def batched(steps: Sequence[tuple[str, int]], dtype: Any) -> dict[str, Making]:
+    """Steps, as many together as a kernel may write arrays."""
+    groups = [steps[n : n + 5] for n in range(0, len(steps), 5)]
+    kind = np.dtype(dtype).name
+    return {
+        f"{kind}: {' '.join(name for name, _ in group)}": chain_of(group, dtype)
+        for group in groups
+    }
+
+
+SHAPES = ((1, 1, 1), (5, 40, 7), (33, 17, 65))
+SAMPLES: dict[str, Making] = {
+    **batched(OF_FLOATS, np.float32),
+    **batched(OF_INTEGERS, np.int32),
+    "casts": casts,
+    **{f"product {m}x{k}x{n}": product(m, k, n) for m, k, n in SHAPES},
+    "softmax and norm": softmax_and_norm,
+    "reduced": reduced,
+    "cumulative": cumulative,
+    "moved": moved,
+    "gathered": gathered,
+    "attended": attended,
+}
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory: pytest.TempPathFactory) -> Processor:
+    if shutil.which("g++") is None:
+        if "g++" in os.environ.get("ONNXPLUG_REQUIRE", ""):
+            pytest.fail("there is no g++")
+        pytest.skip("there is no g++")
+    return Processor(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(scope="module")
+def samples(processor: Processor) -> dict[str, Sample]:
+    """All of them, compiled together and run."""
+    made = {}
+    for name, make in SAMPLES.items():
+        recorder: Recorder[Any] = Recorder(None)
+        made[name] = Sample(recorder, *make(recorder, processor))
+    processor.run(
+        [launch for each in made.values() for launch in each.recorder.commands]
+    )
+    return made
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_kernels_compute_what_numpy_does(
+    name: str, samples: dict[str, Sample], processor: Processor
+) -> None:
+    _, found, expected = samples[name]
+    for view, wide in zip(found, expected, strict=True):
+        array = processor.read(view)
+        if array.dtype == np.float32:
+            wide = np.asarray(wide).astype(np.float64)
+            least = np.abs(wide) < 1e-37  # of which float32 keeps less
+            wide = np.where(
+                np.abs(wide) > 3.4028234e38, np.copysign(np.inf, wide), wide
+            )
+            np.testing.assert_allclose(array[~least], wide[~least], 3e-6, 2e-6)
+        else:
+            np.testing.assert_array_equal(array, wide)
+
+
+def test_an_index_out_of_range_raises_a_flag(processor: Processor) -> None:
+    recorder: Recorder[Any] = Recorder(None)
+    views = [processor.array(normal(4, 2)), processor.array(np.array([0, 4], np.int64))]
+    indexing.record_gather(
+        recorder, *views, recorder.temporary(np.dtype("f4"), (2, 2)), 0
+    )
+    (check,) = recorder.checks
+    flag = View.contiguous(check.flag, np.dtype("u4"), (1,))
+    processor.run(recorder.commands)
+    assert processor.read(flag)[0] == 1
+    with pytest.raises(IndexError, match="out of range"):
+        raise check.error(1)
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    found = find_nvrtc()
+    if found is None:
+        message = "NVRTC is not installed; pip install nvidia-cuda-nvrtc"
+        if "nvrtc" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+def test_nvrtc_compiles_them_for_hopper(
+    nvrtc: Nvrtc, samples: dict[str, Sample]
+) -> None:
+    launches = [each for made in samples.values() for each in made.recorder.commands]
+    texts = {Rendered(launch).text for launch in launches}
+    assert len(texts) > 30
+    for text in texts:
+        nvrtc.compile(text, "sm_90a")
+
+
+def test_nvrtc_refuses_what_is_no_kernel(nvrtc: Nvrtc) -> None:
+    with pytest.raises(ValueError, match="is undefined"):
+        nvrtc.compile("__global__ void kernel() { nothing = 1; }", "sm_90a")
