@@ -52,7 +52,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Softmax LogSoftmax LayerNormalization RMSNormalization "
             "BatchNormalization InstanceNormalization GroupNormalization "
             "LpNormalization Conv ConvTranspose ScaledDotProduct Attention "
-            "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool"
+            "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
+            "LRN Resize Upsample GridSample RoiAlign"
         ).split(),
         _FLOATS,
     ),
@@ -144,15 +145,21 @@ class WebGpuTarget:
 
     @property
     def resampling(self) -> images.Resampling:
-        _refuse("images are not resized")
+        from onnxplug_compiler.gpu.families import resampling
+
+        return resampling
 
     @property
     def grid_sampling(self) -> images.GridSampling:
-        _refuse("images are not sampled at grids")
+        from onnxplug_compiler.gpu.families import grid_sampling
+
+        return grid_sampling
 
     @property
     def region_pools(self) -> images.RegionPools:
-        _refuse("regions are not pooled")
+        from onnxplug_compiler.gpu.families import region_pools
+
+        return region_pools
 
     @property
     def recurrent(self) -> recurrent.Recurrent:

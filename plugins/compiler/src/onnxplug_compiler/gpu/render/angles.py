@@ -25,15 +25,36 @@ _QUARTER: Final = (1.5703125, 4.837512969970703e-4, 7.549789948768648e-8)
 def sine(body: Body, x: str, quarters: int = 0) -> str:
     """The sine of *x* and so many quarters of a turn."""
     rest, quadrant = _reduced(body, x)
-    square = body.let("f32", f"{rest} * {rest}")
-    odd = f"{rest} * {_series(body, square, 1)}"
+    even, odd = _both(body, rest)
     quadrant = body.let("i32", f"{quadrant} + {quarters}")
     select = body.dialect.select
-    is_even = f"({quadrant} & 1) != 0"
-    found = body.let("f32", select(is_even, _series(body, square, 0), odd))
+    found = body.let("f32", select(f"({quadrant} & 1) != 0", even, odd))
     found = body.let("f32", select(f"({quadrant} & 2) != 0", f"-{found}", found))
+    return _of_numbers(body, x, found)
+
+
+def tangent(body: Body, x: str) -> str:
+    """The tangent of *x*."""
+    rest, quadrant = _reduced(body, x)
+    even, odd = _both(body, rest)
+    turned = body.dialect.select(
+        f"({quadrant} & 1) != 0", f"-{even} / {odd}", f"{odd} / {even}"
+    )
+    return _of_numbers(body, x, turned)
+
+
+def _both(body: Body, rest: str) -> tuple[str, str]:
+    """The cosine and the sine of at most an eighth of a turn."""
+    square = body.let("f32", f"{rest} * {rest}")
+    even = body.let("f32", _series(body, square, 0))
+    return even, body.let("f32", f"{rest} * {_series(body, square, 1)}")
+
+
+def _of_numbers(body: Body, x: str, found: str) -> str:
+    """What was found; of what is infinite, or no number, there is nothing."""
     is_number = f"abs({x}) <= {body.number('f32', 3.4028234663852886e38)}"
-    return body.let("f32", select(is_number, found, body.number("f32", math.nan)))
+    nothing = body.number("f32", math.nan)
+    return body.let("f32", body.dialect.select(is_number, found, nothing))
 
 
 def _series(body: Body, square: str, first: int) -> str:

@@ -41,6 +41,16 @@ def rest(body: Body, kind: str, x: Sequence[str], *, of_dividend: bool) -> str:
     return body.dialect.select(apart, f"{found} + {divisor}", found)
 
 
+def shifted(body: Body, kind: str, x: Sequence[str], *, left: bool) -> str:
+    """By as many bits as there are or more, or by fewer than none, nothing is left, or
+    copies of the sign."""
+    amount = body.let("u32", body.dialect.reinterpret("u32", x[1]))
+    if kind == "i32" and not left:
+        return f"{x[0]} >> min({amount}, 31u)"
+    found = f"{x[0]} {'<<' if left else '>>'} ({amount} & 31u)"
+    return body.dialect.select(f"{amount} < 32u", found, body.number(kind, 0))
+
+
 def power(body: Body, kind: str, base: str, exponent: Any) -> str:
     """By squares, wrapped; by a negative exponent what is left of the inverse, but of
     0, which has none, 0.

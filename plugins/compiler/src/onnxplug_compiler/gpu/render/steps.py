@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug_compiler.gpu.render import angles, integers, pairs
+from onnxplug_compiler.gpu.render import angles, arcs, integers, pairs
 from onnxplug_compiler.gpu.render.body import KINDS, WIDTHS, Body
 from onnxplug_compiler.gpu.render.narrow import NARROW, rounded
 from onnxplug_compiler.ir.elementwise import Chain, Step
@@ -58,6 +58,8 @@ def supports(
         mixed = operands[0] in _FLOATS and operands[1] in _INTEGERS
         alike = operands[1] == operands[0] in _NUMBERS
         return result == operands[0] and (alike or mixed)
+    if operator == "BitShift" and attributes.get("direction") not in ("LEFT", "RIGHT"):
+        return False
     found = _STEPS.get(operator)
     if found is None:
         return False
@@ -152,6 +154,12 @@ def is_nan(body: Body, x: str) -> str:
     return f"(({bits} & 0x7fffffffu) > 0x7f800000u)"
 
 
+def is_finite(body: Body, x: str) -> str:
+    """Whether a float is neither infinite nor no number, by its bits."""
+    bits = body.dialect.reinterpret("u32", x)
+    return f"(({bits} & 0x7f800000u) != 0x7f800000u)"
+
+
 def largest(body: Body, kind: str, a: str, b: str) -> str:
     """The larger one; NaN if one is."""
     return _extreme(body, kind, a, b, ">")
@@ -221,6 +229,16 @@ def _infix(sign: str) -> _Emit:
 
 def _function(name: str) -> _Emit:
     return lambda body, kind, x, attributes: body.dialect.call(name, x[0])
+
+
+def _of_one(write: Callable[[Body, str], str]) -> _Emit:
+    return lambda body, kind, x, attributes: write(body, x[0])
+
+
+def _shifted(
+    body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
+) -> str:
+    return integers.shifted(body, kind, x, left=attributes["direction"] == "LEFT")
 
 
 def _fold(combine: Callable[[Body, str, str, str], str]) -> _Emit:
@@ -397,16 +415,9 @@ def _swiglu(
     return f"({_swish(body, kind, x, attributes)}) * {x[1]}"
 
 
-def _log1p(body: Body, x: str) -> str:
-    """``log(1 + x)`` for x from 0 to 1, which keeps what 1 + x rounds away (Kahan)."""
-    total = body.let("f32", f"1.0f + {x}")
-    lost = f"({x} - ({total} - 1.0f)) / {total}"
-    return body.let("f32", f"{body.dialect.call('log', total)} + {lost}")
-
-
 def _softplus_of(body: Body, x: str) -> str:
     """``log(1 + exp(x))``, without overflow."""
-    small = _log1p(body, body.let("f32", _exp(body, f"-abs({x})")))
+    small = arcs.log1p(body, body.let("f32", _exp(body, f"-abs({x})")))
     positive = body.dialect.select(f"{x} < 0.0f", "0.0f", x)
     return body.let("f32", f"{positive} + {small}")
 
@@ -583,6 +594,8 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     "Sigmoid": (_FLOATS, _sigmoid),
     "Sin": (_FLOATS, lambda body, kind, x, attributes: angles.sine(body, x[0])),
     "Cos": (_FLOATS, lambda body, kind, x, attributes: angles.sine(body, x[0], 1)),
+    **{name: (_FLOATS, _of_one(write)) for name, write in arcs.FUNCTIONS.items()},
+    "BitShift": (_INTEGERS, _shifted),
     "BitwiseAnd": (_INTEGERS, _infix("&")),
     "BitwiseOr": (_INTEGERS, _infix("|")),
     "BitwiseXor": (_INTEGERS, _infix("^")),
