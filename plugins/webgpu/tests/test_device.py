@@ -52,21 +52,24 @@ def test_a_classifier_runs_wholly_on_the_device(alone: Any, parse: Any) -> None:
 def test_what_it_does_not_compute_is_for_the_next_ep(beside: Any, parse: Any) -> None:
     session = beside(
         parse(
-            "s = Atan(x) y = Relu(s) d = Cast<to=11>(x) z = Add(d, d)",
-            outputs="float[2, 3] y, double[2, 3] z",
+            "s = Det(x) y = Relu(s) d = Cast<to=11>(x) z = Add(d, d)",
+            "float[3, 3] x",
+            "float y, double[3, 3] z",
         )
     )
     assert places(session) == {
-        "Atan": "CPUExecutionProvider",
+        "Det": "CPUExecutionProvider",
         "Relu": EP,
         "Cast": "CPUExecutionProvider",
         "Add": "CPUExecutionProvider",
     }
-    x = normal(2, 3)
+    x = normal(3, 3)
     y, z = session.run(None, {"x": x})
-    np.testing.assert_allclose(y, np.maximum(np.arctan(x), 0), 1e-6, 1e-7)
+    np.testing.assert_allclose(
+        y, np.maximum(np.linalg.det(x.astype(np.float64)), 0), 1e-5
+    )
     np.testing.assert_array_equal(z, 2 * x.astype(np.float64))
-    assert "Atan×1 (op: " in str(session.explain())
+    assert "Det×1 (op: " in str(session.explain())
 
 
 def test_nodes_that_an_option_names_are_for_the_next_ep(
@@ -316,6 +319,51 @@ def test_every_step_is_what_the_cpu_ep_computes(
         np.testing.assert_allclose(
             ours, theirs, 2e-5 if name != "Pow" else 2e-4, 2e-6, err_msg=name
         )
+
+
+def test_tangents_arcs_and_hyperbolic_functions(alone: Any, parse: Any) -> None:
+    functions = {
+        "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos, "Atan": np.arctan,
+        "Sinh": np.sinh, "Cosh": np.cosh, "Asinh": np.arcsinh, "Acosh": np.arccosh,
+        "Atanh": np.arctanh,
+    }  # fmt: skip
+    session = alone(
+        parse(
+            " ".join(f"o{name} = {name}(x)" for name in functions),
+            "float[N] x",
+            ", ".join(f"float[N] o{name}" for name in functions),
+        )
+    )
+    x = np.concatenate(
+        [
+            10 ** RNG.uniform(-30, 38, 500) * RNG.choice([-1, 1], 500),
+            RNG.uniform(-1, 1, 500),
+            RNG.uniform(-89, 89, 500),
+            1 + RNG.uniform(-1, 1, 500) ** 5,
+            [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, -0.5, 1e9, 3.4e38],
+        ]
+    ).astype(np.float32)
+    for found, name in zip(session.run(None, {"x": x}), functions, strict=True):
+        with np.errstate(all="ignore"):
+            wanted = functions[name](x.astype(np.float64)).astype(np.float32)
+        np.testing.assert_allclose(found, wanted, 1e-5, 1e-37, err_msg=name)
+
+
+def test_bits_are_shifted(alone: Any, parse: Any) -> None:
+    session = alone(
+        parse(
+            'l = BitShift<direction="LEFT">(x, n) '
+            'r = BitShift<direction="RIGHT">(x, n)',
+            "uint32[7] x, uint32[7] n",
+            "uint32[7] l, uint32[7] r",
+        )
+    )
+    x, n = np.full(7, 0x80000005, np.uint32), [0, 1, 5, 31, 32, 33, 2**32 - 1]
+    left, right = session.run(None, {"x": x, "n": np.array(n, np.uint32)})
+    value = int(x[0])
+    wanted = [value << k & 0xFFFFFFFF if k < 32 else 0 for k in n]
+    np.testing.assert_array_equal(left, wanted)
+    np.testing.assert_array_equal(right, [value >> min(k, 32) for k in n])
 
 
 def test_integers_of_64_bits_are_exact(alone: Any, parse: Any) -> None:

@@ -37,7 +37,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND ScatterElements ScatterND "
-            "ArrayFeatureExtractor"
+            "ArrayFeatureExtractor ReverseSequence"
         ).split(),
         _MOVED,
     ),

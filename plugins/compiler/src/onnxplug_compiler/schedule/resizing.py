@@ -68,8 +68,7 @@ def record_resized(
     """Write *x* to *out*, of the same dtype, resized along *axes*, one at least."""
     is_nearest = axes[0].taps[0][1] is None
     chooses = any(axis.axis == len(x.shape) - 1 for axis in axes)
-    is_resampled = "f32" in recorder.target.elements(label)
-    if is_nearest and chooses and is_resampled and _element(x) in _EXACT:
+    if is_nearest and chooses and _is_resampled(recorder.target, _element(x), label):
         _record_nearest(recorder, x, out, axes, label)
         return
     for axis in axes:
@@ -83,6 +82,16 @@ def record_resized(
             target = out if is_last else recorder.temporary(_WIDE, shape)
             _sum(recorder, x, target, axis, label)
         x = target
+
+
+def _is_resampled(target: Target, element: str, label: str) -> bool:
+    """Whether nearest elements are resampled as float32."""
+    return (
+        element in _EXACT
+        and "f32" in target.elements(label)
+        and target.supports_step("Cast", (element,), "f32", {})
+        and target.supports_step("Cast", ("f32",), element, {})
+    )
 
 
 def _record_nearest(

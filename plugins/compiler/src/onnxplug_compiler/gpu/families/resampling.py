@@ -1,4 +1,4 @@
-"""Images that are read at places known when planning: one invocation for each result."""
+"""Images that are read at places known when planning."""
 
 from __future__ import annotations
 

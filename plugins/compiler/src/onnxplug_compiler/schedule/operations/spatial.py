@@ -60,7 +60,8 @@ def _accepts_resize(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if call.attributes["mode"] == "nearest":
         is_taken = element in target.elements("Gather")
     else:
-        is_taken = element in INTEGERS | {"f64", "i1"}
+        is_summed = target.supports_step("Mul", ("f64", "f64"), "f64", {})
+        is_taken = is_summed and element in INTEGERS | {"f64", "i1"}
     return None if is_taken else f"{call.op_type} is not compiled for {first}"
 
 
