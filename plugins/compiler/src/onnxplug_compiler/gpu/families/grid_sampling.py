@@ -13,7 +13,7 @@ from typing import Any, Final
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
-from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import is_finite
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -35,20 +35,26 @@ class _Tap(Record):
     """What is read along an axis.
 
     Attributes:
-        index: within the axis wherever *inside*.
+        place: within the axis wherever *inside*.
         weight: ``None`` is 1.
         inside: ``None`` is everywhere.
     """
 
-    index: str
+    place: str
     weight: str | None
     inside: str | None
 
 
 class GridSampleKernel(Parameters):
     """ONNX's GridSample; the sizes are how many results there are, those of their axes,
-    and the image's spatial ones.  The arrays are the image, the points, the result."""
+    and the image's spatial ones.  The arrays are the image, the points, the result.
 
+    Attributes:
+        element, points: the elements of the images, and of the points.
+    """
+
+    element: str
+    points: str
     rank: int
     mode: str
     padding: str
@@ -58,8 +64,11 @@ class GridSampleKernel(Parameters):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        image = Operand("f32", 2 + self.rank)
-        return image, Operand("f32", 3), Operand("f32", 3, True)
+        return (
+            Operand(self.element, 2 + self.rank),
+            Operand(self.points, 3),
+            Operand(self.element, 3, True),
+        )
 
     @property
     def sizes(self) -> int:
@@ -78,7 +87,7 @@ class GridSampleKernel(Parameters):
             for taps in itertools.product(*axes):
                 inside = [tap.inside for tap in taps if tap.inside is not None]
                 with body.when(" && ".join(inside) or "true"):
-                    at = [image, channel, *(f"u32({tap.index})" for tap in taps)]
+                    at = [image, channel, *(f"u32({tap.place})" for tap in taps)]
                     value = body.load(0, body.place(0, at))
                     weights = [tap.weight for tap in taps if tap.weight is not None]
                     product = " * ".join([value, *weights])
@@ -197,18 +206,18 @@ def record_grid_sample(
     """ONNX's GridSample; see ``ir.images.GridSampling``."""
     if not out.size:
         return
-    elements = {operand(view).element for view in (x, grid, out)}
+    element, points = operand(x).element, operand(grid).element
     if (
         mode not in _TAPS
         or padding not in ("zeros", "border", "reflection")
-        or elements != {"f32"}
+        or {KINDS.get(element), KINDS.get(points)} != {"f32"}
         or not all(0 < size <= _LONGEST for size in x.shape[2:])
     ):
         raise ValueError(
             f"{label} of {x.dtype}{list(x.shape)} at {grid.dtype}, {mode} and {padding}"
         )
     rank = len(x.shape) - 2
-    kernel = GridSampleKernel(rank, mode, padding, align_corners)
+    kernel = GridSampleKernel(element, points, rank, mode, padding, align_corners)
     launch(
         recorder,
         kernel,

@@ -14,7 +14,7 @@ import numpy as np
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
-from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import is_finite, largest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -34,13 +34,13 @@ class _Line(Record):
 
     Attributes:
         start, step: sample i is at ``start + (i + 1/2) * step``.
-        count: how many there are, a float.
+        samples: how many there are, a float.
         first, end: which of them are visited, ints.
     """
 
     start: str
     step: str
-    count: str
+    samples: str
     first: str
     end: str
 
@@ -53,6 +53,8 @@ class RoiAlignKernel(Parameters):
     flags: of corners that are not finite, and of images that there are not.
     """
 
+    element: str
+    corners: str
     mode: str
     half_pixel: bool
     adaptive: bool
@@ -65,10 +67,10 @@ class RoiAlignKernel(Parameters):
     def operands(self) -> tuple[Operand, ...]:
         flag = Operand("flag", 0, True)
         return (
-            Operand("f32", 4),
-            Operand("f32", 2),
+            Operand(self.element, 4),
+            Operand(self.corners, 2),
             Operand("i64", 1),
-            Operand("f32", 4, True),
+            Operand(self.element, 4, True),
             flag,
             flag,
         )
@@ -129,7 +131,7 @@ class RoiAlignKernel(Parameters):
         ends = []
         for edge in ("-2.0f", f"{size} + 1.0f"):
             number = f"({edge} - {line.start}) / {line.step}"
-            inside = f"max(min({number}, {line.count}), 0.0f)"
+            inside = f"max(min({number}, {line.samples}), 0.0f)"
             some = f"{line.step} > 0.0f"
             known = body.let("f32", body.dialect.select(some, inside, "0.0f"))
             ends.append(body.let("f32", f"min({known}, {finest})"))
@@ -160,7 +162,7 @@ class RoiAlignKernel(Parameters):
                                 else f"{total} + {part}"
                             )
                             body.assign(total, joined)
-        count = body.let("f32", f"{y.count} * {x.count}")
+        count = body.let("f32", f"{y.samples} * {x.samples}")
         if is_max:
             # those outside are zeros
             joined = largest(body, "f32", total, "0.0f")
@@ -201,8 +203,9 @@ def record_roi_align(
     """ONNX's RoiAlign; see ``ir.images.RegionPools``."""
     if not out.size:
         return
+    element, corners = operand(x).element, operand(regions).element
     if (
-        any(operand(view).element != "f32" for view in (x, regions, out))
+        {KINDS.get(element), KINDS.get(corners)} != {"f32"}
         or mode not in ("avg", "max")
         or not 0 <= samples <= _MOST_SAMPLES
         or not 0 < scale < math.inf
@@ -226,7 +229,9 @@ def record_roi_align(
         ),
     ]
     raised = [View.contiguous(flag.buffer, _WORD, (), flag.offset) for flag in flags]
-    kernel = RoiAlignKernel(mode, half_pixel, samples == 0, float(scale))
+    kernel = RoiAlignKernel(
+        element, corners, mode, half_pixel, samples == 0, float(scale)
+    )
     sizes = (out.size, *out.shape, *x.shape[2:], count, samples)
     launch(
         recorder,

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
-from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.ir.images import ResampledAxis
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -26,11 +26,12 @@ class ResampleKernel(Parameters):
     a tap follow each other.
 
     Attributes:
-        rank: of the arrays, which are the input, the output, the places, and the
+        element, rank: of the arrays: the input, the output, the places, and the
             weights if there are any.
         axes: which axes are resampled.
     """
 
+    element: str
     rank: int
     axes: tuple[int, ...]
     weighted: bool
@@ -41,8 +42,8 @@ class ResampleKernel(Parameters):
     def operands(self) -> tuple[Operand, ...]:
         tables = Operand("i32", 1), Operand("f32", 1)
         return (
-            Operand("f32", self.rank),
-            Operand("f32", self.rank, True),
+            Operand(self.element, self.rank),
+            Operand(self.element, self.rank, True),
             *tables[: 1 + self.weighted],
         )
 
@@ -86,9 +87,9 @@ def record_resample(
     """Write *x* to *out*, resampled along *axes*; see ``ir.images.Resampling``."""
     if not out.size:
         return
-    for view in (x, out):
-        if operand(view).element != "f32":
-            raise ValueError(f"{label} is not computed of {view.dtype}")
+    element = operand(x).element
+    if KINDS.get(element) != "f32":
+        raise ValueError(f"{label} is not computed of {x.dtype}")
     if not x.size:
         raise ValueError(f"{label} of an array without elements")
     weighted = any(axis.weights is not None for axis in axes)
@@ -106,7 +107,9 @@ def record_resample(
         ]
         flat = [each.astype(np.float32).reshape(-1) for each in weights]
         tables.append(recorder.constant(np.concatenate(flat)))
-    kernel = ResampleKernel(len(out.shape), tuple(axis.axis for axis in axes), weighted)
+    kernel = ResampleKernel(
+        element, len(out.shape), tuple(axis.axis for axis in axes), weighted
+    )
     taps = math.prod(axis.taps for axis in axes)
     launch(
         recorder,

@@ -44,10 +44,14 @@ def tangent(body: Body, x: str) -> str:
 
 
 def _both(body: Body, rest: str) -> tuple[str, str]:
-    """The cosine and the sine of at most an eighth of a turn."""
+    """The cosine and the sine of at most an eighth of a turn, by Taylor's series."""
     square = body.let("f32", f"{rest} * {rest}")
-    even = body.let("f32", _series(body, square, 0))
-    return even, body.let("f32", f"{rest} * {_series(body, square, 1)}")
+    cosine, sine = (
+        [(-1) ** n / math.factorial(2 * n + first) for n in range(6)]
+        for first in (0, 1)
+    )
+    even = body.polynomial(square, cosine)
+    return even, body.let("f32", f"{rest} * {body.polynomial(square, sine)}")
 
 
 def _of_numbers(body: Body, x: str, found: str) -> str:
@@ -55,15 +59,6 @@ def _of_numbers(body: Body, x: str, found: str) -> str:
     is_number = f"abs({x}) <= {body.number('f32', 3.4028234663852886e38)}"
     nothing = body.number("f32", math.nan)
     return body.let("f32", body.dialect.select(is_number, found, nothing))
-
-
-def _series(body: Body, square: str, first: int) -> str:
-    """Taylor's of the cosine, or of the sine by its angle, to an eighth of a turn."""
-    found = "0.0f"
-    for n in range(5, -1, -1):
-        coefficient = body.number("f32", (-1) ** n / math.factorial(2 * n + first))
-        found = f"({coefficient} + {square} * {found})"
-    return found
 
 
 def _reduced(body: Body, x: str) -> tuple[str, str]:

@@ -12,18 +12,10 @@ from onnxplug_compiler.gpu.render import angles
 from onnxplug_compiler.gpu.render.body import Body
 
 
-def series(body: Body, x: str, coefficients: list[float]) -> str:
-    """The polynomial of *x* with these coefficients, the constant one first."""
-    found = body.number("f32", coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        found = f"({body.number('f32', coefficient)} + {x} * {found})"
-    return body.let("f32", found)
-
-
 def _odd(body: Body, x: str, coefficients: list[float]) -> str:
     """The same of its square, times *x*."""
     square = body.let("f32", f"{x} * {x}")
-    return body.let("f32", f"{x} * {series(body, square, coefficients)}")
+    return body.let("f32", f"{x} * {body.polynomial(square, coefficients)}")
 
 
 def _signed(body: Body, x: str, found: str) -> str:

@@ -176,6 +176,13 @@ class Body:
         """A literal."""
         return self.dialect.number(kind, value)
 
+    def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
+        """The sum of powers of *x*, an f32, times these, the constant one first."""
+        found = self.number("f32", coefficients[-1])
+        for coefficient in coefficients[-2::-1]:
+            found = f"({self.number('f32', coefficient)} + {x} * {found})"
+        return self.let("f32", found)
+
     def place(self, operand: int, coordinates: Sequence[str]) -> str:
         """Where an element is, from *coordinates*, unsigned."""
         offset = self.dialect.word(self._first[operand])

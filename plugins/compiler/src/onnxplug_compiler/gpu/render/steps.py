@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug_compiler.gpu.render import angles, arcs, integers, pairs
+from onnxplug_compiler.gpu.render import angles, arcs, exponentials, integers, pairs
 from onnxplug_compiler.gpu.render.body import KINDS, WIDTHS, Body
 from onnxplug_compiler.gpu.render.narrow import NARROW, rounded
 from onnxplug_compiler.ir.elementwise import Chain, Step
@@ -351,62 +351,39 @@ def _hard_swish(
     return f"{x[0]} * {_ramp(body, x[0], 1 / 6, 0.5)}"
 
 
-def _exp(body: Body, x: str) -> str:
-    return body.dialect.call("exp", x)
-
-
-def _expm1(body: Body, x: str) -> str:
-    """``exp(x) - 1`` for x of at most 0, near 0 by its series."""
-    series = f"{x} * (1.0f + {x} * (0.5f + {x} * (0.16666667f + {x} * (0.041666668f + {x} * 0.008333334f))))"  # noqa: E501
-    near = f"{x} > -0.25f"
-    return body.let("f32", body.dialect.select(near, series, f"{_exp(body, x)} - 1.0f"))
-
-
-def _elu(body: Body, x: str, alpha: float, gamma: float, scale: float = 1.0) -> str:
-    """``gamma x`` above 0, else ``gamma alpha (exp(scale x) - 1)``."""
-    factor = body.number("f32", scale)
-    below = body.let("f32", body.dialect.select(f"{x} < 0.0f", x, "0.0f"))
-    scaled = body.let("f32", f"{below} * {factor}")
-    outside = f"{body.number('f32', gamma * alpha)} * {_expm1(body, scaled)}"
-    inside = f"{body.number('f32', gamma)} * {x}"
-    return body.dialect.select(f"{x} < 0.0f", outside, inside)
-
-
 def _elu_step(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
-    return _elu(body, x[0], attributes.get("alpha", 1.0), 1.0)
+    return exponentials.elu(body, x[0], attributes.get("alpha", 1.0), 1.0)
 
 
 def _selu(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
     alpha = attributes.get("alpha", 1.67326319217681884765625)
-    return _elu(body, x[0], alpha, attributes.get("gamma", 1.05070102214813232421875))
+    return exponentials.elu(
+        body, x[0], alpha, attributes.get("gamma", 1.05070102214813232421875)
+    )
 
 
 def _celu(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
     alpha = attributes.get("alpha", 1.0)
-    return _elu(body, x[0], alpha, 1.0, 1 / alpha)
-
-
-def _sigmoid_of(body: Body, x: str) -> str:
-    return body.let("f32", f"1.0f / (1.0f + {_exp(body, f'-({x})')})")
+    return exponentials.elu(body, x[0], alpha, 1.0, 1 / alpha)
 
 
 def _sigmoid(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
-    return _sigmoid_of(body, x[0])
+    return exponentials.sigmoid(body, x[0])
 
 
 def _swish(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
     alpha = body.number(kind, attributes.get("alpha", 1.0))
-    return f"{x[0]} / (1.0f + {_exp(body, f'-({alpha} * {x[0]})')})"
+    return f"{x[0]} / (1.0f + {exponentials.exp(body, f'-({alpha} * {x[0]})')})"
 
 
 def _swiglu(
@@ -415,35 +392,16 @@ def _swiglu(
     return f"({_swish(body, kind, x, attributes)}) * {x[1]}"
 
 
-def _softplus_of(body: Body, x: str) -> str:
-    """``log(1 + exp(x))``, without overflow."""
-    small = arcs.log1p(body, body.let("f32", _exp(body, f"-abs({x})")))
-    positive = body.dialect.select(f"{x} < 0.0f", "0.0f", x)
-    return body.let("f32", f"{positive} + {small}")
-
-
 def _softplus(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
-    return _softplus_of(body, x[0])
-
-
-def _tanh_of(body: Body, x: str) -> str:
-    """By an exponential, near 0 by the series; drivers' own may cancel or overflow."""
-    square = body.let("f32", f"{x} * {x}")
-    series = "0.0f"
-    for coefficient in (62 / 2835, -17 / 315, 2 / 15, -1 / 3, 1.0):
-        series = f"({body.number('f32', coefficient)} + {square} * {series})"
-    high = body.let("f32", body.dialect.select(f"{x} > 15.0f", "15.0f", x))
-    far = f"1.0f - 2.0f / ({_exp(body, f'2.0f * {high}')} + 1.0f)"
-    near = f"{square} < 0.09f"
-    return body.let("f32", body.dialect.select(near, f"{x} * {series}", far))
+    return exponentials.softplus(body, x[0])
 
 
 def _tanh(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
-    return _tanh_of(body, x[0])
+    return exponentials.tanh(body, x[0])
 
 
 def _mish(
@@ -454,35 +412,13 @@ def _mish(
     From 20 on the quotient rounds to 1.
     """
     low = body.let("f32", body.dialect.select(f"{x[0]} > 20.0f", "20.0f", x[0]))
-    power = body.let("f32", _exp(body, low))
+    power = body.let("f32", exponentials.exp(body, low))
     n = body.let("f32", f"{power} * ({power} + 2.0f)")
     return f"{x[0]} * ({n} / ({n} + 2.0f))"
 
 
-def _erf_of(body: Body, x: str) -> str:
-    """The error function: its Taylor series below 0.9, above that 7.1.26 of Abramowitz
-    and Stegun's, whose error of 1.5e-7 is of the order of what float32 rounds."""
-    size = body.let("f32", f"abs({x})")
-    square = body.let("f32", f"{size} * {size}")
-    series = "0.0f"
-    for n in range(9, -1, -1):
-        coefficient = (-1) ** n / (math.factorial(n) * (2 * n + 1)) * 2 / math.pi**0.5
-        series = f"({body.number('f32', coefficient)} + {square} * {series})"
-    t = body.let("f32", f"1.0f / (1.0f + 0.3275911f * {size})")
-    tail = "0.0f"
-    for coefficient in (
-        1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592
-    ):  # fmt: skip
-        tail = f"{t} * ({body.number('f32', coefficient)} + {tail})"
-    far = f"1.0f - ({tail}) * {_exp(body, f'-{square}')}"
-    found = body.let(
-        "f32", body.dialect.select(f"{size} < 0.9f", f"{size} * {series}", far)
-    )
-    return body.let("f32", body.dialect.select(f"{x} < 0.0f", f"-{found}", found))
-
-
 def _erf(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
-    return _erf_of(body, x[0])
+    return exponentials.erf(body, x[0])
 
 
 def _gelu(
@@ -492,9 +428,9 @@ def _gelu(
         inner = body.let(
             "f32", f"0.7978845608f * ({x[0]} + 0.044715f * {x[0]} * {x[0]} * {x[0]})"
         )
-        return f"0.5f * {x[0]} * (1.0f + {_tanh_of(body, inner)})"
+        return f"0.5f * {x[0]} * (1.0f + {exponentials.tanh(body, inner)})"
     scaled = body.let("f32", f"{x[0]} * 0.7071067812f")
-    return f"0.5f * {x[0]} * (1.0f + {_erf_of(body, scaled)})"
+    return f"0.5f * {x[0]} * (1.0f + {exponentials.erf(body, scaled)})"
 
 
 def _pow(body: Body, base: str, exponent: str, odd: str = "") -> str:
