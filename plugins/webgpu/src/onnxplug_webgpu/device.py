@@ -1,28 +1,25 @@
 """One of wgpu's devices: memory from a pool, pipelines, and work in one queue.
 
-All that is queued runs in order, so memory may be handed out again as soon as nothing
-that is queued later refers to it.
+A device that was lost is made anew when it is next needed, as another *generation*:
+what was in its memory, and whatever was compiled for it, is gone then.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
-from onnxplug_webgpu.adapters import Adapter
-
-_ALIGNMENT: Final = 256
-"""Sizes of memory are multiples of it."""
-
-_MOST_IDLE: Final = 1 << 28
-"""Bytes that the pool keeps of what nobody uses."""
+from onnxplug.authoring.record import Record
+from onnxplug_webgpu.adapters import Adapter, find_adapters
+from onnxplug_webgpu.loss import driving, is_loss
+from onnxplug_webgpu.pool import ALIGNMENT, Memory, Pool, of_its_own
 
 _MOST_BINDINGS: Final = 4096
 """Groups of bound buffers that are kept."""
@@ -31,28 +28,8 @@ _LIMITS: Final = ("max-buffer-size", "max-storage-buffer-binding-size")
 """What a device is asked to have as much of as its adapter; kernels keep to what
 WebGPU has everywhere."""
 
-
-class Memory:
-    """Bytes on a device; they return to the pool when this object goes.
-
-    Attributes:
-        buffer: wgpu's.
-        nbytes: how many there are, at least as many as were asked for.
-        serial: tells it from all others, also from those before.
-    """
-
-    __slots__ = ("__weakref__", "_pool", "buffer", "nbytes", "serial")
-    _serials = itertools.count()
-
-    def __init__(self, pool: deque[Any], buffer: Any, nbytes: int, serial: int) -> None:
-        self._pool = pool
-        self.buffer = buffer
-        self.nbytes = nbytes
-        self.serial = serial
-
-    def __del__(self) -> None:
-        # in whatever thread, maybe as garbage is collected: no lock may be taken
-        self._pool.append((self.buffer, self.nbytes, self.serial))
+_ROOMS: Final = 8
+"""Staging buffers that are kept."""
 
 
 class Pipeline:
@@ -72,6 +49,31 @@ class Pipeline:
         self.serial = serial
 
 
+class Launches(Record):
+    """Launches of kernels, ready to be queued, again and again.
+
+    Attributes:
+        steps: of each the pipeline, the group of bound buffers, where its numbers
+            begin, and the workgroups along two axes.
+        cleared: memory that is filled with zeros before.
+        memories: all that is bound.
+    """
+
+    steps: tuple[tuple[Any, Any, list[int], int, int], ...]
+    cleared: Memory | None
+    memories: tuple[Memory, ...]
+
+
+class Copies(Record):
+    """Copies on the device: from which memory to which, and how many bytes."""
+
+    pairs: tuple[tuple[Memory, Memory, int], ...]
+
+
+class KernelRefused(ValueError):
+    """A driver does not compile a kernel."""
+
+
 class Device:
     """A device, for all sessions of a process.
 
@@ -82,6 +84,11 @@ class Device:
     Attributes:
         lock: held while work is put together and queued.
         launches: how many kernels were launched.
+        generation: how often it was made.
+        largest: bytes of an array, at most.
+        submitted, completed: how often work was queued, and how much of that is known
+            to be done.
+        fence: what was queued to find out more of that; see :mod:`~.readback`.
 
     Raises:
         RuntimeError: the driver gives no device.
@@ -92,87 +99,143 @@ class Device:
         self.adapter = adapter
         self.lock: Final[threading.RLock] = new_rlock()
         self.launches = 0
-        available = adapter.native.limits
+        self.generation = 0
+        self.submitted = self.completed = 0
+        self._usage = wgpu.BufferUsage
+        self._serials = itertools.count()
+        self._is_lost = False
+        self.fence: Any = None
+        self._make()
+
+    def _make(self) -> None:
+        available = self.adapter.native.limits
         try:
-            self.native = adapter.native.request_device_sync(
+            self.native = self.adapter.native.request_device_sync(
                 label="onnxplug",
                 required_limits={name: available[name] for name in _LIMITS},
             )
         except Exception as error:
             ep.raise_interruption(error)
-            raise RuntimeError(f"{adapter} gives no device: {error}") from error
+            raise RuntimeError(f"{self.adapter} gives no device: {error}") from error
         self.queue = self.native.queue
-        self.largest = min(int(available[name]) for name in _LIMITS)
-        self._usage = wgpu.BufferUsage
-        self._free: dict[int, list[tuple[Any, int]]] = {}
-        self._returned: deque[Any] = deque()
-        self._idle = 0
-        self._pipelines: dict[str, Pipeline] = {}
+        largest = min(int(available[name]) for name in _LIMITS)
+        self.largest = largest // ALIGNMENT * ALIGNMENT
+        self.generation += 1
         self._bound: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._pool = Pool(
+            self._storage, self.largest, self.generation, self._bound.clear
+        )
+        self._pipelines: dict[str, Pipeline] = {}
+        self._rooms: list[Any] = []
+        self.fence = None
+        self.completed = self.submitted
+        self._is_lost = False
+
+    # loss
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is known to be lost."""
+        return self._is_lost
+
+    def lose(self) -> None:
+        """Note that the device is lost."""
+        self._is_lost = True
+
+    def is_gone(self) -> bool:
+        """Whether it is lost, asked of the driver."""
+        if self._is_lost:
+            return True
+        try:
+            self.native.create_command_encoder().finish()
+        except Exception as error:  # noqa: BLE001
+            ep.raise_interruption(error)
+            return is_loss(error)
+        return False
+
+    def ensure(self) -> None:
+        """Make the device anew if it was lost.
+
+        Raises:
+            RuntimeError: the driver gives none any more.
+        """
+        if not self._is_lost:
+            return
+        with self.lock:
+            if self._is_lost:
+                mine = self.adapter
+                same = [
+                    each
+                    for each in find_adapters(self.wgpu)
+                    if (each.name, each.backend) == (mine.name, mine.backend)
+                    and each.number == mine.number
+                ]
+                self.adapter = same[0] if same else mine
+                self._make()
+
+    def has(self, memory: Memory) -> bool:
+        """Whether what was put into *memory* is there: of a device that was lost
+        meanwhile it is not."""
+        return memory.generation == self.generation and not self._is_lost
 
     # memory
 
-    def memory(self, nbytes: int) -> Memory:
+    def memory(self, nbytes: int, mode: str = "bucket") -> Memory:
         """Memory of unspecified content, for what is queued from now on.
+
+        Args:
+            mode: one of :data:`~onnxplug_webgpu.pool.CACHE_MODES`.
 
         Raises:
             MemoryError: there is none, or no device has that much at once.
         """
-        size = max(_ALIGNMENT, -(-nbytes // _ALIGNMENT) * _ALIGNMENT)
-        if size > self.largest:
+        if nbytes > self.largest:
             raise MemoryError(
                 f"an array of {nbytes} bytes; {self.adapter} has arrays of at most "
                 f"{self.largest}"
             )
+        self.ensure()
         with self.lock:
-            self._collect()
-            free = self._free.get(size)
-            if free:
-                buffer, serial = free.pop()
-                self._idle -= size
-                return Memory(self._returned, buffer, size, serial)
-            usage = self._usage.STORAGE | self._usage.COPY_SRC | self._usage.COPY_DST
-            buffer = self._create(size, usage)
-            return Memory(self._returned, buffer, size, next(Memory._serials))
+            return self._pool.take(nbytes, mode)
 
-    def _create(self, size: int, usage: int) -> Any:
+    def _storage(self, size: int) -> Any:
+        usage = self._usage
+        return self.create(size, usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
+
+    def create(self, size: int, usage: int) -> Any:
+        """A buffer of wgpu's.
+
+        Raises:
+            MemoryError: there is no memory for it, not even if all is given up that is
+                kept and that nobody uses.
+        """
         for attempt in range(2):
             try:
-                return self.native.create_buffer(size=size, usage=usage)
+                with driving(self):
+                    return self.native.create_buffer(size=size, usage=usage)
             except Exception as error:
                 ep.raise_interruption(error)
-                if attempt == 0 and self._idle:
-                    self._trim(0)
+                if isinstance(error, ep.OnnxplugError):
+                    raise
+                if attempt == 0:
+                    self._pool.collect()
+                    self._pool.trim()
+                    self._rooms.clear()
                     continue
                 raise MemoryError(
-                    f"{self.adapter} has no {size} bytes: {error}"
+                    f"{self.adapter} has no {size} bytes: {error}; close sessions that "
+                    "share it, or feed less at once"
                 ) from error
         raise AssertionError("the second attempt raises or returns")
 
-    def _collect(self) -> None:
-        """Take back what nobody uses any more."""
-        while self._returned:
-            buffer, size, serial = self._returned.popleft()
-            self._free.setdefault(size, []).append((buffer, serial))
-            self._idle += size
-        if self._idle > _MOST_IDLE:
-            self._trim(_MOST_IDLE // 2)
-
-    def _trim(self, most: int) -> None:
-        """Give up memory that nobody uses, the largest pieces first."""
-        for size in sorted(self._free, reverse=True):
-            while self._free[size] and self._idle > most:
-                self._free[size].pop()
-                self._idle -= size
-        self._bound.clear()
-
     def upload(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
-        """Queue that the bytes of *array* are written to *memory*."""
+        """Queue that the bytes of *array*, which may change then, are written to
+        *memory*."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if not content.size:
             return
         rest = content.size % 4
-        with self.lock:
+        with self.lock, driving(self):
             whole = content.size - rest
             if whole:
                 self.queue.write_buffer(memory.buffer, 0, content[:whole])
@@ -181,41 +244,61 @@ class Device:
                 last[:rest] = content[whole:]
                 self.queue.write_buffer(memory.buffer, whole, last)
 
-    def download(self, pairs: Sequence[tuple[Memory, np.ndarray[Any, Any]]]) -> None:
-        """Wait for all that is queued, and fill arrays, in C order, from memory."""
-        pairs = [pair for pair in pairs if pair[1].nbytes]
-        if not pairs:
-            return
-        sizes = [-(-array.nbytes // 8) * 8 for _, array in pairs]
-        starts = list(itertools.accumulate(sizes, initial=0))
-        usage = self._usage.MAP_READ | self._usage.COPY_DST
+    def room(self, nbytes: int) -> Any:
+        """A staging buffer that the host can read; :meth:`give_back` it."""
+        size = max(ALIGNMENT, 1 << (nbytes - 1).bit_length())
         with self.lock:
-            staging = self._create(starts[-1], usage)
-            encoder = self.native.create_command_encoder()
-            for (memory, _), start, size in zip(pairs, starts, sizes, strict=False):
-                encoder.copy_buffer_to_buffer(memory.buffer, 0, staging, start, size)
-            self.queue.submit([encoder.finish()])
-            staging.map_sync(self.wgpu.MapMode.READ)
-            try:
-                for (_, array), start, size in zip(pairs, starts, sizes, strict=False):
-                    found = staging.read_mapped(start, size, copy=False)
-                    content = np.frombuffer(found, np.uint8)[: array.nbytes]
-                    array.reshape(-1).view(np.uint8)[:] = content
-            finally:
-                staging.unmap()
-                staging.destroy()
+            for number, room in enumerate(self._rooms):
+                if room.size == size:
+                    return self._rooms.pop(number)
+            return self.create(size, self._usage.MAP_READ | self._usage.COPY_DST)
 
-    def copy(self, pairs: Sequence[tuple[Memory, Memory, int]]) -> None:
-        """Queue copies from the first memory of each to the second, and how much."""
+    def give_back(self, room: Any) -> None:
+        """Keep a staging buffer, which nobody reads any more."""
         with self.lock:
+            self._rooms.append(room)
+            if len(self._rooms) > _ROOMS:
+                self._rooms.pop(0)
+
+    # work
+
+    def submit(self, work: Sequence[Launches | Copies]) -> int:
+        """Queue *work*, in order; how often that was done until now."""
+
+        def encode(encoder: Any) -> None:
+            for part in work:
+                if isinstance(part, Copies):
+                    self._encode_copies(encoder, part)
+                else:
+                    self._encode_launches(encoder, part)
+
+        return self.encoded(encode)
+
+    def encoded(self, encode: Callable[[Any], None]) -> int:
+        """Queue what *encode* writes with an encoder; how often that was done."""
+        with self.lock, driving(self):
             encoder = self.native.create_command_encoder()
-            for source, target, nbytes in pairs:
-                size = -(-nbytes // 4) * 4
-                if size:
-                    encoder.copy_buffer_to_buffer(
-                        source.buffer, 0, target.buffer, 0, size
-                    )
+            encode(encoder)
             self.queue.submit([encoder.finish()])
+            self.submitted += 1
+            return self.submitted
+
+    def _encode_launches(self, encoder: Any, work: Launches) -> None:
+        if work.cleared is not None:
+            encoder.clear_buffer(work.cleared.buffer, 0, work.cleared.nbytes)
+        queued = encoder.begin_compute_pass()
+        for pipeline, group, start, x, y in work.steps:
+            queued.set_pipeline(pipeline)
+            queued.set_bind_group(0, group, start)
+            queued.dispatch_workgroups(x, y, 1)
+        queued.end()
+        self.launches += len(work.steps)
+
+    def _encode_copies(self, encoder: Any, work: Copies) -> None:
+        for source, target, nbytes in work.pairs:
+            size = -(-nbytes // 4) * 4
+            if size and source is not target:
+                encoder.copy_buffer_to_buffer(source.buffer, 0, target.buffer, 0, size)
 
     # kernels
 
@@ -227,7 +310,7 @@ class Device:
             written: which of its buffers it writes to.
 
         Raises:
-            RuntimeError: the driver does not compile it.
+            KernelRefused: the driver does not compile it.
         """
         with self.lock:
             found = self._pipelines.get(text)
@@ -246,20 +329,24 @@ class Device:
             )
         native = self.native
         try:
-            layout = native.create_bind_group_layout(entries=entries)
-            pipeline = native.create_compute_pipeline(
-                layout=native.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={
-                    "module": native.create_shader_module(code=text),
-                    "entry_point": "main",
-                },
-            )
+            with driving(self):
+                layout = native.create_bind_group_layout(entries=entries)
+                pipeline = native.create_compute_pipeline(
+                    layout=native.create_pipeline_layout(bind_group_layouts=[layout]),
+                    compute={
+                        "module": native.create_shader_module(code=text),
+                        "entry_point": "main",
+                    },
+                )
         except Exception as error:
             ep.raise_interruption(error)
-            raise RuntimeError(
-                f"{self.adapter} does not compile a kernel: {error}\n{text}"
+            if isinstance(error, ep.OnnxplugError | MemoryError):
+                raise
+            raise KernelRefused(
+                f"the driver of {self.adapter}, {self.adapter.driver or 'unknown'}, "
+                f"does not compile the kernel: {_first_line(error)}; update the driver"
             ) from error
-        return Pipeline(pipeline, layout, len(self._pipelines))
+        return Pipeline(pipeline, layout, next(self._serials))
 
     def bound(
         self,
@@ -276,26 +363,15 @@ class Device:
         key = (pipeline.serial, numbers.serial, window, *[m.serial for m in memories])
         found = self._bound.get(key)
         if found is None:
-            entries: list[dict[str, Any]] = [
-                {
-                    "binding": 0,
-                    "resource": {"buffer": numbers.buffer, "offset": 0, "size": window},
-                }
-            ]
+            entries = [_entry(0, numbers, window)]
             entries += [
-                {
-                    "binding": number,
-                    "resource": {
-                        "buffer": memory.buffer,
-                        "offset": 0,
-                        "size": memory.nbytes,
-                    },
-                }
+                _entry(number, memory, memory.nbytes)
                 for number, memory in enumerate(memories, 1)
             ]
-            found = self.native.create_bind_group(
-                layout=pipeline.layout, entries=entries
-            )
+            with driving(self):
+                found = self.native.create_bind_group(
+                    layout=pipeline.layout, entries=entries
+                )
             self._bound[key] = found
             if len(self._bound) > _MOST_BINDINGS:
                 self._bound.popitem(last=False)
@@ -303,16 +379,26 @@ class Device:
 
     def uniform(self, content: bytes) -> Memory:
         """Memory for the numbers of launches, filled."""
-        with self.lock:
+        with self.lock, driving(self):
             usage = self._usage.UNIFORM | self._usage.COPY_DST
-            buffer = self._create(len(content), usage)
+            buffer = self.create(len(content), usage)
             self.queue.write_buffer(buffer, 0, content)
-            # of a use of its own, it goes back to no pool
-            return Memory(deque(), buffer, len(content), next(Memory._serials))
+            return of_its_own(buffer, len(content), self.generation)
 
     def close(self) -> None:
         """Give up all memory that nobody uses."""
         with self.lock:
-            self._collect()
-            self._trim(0)
+            self._pool.collect()
+            self._pool.trim()
+            self._rooms.clear()
             self._pipelines.clear()
+
+
+def _entry(number: int, memory: Memory, nbytes: int) -> dict[str, Any]:
+    resource = {"buffer": memory.buffer, "offset": 0, "size": nbytes}
+    return {"binding": number, "resource": resource}
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:6]) or type(error).__name__

@@ -18,7 +18,7 @@ from onnxplug_webgpu.adapters import (
     installed_version,
     software_drivers,
 )
-from onnxplug_webgpu.options import OPTIONS
+from onnxplug_webgpu.options import OPTIONS, settings_of
 
 if TYPE_CHECKING:
     from onnxplug_webgpu.context import WebGpuContext
@@ -157,8 +157,9 @@ class WebGpuFactory(ep.EpFactory):
         location = ep.MemoryLocation(SPACE, adapters.index(adapter))
         context = session.context(location)
         assert isinstance(context, WebGpuContext)
-        forced = str(options["forceCpuNodeNames"]).splitlines()
-        return WebGpuProvider(context, session.weights(location), forced)
+        context.device.ensure()
+        weights = session.weights(location)
+        return WebGpuProvider(context, weights, settings_of(options))
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """Whether wgpu is there, and which adapters it finds."""

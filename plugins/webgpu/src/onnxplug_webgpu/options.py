@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
+from onnxplug_webgpu.pool import CACHE_MODES
 
-_CACHE: Final = "this EP has one pool of buffers for all"
-_MODES: Final = ("disabled", "lazyRelease", "simple", "bucket")
 
-
-def _cache(default: str) -> ep.Option:
+def _cache(default: str, why: str) -> ep.Option:
     return ep.Option(
         default=default,
-        choices=_MODES,
+        choices=CACHE_MODES,
         doc="for programs that set it for ONNX Runtime",
-        ignored=_CACHE,
+        ignored=why,
     )
 
 
@@ -39,13 +38,12 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
     "preferredLayout": ep.Option(
         default="NHWC",
         choices=("NHWC", "NCHW"),
-        doc="for programs that set it for ONNX Runtime",
-        ignored="how values lie is decided for each plan",
+        doc="how images lie around convolutions, where the graph leaves it open: with "
+        "channels last, or as in the model",
     ),
     "enableGraphCapture": ep.Option(
         default=False,
-        doc="for programs that set it for ONNX Runtime",
-        ignored="runs are not captured yet",
+        doc="bound runs are captured once, and replayed from then on",
     ),
     "enableInt64": ep.Option(
         default=False,
@@ -58,8 +56,44 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         doc="for programs that set it for ONNX Runtime",
         ignored="wgpu always validates what is queued",
     ),
-    "storageBufferCacheMode": _cache("bucket"),
-    "uniformBufferCacheMode": _cache("simple"),
-    "queryResolveBufferCacheMode": _cache("disabled"),
-    "defaultBufferCacheMode": _cache("disabled"),
+    "storageBufferCacheMode": ep.Option(
+        default="bucket",
+        choices=CACHE_MODES,
+        doc="memory of values that nobody uses any more: `simple` keeps it for others "
+        "of the same size, `bucket` for those of about the same size; `lazyRelease` "
+        "and `disabled` give it back",
+    ),
+    "uniformBufferCacheMode": _cache(
+        "simple", "a plan has its uniform buffer for good"
+    ),
+    "queryResolveBufferCacheMode": _cache("disabled", "nothing is queried"),
+    "defaultBufferCacheMode": _cache(
+        "disabled", "the other buffers are those for copies to the host, which are few"
+    ),
 }
+
+
+class Settings(Record):
+    """What the options of a session say to its partitions.
+
+    Attributes:
+        forced: names of nodes that are left to the next EP.
+        channels_last: how images lie.
+        captures: whether bound runs are captured.
+        mode: what becomes of memory that nobody uses; see :class:`~.pool.Pool`.
+    """
+
+    forced: frozenset[str] = frozenset()
+    channels_last: bool = True
+    captures: bool = False
+    mode: str = "bucket"
+
+
+def settings_of(options: Mapping[str, ep.OptionValue]) -> Settings:
+    """The settings that options, all of :data:`OPTIONS`, stand for."""
+    return Settings(
+        frozenset(str(options["forceCpuNodeNames"]).splitlines()),
+        options["preferredLayout"] == "NHWC",
+        bool(options["enableGraphCapture"]),
+        str(options["storageBufferCacheMode"]),
+    )

@@ -6,17 +6,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
-from onnxplug.authoring.nodes import describe
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.segmentation import Unit, split
 from onnxplug_webgpu.capability import analysed, calls_of
-from onnxplug_webgpu.context import WebGpuArray, WebGpuContext, new_array
+from onnxplug_webgpu.context import WebGpuContext
+from onnxplug_webgpu.options import Settings
 from onnxplug_webgpu.program import Weights
+from onnxplug_webgpu.run import Refused, Run
 from onnxplug_webgpu.segment import Segment
 
 FROM_SHAPES: Final = "it follows from shapes, which are on the host"
@@ -33,12 +32,17 @@ class WebGpuPartition(ep.CompiledPartition):
     """
 
     def __init__(
-        self, partition: ep.Partition, context: WebGpuContext, weights: Weights
+        self,
+        partition: ep.Partition,
+        context: WebGpuContext,
+        weights: Weights,
+        settings: Settings,
     ) -> None:
         self._partition = partition
         self._context = context
         self._device = context.device
         self._weights = weights
+        self._settings = settings
         self._nodes = {node.index: node for node in partition.nodes}
         self._lock = new_rlock()
         self._calls, refused = calls_of(partition, partition.nodes)
@@ -56,7 +60,8 @@ class WebGpuPartition(ep.CompiledPartition):
         made_on_host = {
             name for call in self._on_host_calls() for name in call.outputs if name
         }
-        self.output_locations = self._locations = [
+        self._on_host = made_on_host.intersection(partition.outputs)
+        self.output_locations = [
             ep.HOST if name in made_on_host else context.location
             for name in partition.outputs
         ]
@@ -81,6 +86,7 @@ class WebGpuPartition(ep.CompiledPartition):
         self._segments = {
             number: Segment(
                 self._device,
+                self._settings,
                 self._weights,
                 unit,
                 self._analysis,
@@ -147,7 +153,7 @@ class WebGpuPartition(ep.CompiledPartition):
             units, segments = self._units, self._segments
             try:
                 return self._run(units, segments, inputs, outputs, context)
-            except _Refused as refused:
+            except Refused as refused:
                 with self._lock:
                     if units is self._units:
                         self._refused |= self._named_by(refused.why, refused.segment)
@@ -162,110 +168,22 @@ class WebGpuPartition(ep.CompiledPartition):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         names = self._partition.outputs
-        values: dict[str, Any] = dict(zip(self._partition.inputs, inputs, strict=True))
+        values = dict(zip(self._partition.inputs, inputs, strict=True))
         bound = dict(zip(names, outputs, strict=True))
-        for number, unit in enumerate(units):
-            if context is not None and context.cancelled:
-                raise ep.RunCancelled("the run was cancelled")
-            if not unit.compiled:
-                self._run_on_host(unit.calls[0], values)
-                continue
-            segment = segments[number]
-            arrays = [self._on_device(values, name) for name in unit.inputs]
-            rooms = [bound.get(name) for name in unit.outputs]
-            rooms = [r if isinstance(r, WebGpuArray) else None for r in rooms]
-            try:
-                results = segment.run(arrays, rooms)
-            except NotCompiled as refusal:
-                raise _Refused(refusal, segment) from refusal
-            values.update(zip(unit.outputs, results, strict=True))
-        return [
-            self._given(values, name, location, room)
-            for name, location, room in zip(
-                names, self._locations, outputs, strict=True
-            )
-        ]
-
-    def _on_device(self, values: dict[str, Any], name: str) -> WebGpuArray:
-        value = values[name]
-        if isinstance(value, WebGpuArray):
-            return value
-        array = new_array(self._device, tuple(value.shape), value.dtype)
-        self._device.upload(array.memory, value)
-        return array
-
-    def _on_host(self, value: Any) -> np.ndarray[Any, Any]:
-        if isinstance(value, WebGpuArray):
-            array = np.empty(value.shape, value.dtype)
-            self._device.download([(value.memory, array)])
-            return array
-        return np.asarray(value)
-
-    def _run_on_host(self, call: Call, values: dict[str, Any]) -> None:
-        """Compute a call by its function of arrays."""
-        arguments: list[Any] = []
-        for name in call.inputs:
-            if name is None:
-                arguments.append(None)
-            elif name in self._constants:
-                arguments.append(self._partition.constant(name))
-            elif call.traits.of_shapes:
-                # of the array itself nothing is read
-                value = values[name]
-                dtype = np.dtype(value.dtype)
-                arguments.append(np.broadcast_to(np.zeros((), dtype), value.shape))
-            else:
-                arguments.append(self._on_host(values[name]))
-        assert call.function is not None
-        try:
-            with np.errstate(all="ignore"):
-                results = call.function(*arguments)
-        except Exception as error:
-            ep.raise_interruption(error)
-            node = self._nodes[call.nodes[0]]
-            raise ep.NodeError(
-                f"{describe(node)} failed: {type(error).__name__}: {error}",
-                node=node.name or describe(node),
-            ) from error
-        if not isinstance(results, tuple):
-            results = (results,)
-        for name, result in zip(call.outputs, results, strict=False):
-            if name is not None:
-                values[name] = result
-
-    def _given(
-        self,
-        values: dict[str, Any],
-        name: str,
-        location: ep.MemoryLocation,
-        room: Any | None,
-    ) -> Any:
-        """An output where it was said to be, in what is bound to it."""
-        on_host = location == ep.HOST
-        found = (
-            self._on_host(values[name]) if on_host else self._on_device(values, name)
+        run = Run(
+            self._device, self._partition, self._nodes, self._constants, values, context
         )
-        if room is None or found is room:
-            return found
-        if tuple(room.shape) != tuple(found.shape) or room.dtype != found.dtype:
-            raise ep.OutputMismatch(
-                f"output {name!r} is {found.dtype}{list(found.shape)}, but the array "
-                f"bound to it is {room.dtype}{list(room.shape)}; bind an array of the "
-                "same dtype and shape"
-            )
-        self._context.transfer.copy([(found, room)], None)
-        return room
+        for number, unit in enumerate(units):
+            run.check_cancelled()
+            if unit.compiled:
+                run.run_segment(segments[number], bound)
+            else:
+                run.run_on_host(unit.calls[0])
+        given = run.given(names, self._on_host, outputs)
+        run.end()
+        return given
 
     def close(self) -> None:
         """Give up the programs."""
         for segment in self._segments.values():
             segment.close()
-
-
-class _Refused(Exception):
-    """A segment is not computed for the shapes of a run."""
-
-    def __init__(self, why: NotCompiled, segment: Segment) -> None:
-        super().__init__(str(why))
-        self.why = why
-        self.segment = segment

@@ -23,7 +23,10 @@ from onnxplug_compiler.ir.buffers import (
     Temporary,
 )
 from onnxplug_compiler.ir.pieces import Work
-from onnxplug_webgpu.device import Device, Memory, Pipeline
+from onnxplug_webgpu.device import Device, KernelRefused, Launches, Pipeline
+from onnxplug_webgpu.loss import lost
+from onnxplug_webgpu.pool import Memory
+from onnxplug_webgpu.streams import WebGpuStream
 
 _APART: Final = 256
 """Bytes by which the numbers of launches are apart, at least."""
@@ -50,9 +53,11 @@ class Weights:
         Raises:
             MemoryError: there is no memory for it.
         """
-        if constant.memory is None:
+        has = self._device.has
+        if constant.memory is None or not has(constant.memory):
             known = self._known.get(constant.key) if constant.key is not None else None
-            constant.memory = known or self._placed(constant)
+            is_there = known is not None and has(known)
+            constant.memory = known if is_there else self._placed(constant)
             if constant.key is not None:
                 self._known[constant.key] = constant.memory
         found: Memory = constant.memory
@@ -67,7 +72,9 @@ class Weights:
         source = constant.find_source() if constant.find_source else None
         if source is None or self._store is None:
             return upload()
-        return self._store.get(source, f"onnxplug-webgpu {constant.nbytes}", upload)
+        self._device.ensure()
+        layout = f"onnxplug-webgpu {constant.nbytes} {self._device.generation}"
+        return self._store.get(source, layout, upload)
 
     def clear(self) -> None:
         """Give them up."""
@@ -104,6 +111,18 @@ class _Place(Record):
     number: int
 
 
+class RefusedLaunch(ValueError):
+    """A kernel that the driver does not compile.
+
+    Attributes:
+        nodes: indices of the graph's nodes that it computes.
+    """
+
+    def __init__(self, message: str, nodes: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.nodes = nodes
+
+
 class Program:
     """Runs the launches of a plan.
 
@@ -111,6 +130,7 @@ class Program:
         work: what the plan does.
         checks: what to look at after a run, with errors that name nodes.
         look: called now and then while kernels are compiled; it may raise.
+        mode: what becomes of memory between nodes; see :class:`~.pool.Pool`.
 
     Attributes:
         launches: how many kernels a run launches.
@@ -118,7 +138,8 @@ class Program:
     Raises:
         ValueError: an array is larger than the device has them.
         MemoryError: there is no memory for a constant.
-        RuntimeError: the driver does not compile a kernel.
+        RefusedLaunch: the driver does not compile a kernel.
+        DeviceLost: the device was lost.
     """
 
     def __init__(
@@ -128,8 +149,11 @@ class Program:
         weights: Weights,
         checks: Sequence[Check],
         look: Callable[[], None],
+        mode: str = "bucket",
     ) -> None:
+        device.ensure()
         self._device = device
+        self._mode = mode
         self._weights = weights
         self._checks = checks
         self._flags: dict[Buffer, int] = {}
@@ -143,7 +167,7 @@ class Program:
                 )
         numbers = bytearray()
         self._steps: list[_Step] = []
-        for piece, buffers, offsets, _ in work.placed:
+        for piece, buffers, offsets, own in work.placed:
             places = [self._place(buffer) for buffer in buffers]
             starts = [
                 offset + _FLAG * self._flags.get(buffer, 0)
@@ -152,7 +176,11 @@ class Program:
             assembly = piece.assembly
             for launch, named in zip(assembly.launches, assembly.numbers, strict=True):
                 look()
-                step = self._link(launch, named, places, starts, numbers)
+                try:
+                    step = self._link(launch, named, places, starts, numbers)
+                except KernelRefused as error:
+                    nodes = launch.nodes if own is None else own
+                    raise RefusedLaunch(str(error), nodes) from error
                 self._steps.append(step)
         self.launches = len(self._steps)
         self._numbers = device.uniform(bytes(numbers))
@@ -203,47 +231,56 @@ class Program:
         y = -(-launch.groups // x)
         return _Step(pipeline, tuple(bindings), window, begin, x, y)
 
-    def run(self, inputs: Sequence[Memory], outputs: Sequence[Memory | None]) -> None:
+    def run(
+        self,
+        inputs: Sequence[Memory],
+        outputs: Sequence[Memory | None],
+        stream: WebGpuStream,
+    ) -> None:
         """Queue the launches.
 
         Args:
             outputs: in no memory of an input; ``None`` for what is not computed.
+            stream: whoever waits for it is told what kernels found.
 
         Raises:
-            NodeError: a kernel found an error, such as an index out of range; only of
-                plans with checks, which wait for the device.
             MemoryError: there is no memory for what is between nodes.
+            DeviceLost: the device was lost.
         """
-        device = self._device
-        with device.lock:
-            slots = [device.memory(nbytes) for nbytes in self._slots]
-            flags = device.memory(_FLAG * len(self._flags)) if self._flags else None
-            memories = {
-                "slot": slots,
-                "input": inputs,
-                "output": outputs,
-                "constant": self._constants,
-                "flags": [flags],
-            }
-            encoder = device.native.create_command_encoder()
-            if flags is not None:
-                encoder.clear_buffer(flags.buffer, 0, flags.nbytes)
-            work = encoder.begin_compute_pass()
-            for step in self._steps:
-                bound = [memories[kind][number] for kind, number in step.places]  # type: ignore[index]
-                group = device.bound(step.pipeline, self._numbers, step.window, bound)
-                work.set_pipeline(step.pipeline.native)
-                work.set_bind_group(0, group, [step.start])
-                work.dispatch_workgroups(step.x, step.y, 1)
-            work.end()
-            device.queue.submit([encoder.finish()])
-            device.launches += len(self._steps)
-        if flags is not None:
-            self._check(flags)
+        with self._device.lock:
+            work = self._bound(inputs, outputs)
+            stream.queue(work)
+        if work.cleared is not None:
+            stream.read(work.cleared, _FLAG * len(self._flags), self._check)
 
-    def _check(self, flags: Memory) -> None:
-        found = np.zeros((len(self._flags), 2), np.uint32)
-        self._device.download([(flags, found)])
+    def _bound(
+        self, inputs: Sequence[Memory], outputs: Sequence[Memory | None]
+    ) -> Launches:
+        """The launches on memory; what is between nodes gets some of its own."""
+        device = self._device
+        slots = [device.memory(nbytes, self._mode) for nbytes in self._slots]
+        flags = device.memory(_FLAG * len(self._flags)) if self._flags else None
+        memories = {
+            "slot": slots,
+            "input": inputs,
+            "output": outputs,
+            "constant": self._constants,
+            "flags": [flags],
+        }
+        used: dict[int, Memory] = {}
+        steps = []
+        for step in self._steps:
+            bound = [memories[kind][number] for kind, number in step.places]  # type: ignore[index]
+            used.update((memory.serial, memory) for memory in bound)
+            group = device.bound(step.pipeline, self._numbers, step.window, bound)
+            steps.append((step.pipeline.native, group, [step.start], step.x, step.y))
+        every = (self._numbers, *used.values())
+        if not all(map(device.has, every)):
+            raise lost(device)
+        return Launches(tuple(steps), flags, every)
+
+    def _check(self, content: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        found = content.view(np.uint32).reshape(-1, 2)
         if not found.any():
             return
         for check in self._checks:

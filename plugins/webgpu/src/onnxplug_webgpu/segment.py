@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.frontend.call import Abstract, NotCompiled
+from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.schedule.checks import of_node
 from onnxplug_compiler.schedule.constants import Constants
@@ -20,7 +20,9 @@ from onnxplug_compiler.schedule.planned import Result
 from onnxplug_compiler.segmentation import Analysis, Unit
 from onnxplug_webgpu.context import WebGpuArray, new_array
 from onnxplug_webgpu.device import Device
-from onnxplug_webgpu.program import Program, Weights
+from onnxplug_webgpu.options import Settings
+from onnxplug_webgpu.program import Program, RefusedLaunch, Weights
+from onnxplug_webgpu.streams import WebGpuStream
 from onnxplug_webgpu.target import WebGpuTarget
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -56,6 +58,7 @@ class Segment:
     def __init__(
         self,
         device: Device,
+        settings: Settings,
         weights: Weights,
         unit: Unit,
         analysis: Analysis,
@@ -65,14 +68,16 @@ class Segment:
     ) -> None:
         self.unit = unit
         self._device = device
+        self._mode = settings.mode
         self._weights = weights
         self._dtypes = dtypes
         self._nodes = nodes
-        self._target = WebGpuTarget()
+        self._target = WebGpuTarget(prefers_channels_last=settings.channels_last)
         self._common = Plans(
             unit.calls, analysis.forms, constants, unit.inputs, unit.outputs
         )
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
+        self._generation = device.generation
         self._lock = new_rlock()
 
     @property
@@ -89,7 +94,12 @@ class Segment:
         Raises:
             NotCompiled: some call is not computed for them.
         """
+        self._device.ensure()
         with self._lock:
+            if self._generation != self._device.generation:
+                # programs are of a device that was lost
+                self._plans.clear()
+                self._generation = self._device.generation
             plan = self._plans.get(shapes)
             if plan is None:
                 plan = self._plans[shapes] = self._made(shapes, look)
@@ -110,13 +120,27 @@ class Segment:
             return Plan(None, planned.results)
         checks = [of_node(check, self._nodes) for check in planned.work.checks]
         try:
-            program = Program(planned.work, self._device, self._weights, checks, look)
+            program = Program(
+                planned.work, self._device, self._weights, checks, look, self._mode
+            )
+        except RefusedLaunch as error:
+            raise NotCompiled(str(error), self._call_of(error.nodes)) from error
         except (ValueError, MemoryError) as error:
+            if isinstance(error, ep.OnnxplugError):
+                raise
             raise NotCompiled(str(error)) from error
         return Plan(program, planned.results)
 
+    def _call_of(self, nodes: Sequence[int]) -> Call | None:
+        """The call that computes one of these nodes."""
+        calls = self.unit.calls
+        return next((call for call in calls if set(call.nodes) & set(nodes)), None)
+
     def run(
-        self, arrays: Sequence[WebGpuArray], bound: Sequence[WebGpuArray | None]
+        self,
+        arrays: Sequence[WebGpuArray],
+        bound: Sequence[WebGpuArray | None],
+        stream: WebGpuStream,
     ) -> list[WebGpuArray | np.ndarray[Any, Any]]:
         """Queue the work on *arrays*; the results, those that follow from shapes on the
         host.
@@ -124,10 +148,11 @@ class Segment:
         Args:
             bound: for each output an array to fill, or ``None``; one that is an input,
                 too, is left as it is.
+            stream: whoever waits for it is told what kernels found.
 
         Raises:
             NotCompiled: some call is not computed for these shapes.
-            NodeError: a kernel found an error.
+            DeviceLost: the device is, or the one was that *arrays* are in.
             OutputMismatch: a bound array is of another shape or dtype.
         """
         plan = self.plan(tuple(tuple(array.shape) for array in arrays))
@@ -138,14 +163,16 @@ class Segment:
             if result.content is not None:
                 made.append(np.array(result.content))
             elif array is None or array.memory.serial in read:
-                made.append(new_array(self._device, result.shape, result.dtype))
+                made.append(
+                    new_array(self._device, result.shape, result.dtype, self._mode)
+                )
             else:
                 made.append(array)
         if plan.program is not None:
             memories = [
                 each.memory if isinstance(each, WebGpuArray) else None for each in made
             ]
-            plan.program.run([array.memory for array in arrays], memories)
+            plan.program.run([array.memory for array in arrays], memories, stream)
         return made
 
     def close(self) -> None:

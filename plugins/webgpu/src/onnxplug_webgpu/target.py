@@ -64,10 +64,12 @@ class WebGpuTarget:
     """A :class:`onnxplug_compiler.ir.target.Target`."""
 
     chain_limits = _LIMITS
-    prefers_channels_last = True
     transforms = None
     windows = None
     flow = None
+
+    def __init__(self, *, prefers_channels_last: bool = True) -> None:
+        self.prefers_channels_last = prefers_channels_last
 
     def supports_step(
         self,
