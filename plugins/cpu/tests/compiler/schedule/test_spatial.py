@@ -317,6 +317,36 @@ def test_resize_to_the_same_size_is_a_view() -> None:
     np.testing.assert_array_equal(compiled(model, feeds), feeds["x"])
 
 
+@pytest.mark.parametrize(
+    ("scales", "dtype"),
+    [
+        ((2, 2), np.uint8),
+        ((3, 0.5), np.float32),
+        ((0.25, 4), np.float64),
+        ((0.5, 1), np.int32),
+    ],
+)
+def test_nearest_elements_that_are_repeated_are_copied(
+    scales: tuple[float, float], dtype: Any
+) -> None:
+    x = (10 * random((1, 3, 8, 36))[0]).astype(dtype)
+    model = model_of(
+        "Resize",
+        {"x": x},
+        ["x", None, floats(1, 1, *scales)],
+        mode="nearest",
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
+    element = helper.np_dtype_to_tensor_dtype(x.dtype)
+    model.graph.output[0].type.tensor_type.elem_type = element
+    tested = lowered(model)
+    np.testing.assert_array_equal(*tested.check(x), reference(model, {"x": x}))
+    (command,) = tested.commands()
+    # with an axis more for each, along which elements are repeated
+    assert command.count("×") == 3 + sum(scale != 1 for scale in scales)
+
+
 def test_what_is_not_known_is_left_to_arrays() -> None:
     feeds = {"x": random((1, 1, 4, 4))[0], "s": floats(1, 1, 2, 2)}
     tested = lowered(model_of("Resize", feeds, ["x", None, "s"], mode="linear"))
