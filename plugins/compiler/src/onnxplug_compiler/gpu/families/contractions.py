@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
+from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
+from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.parameters import Parameters
@@ -34,15 +36,15 @@ class ContractionKernel(Parameters):
     rows, and of the sums.
 
     Attributes:
-        left, right: elements of the factors.
+        left, right: the factors.
         rows, sums: how many axes rows and sums have.
         tall, wide: elements of a lane along a tile's sides.
         chain: its value 0 is the sum, which is rounded to this element.
         read, written: the chain's other arrays.
     """
 
-    left: str
-    right: str
+    left: FactorForm
+    right: FactorForm
     rows: int
     sums: int
     tall: int
@@ -55,9 +57,13 @@ class ContractionKernel(Parameters):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        a = Operand(self.left, 2 + self.rows + self.sums)
-        b = Operand(self.right, 2 + self.sums + 1)
-        return a, b, *self.read, *self.written
+        factors = *self.left.operands, *self.right.operands
+        return *factors, *self.read, *self.written
+
+    @property
+    def factors(self) -> int:
+        """How many arrays the factors have."""
+        return len(self.left.codings) + len(self.right.codings)
 
     @property
     def sizes(self) -> int:
@@ -83,26 +89,31 @@ class ContractionKernel(Parameters):
         self, body: Body, batches: Sequence[str], first_row: str, first_column: str
     ) -> list[list[str]]:
         """The lane's sums, by rows and columns."""
-        kind = KINDS[self.left]
+        kind = KINDS[self.chain.inputs[0]]
+        count = len(self.left.codings)
+        a_reader = Reader(body, self.left, range(count), kind)
+        b_reader = Reader(body, self.right, range(count, self.factors), kind)
         left = body.array(kind, _SIDE * _SIDE * self.tall)
         right = body.array(kind, _SIDE * _SIDE * self.wide)
         zero = body.number(kind, 0)
         sums = [
             [body.var(kind, zero) for _ in range(self.wide)] for _ in range(self.tall)
         ]
-        rows = [self._left_row(body, batches, first_row, n) for n in range(self.tall)]
+        rows = [
+            self._left_row(body, a_reader, batches, first_row, n)
+            for n in range(self.tall)
+        ]
         width = _SIDE * self.wide
-        start = body.place(1, batches)
+        starts = b_reader.places(batches)
         depth = body.let("u32", body.size(6))
         x = body.let("u32", f"lane % {_SIDE}u")
         y = body.let("u32", f"lane / {_SIDE}u")
         with body.loop(depth, step=f"{_SIDE}u") as first:
             number = body.let("u32", f"{first} + {x}")
             at = body.coordinates(number, range(7 + self.rows, self.sizes))
-            apart = body.let("i32", body.distance(0, at, 2 + self.rows))
-            for n, (place, there) in enumerate(rows):
+            for n, (places, there) in enumerate(rows):
                 is_in = f"{there} && {number} < {depth}"
-                value = self._guarded(body, 0, f"{place} + {apart}", is_in)
+                value = a_reader.load(places, at, 2 + self.rows, is_in)
                 target = f"{left}[{x} * {_SIDE * self.tall}u + {y} + {n * _SIDE}u]"
                 body.assign(target, value)
             for n in range(self.wide):
@@ -110,9 +121,8 @@ class ContractionKernel(Parameters):
                 column = body.let("u32", f"{first_column} + {element} % {width}u")
                 number = body.let("u32", f"{first} + {element} / {width}u")
                 at = body.coordinates(number, range(7 + self.rows, self.sizes))
-                apart = body.distance(1, [*at, column], 2)
                 is_in = f"{column} < {body.size(5)} && {number} < {depth}"
-                value = self._guarded(body, 1, f"{start} + {apart}", is_in)
+                value = b_reader.load(starts, [*at, column], 2, is_in)
                 body.assign(f"{right}[{element}]", value)
             body.wait()
             with body.loop(f"{_SIDE}u") as k:
@@ -132,22 +142,18 @@ class ContractionKernel(Parameters):
         return sums
 
     def _left_row(
-        self, body: Body, batches: Sequence[str], first: str, number: int
-    ) -> tuple[str, str]:
+        self,
+        body: Body,
+        reader: Reader,
+        batches: Sequence[str],
+        first: str,
+        number: int,
+    ) -> tuple[list[str], str]:
         """Where a row that the lane loads begins, and whether there is one."""
         row = body.let("u32", f"{first} + lane / {_SIDE}u + {number * _SIDE}u")
         there = body.let("i1", f"{row} < {body.size(4)}")
         at = body.coordinates(row, range(7, 7 + self.rows))
-        return body.place(0, [*batches, *at]), there
-
-    def _guarded(self, body: Body, operand: int, place: str, is_in: str) -> str:
-        """The element at a place that may be none, where it is 0."""
-        condition = body.let("i1", is_in)
-        within = body.let("i32", body.dialect.select(condition, place, "0"))
-        value = body.load(operand, within)
-        return body.dialect.select(
-            condition, value, body.number(KINDS[body.element(operand)], 0)
-        )
+        return reader.places([*batches, *at]), there
 
     def _finish(
         self,
@@ -170,12 +176,13 @@ class ContractionKernel(Parameters):
                     place = [*batches, *at, column]
                     values = [
                         body.load(number, body.place(number, place))
-                        for number in range(2, 2 + len(self.read))
+                        for number in range(self.factors, self.factors + len(self.read))
                     ]
                     if self.chain.steps:
                         total = fitted(body, self.chain.inputs[0], "Mul", total)
                     results = emit_chain(body, self.chain, [total, *values])
-                    for number, result in enumerate(results, 2 + len(self.read)):
+                    first = self.factors + len(self.read)
+                    for number, result in enumerate(results, first):
                         body.store(number, body.place(number, place), result)
 
 
@@ -192,8 +199,8 @@ def record_matmul(
     lead = out.shape[:-2]
     _record(
         recorder,
-        _of_two_batches(a.broadcast_to((*lead, *a.shape[-2:]))),
-        _of_two_batches(b.broadcast_to((*lead, *b.shape[-2:]))),
+        _plain(_of_two_batches(a.broadcast_to((*lead, *a.shape[-2:])))),
+        _plain(_of_two_batches(b.broadcast_to((*lead, *b.shape[-2:])))),
         _of_two_batches(out),
         1,
         None
@@ -220,13 +227,30 @@ def record_contraction(
     lead = out.shape[:2]
     _record(
         recorder,
-        a.broadcast_to((*lead, *a.shape[2:])),
-        b.broadcast_to((*lead, *b.shape[2:])),
+        _plain(a.broadcast_to((*lead, *a.shape[2:]))),
+        _plain(b.broadcast_to((*lead, *b.shape[2:]))),
         out,
         2,
         epilogue,
         label,
     )
+
+
+def record_coded(
+    recorder: Recorder[Any],
+    a: Factor,
+    b: Factor,
+    out: View,
+    *,
+    epilogue: Epilogue | None = None,
+    label: str = "MatMul",
+) -> None:
+    """The product of factors of codes; see ``ir.coded.CodedProducts``."""
+    _record(recorder, a, b, out, 1, epilogue, label)
+
+
+def _plain(view: View) -> Factor:
+    return Factor(Codes(view))
 
 
 def _of_two_batches(view: View) -> View:
@@ -237,8 +261,8 @@ def _of_two_batches(view: View) -> View:
 
 def _record(
     recorder: Recorder[Any],
-    a: View,
-    b: View,
+    a: Factor,
+    b: Factor,
     out: View,
     rows: int,
     after: Epilogue | None,
@@ -251,24 +275,25 @@ def _record(
     """
     if not out.size:
         return
-    left, right = operand(a).element, operand(b).element
     if after is None:
         written = Chain((operand(out).element,), (), (), (0,))
         after = Epilogue(written, (), (out,))
     chain, operands, outputs = after
-    if len({v.buffer for v in (a, b, *operands, *outputs)}) > MOST_BUFFERS:
+    factors = *a.views, *b.views
+    if after.outputs != (out,) and _has_many([*factors, *operands, *outputs]):
         _record(recorder, a, b, out, rows, None, label)
         record_chain(recorder, chain, [out, *operands], outputs, label=label)
         return
     *lead, columns = out.shape
     count = math.prod(lead[2:])
-    depth = math.prod(a.shape[2 + rows :])
+    axes = a.codes.shape[2:]
+    depth = math.prod(axes[rows:])
     tall, wide = _per_lane(count), _per_lane(columns)
     kernel = ContractionKernel(
-        left,
-        right,
+        form_of(a),
+        form_of(b),
         rows,
-        len(a.shape) - 2 - rows,
+        len(axes) - rows,
         tall,
         wide,
         chain,
@@ -281,12 +306,17 @@ def _record(
     launch(
         recorder,
         kernel,
-        [a, b, *operands, *outputs],
-        (groups, along, across, lead[1], count, columns, depth, *a.shape[2:]),
+        [*factors, *operands, *outputs],
+        (groups, along, across, lead[1], count, columns, depth, *axes),
         groups,
         f"{label} {count}×{depth}×{columns}",
         2 * out.size * depth,
     )
+
+
+def _has_many(views: Sequence[View]) -> bool:
+    """Whether they are in more buffers than a kernel may have."""
+    return len({view.buffer for view in views}) > MOST_BUFFERS
 
 
 def _per_lane(size: int) -> int:

@@ -1,0 +1,130 @@
+"""How kernels read the factors of products; see ``ir.coded``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnxplug_compiler.gpu.command import operand
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
+from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.ir.parameters import Parameters
+
+
+class Coding(Parameters):
+    """How one array of a factor is read; attributes as of ``ir.coded.Codes``."""
+
+    element: str
+    bits: int = 0
+    axis: int = 0
+
+
+class FactorForm(Parameters):
+    """Which arrays a factor has, and how they are read.
+
+    Attributes:
+        rank: of all of them.
+        codes, zero, offset: as of ``ir.coded.Factor``.
+        scale: its element; empty without.
+    """
+
+    rank: int
+    codes: Coding
+    zero: Coding | None = None
+    offset: int = 0
+    scale: str = ""
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        """Of all arrays, in the order of a factor's views."""
+        zero = () if self.zero is None else (self.zero,)
+        scale = (Coding(self.scale),) if self.scale else ()
+        return (self.codes, *zero, *scale)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The arrays, in the order of a factor's views."""
+        return tuple(Operand(each.element, self.rank) for each in self.codings)
+
+
+def form_of(factor: Factor) -> FactorForm:
+    """How kernels read *factor*.
+
+    Raises:
+        ValueError: it has elements that they do not compute with.
+    """
+
+    def coding(codes: Codes) -> Coding:
+        return Coding(operand(codes.view).element, codes.bits, codes.axis)
+
+    return FactorForm(
+        len(factor.codes.shape),
+        coding(factor.codes),
+        None if factor.zero is None else coding(factor.zero),
+        factor.offset,
+        "" if factor.scale is None else operand(factor.scale).element,
+    )
+
+
+class Reader:
+    """Reads a factor in a kernel.
+
+    Args:
+        numbers: of its arrays among the kernel's operands.
+        kind: what it is computed with.
+    """
+
+    def __init__(
+        self, body: Body, form: FactorForm, numbers: Sequence[int], kind: str
+    ) -> None:
+        self._body = body
+        self._form = form
+        self._numbers = numbers
+        self._kind = kind
+
+    def places(self, coordinates: Sequence[str]) -> list[str]:
+        """Where the part of each array begins that has these coordinates in front."""
+        return [self._body.place(number, coordinates) for number in self._numbers]
+
+    def load(
+        self, places: Sequence[str], rest: Sequence[str], first: int, there: str
+    ) -> str:
+        """An element, or 0 where it is not *there*, a condition.
+
+        Args:
+            places: of :meth:`places`.
+            rest: the other coordinates.
+            first: the first axis of these.
+        """
+        body, form = self._body, self._form
+        there = body.let("i1", there)
+        values = self._values(places, rest, first, there)
+        value = next(values)
+        if form.zero is not None:
+            value = f"({value} - {next(values)})"
+        if form.offset:
+            value = f"({value} - {body.number(self._kind, form.offset)})"
+        if form.scale:
+            value = f"{value} * {next(values)}"
+        return body.dialect.select(there, value, body.number(self._kind, 0))
+
+    def _values(
+        self, places: Sequence[str], rest: Sequence[str], first: int, there: str
+    ) -> Iterator[str]:
+        body = self._body
+        for number, coding, place in zip(
+            self._numbers, self._form.codings, places, strict=True
+        ):
+            at, shift = list(rest), ""
+            if coding.bits:
+                axis, each = coding.axis - first, 8 // coding.bits
+                shift = f"({at[axis]} % {each}u) * {coding.bits}u"
+                at[axis] = body.let("u32", f"{at[axis]} / {each}u")
+            apart = body.distance(number, at, first)
+            within = body.dialect.select(there, f"{place} + {apart}", "0")
+            value = body.load(number, body.let("i32", within))
+            if coding.bits:
+                mask = (1 << coding.bits) - 1
+                value = body.let("u32", f"({value} >> ({shift})) & {mask}u")
+            if KINDS[coding.element] != self._kind:
+                value = body.let(self._kind, body.dialect.convert(self._kind, value))
+            yield value

@@ -1,0 +1,84 @@
+"""Factors of products that are small integers, a zero point and a scale apart from
+what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+
+
+class Codes(Record):
+    """An array of integers, of which bytes may hold several.
+
+    Attributes:
+        view: the array, or its bytes as uint8.
+        bits: of an element, unsigned: 2 or 4; 0 for elements of the view's own.
+        axis: along which elements share bytes, the first in the lowest bits.
+    """
+
+    view: View
+    bits: int = 0
+    axis: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many elements there are; some of the last byte may be none."""
+        if not self.bits:
+            return self.view.shape
+        sizes = list(self.view.shape)
+        sizes[self.axis] *= 8 // self.bits
+        return tuple(sizes)
+
+
+class Factor(Record):
+    """``(codes - zero - offset) * scale``, all of one shape.
+
+    Attributes:
+        codes: may be floats, too.
+        zero: the zero points, repeated by strides of 0; may be floats.
+        offset: a zero point of all.
+        scale: floats; likewise.
+    """
+
+    codes: Codes
+    zero: Codes | None = None
+    offset: int = 0
+    scale: View | None = None
+
+    @property
+    def views(self) -> Sequence[View]:
+        """All arrays, in the order of the attributes."""
+        zero = None if self.zero is None else self.zero.view
+        return [each for each in (self.codes.view, zero, self.scale) if each]
+
+
+class CodedProducts(Protocol):
+    """Products of such factors, which stay in memory as they are."""
+
+    def record_coded(
+        self,
+        recorder: Recorder[Any],
+        a: Factor,
+        b: Factor,
+        out: View,
+        *,
+        epilogue: Epilogue | None = None,
+        label: str = "MatMul",
+    ) -> None:
+        """The product of *a* and *b*, batch by batch.
+
+        Args:
+            a: ``[batch0, batch1, rows, *sums]``, one or two axes of sums; elements
+                share bytes along the axes of sums only.
+            b: ``[batch0, batch1, *sums, columns]``; likewise.
+            out: ``[batch0, batch1, rows, columns]``; of int32 the sums are of int32 and
+                wrap, of floats they are of float32.
+            epilogue: takes the result instead of *out*; its value 0 is of int32 or of
+                a float, and says so in *out*'s place.
+            label: for profiles, the sizes not included.
+        """
