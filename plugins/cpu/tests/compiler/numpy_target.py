@@ -124,6 +124,7 @@ class NumpyTarget:
     prefers_channels_last = True
     workers = 1
     transforms = None
+    coded_products = None
 
     def __init__(self) -> None:
         self.elementwise = self.contractions = self.windows = self.pools = self

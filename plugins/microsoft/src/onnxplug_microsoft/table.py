@@ -129,7 +129,7 @@ OPERATORS: Final = Domain(
         _row("LayerNormalization", "norm", types=_SAME),
         _row("MatMulInteger16", kernel="product"),
         _row("MatMulIntegerToFloat", kernel="product"),
-        _row("MatMulNBits", "matmul"),
+        _row("MatMulNBits", "matmul", types=types.matmul_n_bits),
         _row("MultiHeadAttention", "attention", types=types.attention),
         _row("MurmurHash3", kernel="text"),
         _row("NhwcConv", "conv"),

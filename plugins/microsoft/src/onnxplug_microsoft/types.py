@@ -47,6 +47,15 @@ def fused_matmul(graph: Graph, node: Node, inputs: Types) -> Types:
     return [TensorType(dtype, (*lead, *one[-2:-1], *last))]
 
 
+def matmul_n_bits(graph: Graph, node: Node, inputs: Types) -> Types:
+    """MatMul of weights whose number of columns is an attribute."""
+    dtype, shape = (of := _tensor(inputs)).dtype, of.shape
+    columns = node.attributes.get("N")
+    if not shape or not isinstance(columns, int):
+        return [TensorType(dtype)]
+    return [TensorType(dtype, (*shape[:-1], columns))]
+
+
 def attention(graph: Graph, node: Node, inputs: Types) -> Types:
     """The output alone, of MultiHeadAttention."""
     dtype, query = (of := _tensor(inputs)).dtype, of.shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.operators import having
 from onnxplug_compiler.frontend.call import Call, call_of, numpy_dtype
+from onnxplug_compiler.schedule.operations.registry import find_operation
 from onnxplug_compiler.segmentation import Analysis, analyse
 from onnxplug_kernels import find_kernel, function_of
 from onnxplug_webgpu.target import WebGpuTarget
@@ -30,26 +31,28 @@ def calls_of(
     calls: list[Call] = []
     refused: dict[int, ep.Reason] = {}
     for node in nodes:
-        found = _function(partition.graph, node)
-        if isinstance(found, ep.Reason):
-            refused[node.index] = found
-            continue
         kernel = find_kernel(
             node.domain, node.op_type, partition.graph.opset(node.domain)
         )
-        calls.append(call_of(partition, node, kernel, found, kinds))
+        # what there is no kernel of is planned, or left to others
+        function = None if kernel is None else function_of(kernel, node, np)
+        call = call_of(partition, node, kernel, function, kinds)
+        if _is_control_flow(node):
+            refused[node.index] = ep.Reason(
+                ep.RefusalCode.OP, "the host runs the bodies of control flow"
+            )
+        elif kernel is None and find_operation(call) is None:
+            name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            refused[node.index] = ep.Reason(
+                ep.RefusalCode.OP, f"{name} is not computed on WebGPU"
+            )
+        else:
+            calls.append(call)
     return calls, refused
 
 
-def _function(graph: ep.Graph, node: ep.Node) -> Callable[..., Any] | ep.Reason:
-    """What computes *node* on arrays, for values that follow from shapes."""
-    if not node.domain and node.op_type in having("control_flow"):
-        return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
-    kernel = find_kernel(node.domain, node.op_type, graph.opset(node.domain))
-    if kernel is None:
-        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        return ep.Reason(ep.RefusalCode.OP, f"{name} is not computed on WebGPU")
-    return function_of(kernel, node, np)
+def _is_control_flow(node: ep.Node) -> bool:
+    return not node.domain and node.op_type in having("control_flow")
 
 
 def analysed(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         tables,
         trees,
     )
+    from onnxplug_compiler.ir.coded import CodedProducts
     from onnxplug_kernels.ml.forest import Forest
 
 _LIMITS: Final = ChainLimits(steps=64, operands=5, inputs=6)
@@ -31,6 +32,7 @@ _MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
 _FLOATS: Final = frozenset({"f32", "f16", "bf16"})
 _INTEGERS: Final = frozenset({"i8", "u8", "i16", "u16", "i32", "u32"})
 _NUMBERS: Final = _FLOATS | _INTEGERS
+_CODES: Final = SUB_BYTE | {"i8", "u8", "i16", "u16"}
 _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
@@ -46,6 +48,13 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         "ReduceMax ReduceMin ReduceSum ReduceProd ReduceL1 ReduceSumSquare".split(),
         _NUMBERS,
     ),
+    **dict.fromkeys(
+        ("MatMulInteger", "QLinearMatMul", "DynamicQuantizeLinear"),
+        frozenset({"i8", "u8"}),
+    ),
+    "QuantizeLinear": _CODES,
+    "DequantizeLinear": _CODES | {"i32"},
+    "com.microsoft.MatMulNBits": _FLOATS,
     **dict.fromkeys(("MatMul", "Gemm", "Einsum", "CumSum", "CumProd"), _NUMBERS),
     **dict.fromkeys(
         (
@@ -103,6 +112,12 @@ class WebGpuTarget:
 
     @property
     def contractions(self) -> families.Contractions:
+        from onnxplug_compiler.gpu.families import contractions
+
+        return contractions
+
+    @property
+    def coded_products(self) -> CodedProducts:
         from onnxplug_compiler.gpu.families import contractions
 
         return contractions

@@ -88,7 +88,8 @@ class Call:
         self.dtypes = dtypes
         self.function = function
         self.infer = infer
-        self.traits: Traits = NONE if domain else TRAITS.get(op_type, NONE)
+        name = f"{domain}.{op_type}" if domain else op_type
+        self.traits: Traits = TRAITS.get(name, NONE)
         self.kind: int | None = None
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ class Traits(Record):
 
     Attributes:
         multiplies: a product of matrices.
+        coded: one of factors that are codes, with zero points and scales.
         anchors: one, or a convolution, whose result a chain of element-wise calls can
             take tile by tile.
         reshapes: the output has the first input's elements in the same order.
@@ -32,6 +33,7 @@ class Traits(Record):
     """
 
     multiplies: bool = False
+    coded: bool = False
     anchors: bool = False
     reshapes: bool = False
     permutes: bool = False
@@ -57,6 +59,10 @@ TRAITS: Final = {
     operator: traits
     for operators, traits in (
         ("MatMul Gemm", Traits(multiplies=True, anchors=True)),
+        (
+            "MatMulInteger com.microsoft.MatMulNBits",
+            Traits(coded=True, anchors=True),
+        ),
         ("Conv ConvTranspose", Traits(anchors=True, channels_last=True)),
         (having("reshapes"), Traits(reshapes=True)),
         ("Transpose", Traits(permutes=True)),
@@ -76,6 +82,6 @@ TRAITS: Final = {
     )
     for operator in sorted(operators.split() if type(operators) is str else operators)
 }
-"""Of ONNX's operators that have any."""
+"""Of operators that have any, with their domain if it is not ONNX's."""
 
 NONE: Final = Traits()

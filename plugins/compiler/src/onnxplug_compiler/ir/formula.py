@@ -41,7 +41,11 @@ class Formula:
     def tile(self) -> Number:
         """The result of a contraction, of a formula for :meth:`epilogue`; to be asked
         for before anything is read."""
-        return self._builder.input(self._element)
+        return self.tile_of(self._element)
+
+    def tile_of(self, element: str) -> Number:
+        """The same, of other elements than the formula's."""
+        return self._builder.input(element)
 
     def read(self, view: View) -> Number:
         """One more input."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
+    from onnxplug_compiler.ir.coded import CodedProducts
     from onnxplug_compiler.ir.families import (
         Attention,
         Contractions,
@@ -94,6 +95,10 @@ class Target(Support, Protocol):
     def elementwise(self) -> Elementwise: ...
     @property
     def contractions(self) -> Contractions: ...
+    @property
+    def coded_products(self) -> CodedProducts | None:
+        """``None`` if it names no operator of them in :meth:`elements`."""
+
     @property
     def transforms(self) -> Transforms | None:
         """``None`` if all convolutions are contractions or windows."""

@@ -22,6 +22,10 @@ def record_group(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
         from onnxplug_compiler.schedule.products import record_product
 
         record_product(plan, anchor, behind, outputs)
+    elif anchor.traits.coded:
+        from onnxplug_compiler.schedule.coded import record_coded
+
+        record_coded(plan, anchor, behind, outputs)
     else:
         from onnxplug_compiler.schedule.convolutions import record_convolution
 

@@ -111,6 +111,8 @@ class CpuTarget(Machine):
 
         return commands
 
+    coded_products = None
+
     @property
     def transforms(self) -> families.Transforms | None:
         if not self.largest_tile:

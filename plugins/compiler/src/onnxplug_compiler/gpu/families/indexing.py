@@ -16,6 +16,7 @@ from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import fitted, largest, smallest
+from onnxplug_compiler.ir.elements import SUB_BYTE
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
@@ -378,7 +379,7 @@ def _for(reduction: str, view: View) -> View:
     """
     if reduction == "none":
         return as_bits(view)
-    if operand(view).element not in KINDS.keys() - {"i1", "i4", "u4"}:
+    if operand(view).element not in KINDS.keys() - SUB_BYTE - {"i1"}:
         raise ValueError(f"{view.dtype} is not combined")
     return view
 

@@ -22,13 +22,15 @@ BYTES: Final = {
     "u8": 1,
     "i4": 1,
     "u4": 1,
+    "i2": 1,
+    "u2": 1,
     "i1": 1,
     "i64": 8,
     "u64": 8,
     "flag": 4,
 }
 """The elements that are loaded and stored, and their sizes in memory; a flag is a word
-that any invocation may write, and an integer of 4 bits the lower half of a byte."""
+that any invocation may write, and integers of 2 or 4 bits are the lowest of a byte."""
 
 KINDS: Final = {
     "f32": "f32",
@@ -42,6 +44,8 @@ KINDS: Final = {
     "u8": "u32",
     "i4": "i32",
     "u4": "u32",
+    "i2": "i32",
+    "u2": "u32",
     "i1": "i1",
 }
 """What elements are in registers, but those that are pairs."""
@@ -49,7 +53,7 @@ KINDS: Final = {
 PAIRED: Final = frozenset({"i64", "u64"})
 """Elements that are pairs of words in registers."""
 
-WIDTHS: Final = {"i4": 4, "u4": 4, "i8": 8, "u8": 8, "i16": 16, "u16": 16}
+WIDTHS: Final = {f"{sign}{bits}": bits for bits in (2, 4, 8, 16) for sign in ("i", "u")}
 """Bits of integers that have fewer than registers."""
 
 

@@ -112,6 +112,7 @@ class Operation(Record):
 
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
+    "coded": "MatMulInteger com.microsoft.MatMulNBits",
     "control_flow": "If Loop Scan",
     "convolution": "Conv ConvTranspose",
     "einsum": "Einsum",
@@ -130,6 +131,8 @@ OPERATORS: Final = {
     "one_hot": "OneHot",
     "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
     "GlobalLpPool",
+    "quantization": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear "
+    "QLinearMatMul",
     "recurrent": "GRU LSTM RNN",
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare",

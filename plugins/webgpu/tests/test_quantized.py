@@ -1,0 +1,207 @@
+"""Small integers with scales and zero points, against numpy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+EP = "WebGpuExecutionProvider"
+RNG = np.random.default_rng(11)
+INT4 = np.dtype(ml_dtypes.int4)
+UINT4 = np.dtype(ml_dtypes.uint4)
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    feeds: dict[str, np.ndarray[Any, Any]],
+    outputs: list[str],
+    weights: dict[str, np.ndarray[Any, Any]],
+) -> onnx.ModelProto:
+    def value(name: str, array: np.ndarray[Any, Any]) -> onnx.ValueInfoProto:
+        element = helper.np_dtype_to_tensor_dtype(array.dtype)
+        return helper.make_tensor_value_info(name, element, array.shape)
+
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value(name, array) for name, array in feeds.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [onnx.numpy_helper.from_array(w, name) for name, w in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def bytes_of(*shape: int, dtype: Any = np.uint8) -> np.ndarray[Any, Any]:
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def unpacked(packed: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return parts.reshape(*packed.shape[:-1], -1).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("inner", "block", "bits", "zeros", "dtype", "lead"),
+    [
+        (64, 32, 4, "none", np.float32, (3,)),
+        (70, 16, 4, "packed", np.float32, (2, 5)),  # the last block is shorter
+        (96, 32, 8, "packed", np.float32, (1,)),
+        (96, 32, 2, "packed", np.float32, (4,)),
+        (160, 32, 4, "floats", np.float32, (40,)),
+        (64, 32, 4, "packed", np.float16, (1, 7)),
+        (0, 32, 4, "none", np.float32, (0,)),  # no rows
+    ],
+)
+def test_weights_of_few_bits_are_multiplied_as_they_are(
+    alone: Any, inner: int, block: int, bits: int, zeros: str, dtype: Any, lead: Any
+) -> None:
+    """And with the chain behind: one launch, which reads packed bytes."""
+    inner, columns = inner or 64, 33
+    blocks = -(-inner // block)
+    weights = {
+        "b": bytes_of(columns, blocks, block * bits // 8),
+        "scales": (RNG.random((columns, blocks)) / 10).astype(dtype),
+    }
+    zero: Any = float(1 << bits - 1)
+    if zeros == "packed":
+        weights["zeros"] = bytes_of(columns, -(-blocks * bits // 8))
+        zero = unpacked(weights["zeros"], bits)[:, :blocks, None]
+    elif zeros == "floats":
+        weights["zeros"] = (RNG.random((columns, blocks)) * 8).astype(dtype)
+        zero = weights["zeros"][:, :, None].astype(np.float64)
+    weights["bias"] = RNG.standard_normal(columns).astype(dtype)
+    x = RNG.standard_normal((*lead, inner)).astype(dtype)
+    names = ["x", "b", "scales", "zeros" if "zeros" in weights else "", "", "bias"]
+    nodes = [
+        helper.make_node(
+            "MatMulNBits", names, ["h"], domain="com.microsoft", K=inner, N=columns,
+            bits=bits, block_size=block,
+        ),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]  # fmt: skip
+    session = alone(model_of(nodes, {"x": x}, ["y"], weights))
+    (found,) = session.run(None, {"x": x})
+    assert [n.op_type for n in session.explain().nodes] == ["MatMulNBits", "Relu"]
+    scales = weights["scales"][:, :, None].astype(np.float64)
+    full = (unpacked(weights["b"], bits) - zero) * scales
+    wide = x.astype(np.float64) @ full.reshape(columns, -1)[:, :inner].T
+    wanted = np.maximum(wide + weights["bias"], 0)
+    bound = 2e-6 if dtype == np.float32 else 1e-3
+    assert found.dtype == dtype
+    np.testing.assert_allclose(
+        found, wanted, bound, bound * max(1.0, np.abs(wide).max(initial=0))
+    )
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("per", ["none", "scalars", "vectors"])
+def test_integers_are_multiplied_exactly(alone: Any, lead: Any, per: str) -> None:
+    a, b = bytes_of(*lead, 9, 40), bytes_of(*lead[1:], 40, 12, dtype=np.int8)
+    weights, names = {}, ["a", "b"]
+    one: Any = np.int64(0)
+    other: Any = np.int64(0)
+    if per != "none":
+        shapes = [(), ()] if per == "scalars" else [(9,), (12,)]
+        weights = {
+            "p": bytes_of(*shapes[0]).reshape(shapes[0]),
+            "q": bytes_of(*shapes[1], dtype=np.int8).reshape(shapes[1]),
+        }
+        names += ["p", "q"]
+        one, other = (w.astype(np.int64) for w in weights.values())
+        one = one.reshape(-1, 1) if per == "vectors" else one
+    nodes = [
+        helper.make_node("MatMulInteger", names, ["i"]),
+        helper.make_node("Cast", ["i"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "s"], ["y"]),
+    ]
+    weights["s"] = np.array(0.25, np.float32)
+    feeds = {"a": a, "b": b}
+    found = alone(model_of(nodes, feeds, ["i", "y"], weights)).run(None, feeds)
+    wanted = (a.astype(np.int64) - one) @ (b.astype(np.int64) - other)
+    np.testing.assert_array_equal(found[0], wanted)
+    np.testing.assert_array_equal(found[1], wanted * 0.25)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, INT4, UINT4])
+@pytest.mark.parametrize("block", [0, 4], ids=["axis", "blocks"])
+def test_codes_are_their_differences_from_zero_in_scales(
+    alone: Any, dtype: Any, block: int
+) -> None:
+    """The axis has a shorter last block."""
+    limits = ml_dtypes.iinfo(dtype)
+    codes = RNG.integers(limits.min, limits.max + 1, (3, 10, 5)).astype(dtype)
+    shape = (3, 3, 5) if block else (10,)
+    scale = (RNG.random(shape) + 0.1).astype(np.float32)
+    zero = RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    attributes = {"block_size": block} if block else {}
+    names = ["x", "scale", "zero"]
+    to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("Cast", ["n"], ["x"], to=to),
+        helper.make_node("DequantizeLinear", names, ["y"], axis=1, **attributes),
+        helper.make_node("Mul", ["y", "c"], ["m"]),
+        helper.make_node(
+            "QuantizeLinear", ["m", "scale", "zero"], ["z"], axis=1, **attributes
+        ),
+        helper.make_node("Cast", ["z"], ["k"], to=onnx.TensorProto.INT32),
+    ]
+    weights = {"scale": scale, "zero": zero, "c": np.array(1.3, np.float32)}
+    feeds = {"n": codes.astype(np.int32)}
+    y, m, k = alone(model_of(nodes, feeds, ["y", "m", "k"], weights)).run(None, feeds)
+
+    def spread(parameter: Any) -> Any:
+        if not block:
+            return parameter[:, None].astype(np.float64)
+        return np.repeat(parameter, block, 1)[:, :10].astype(np.float64)
+
+    wanted = (codes.astype(np.float64) - spread(zero)) * spread(scale)
+    np.testing.assert_allclose(y, wanted, 2e-7)
+    steps = (m / spread(scale).astype(np.float32)).astype(np.float32)
+    rounded = np.rint(steps) + spread(zero)
+    np.testing.assert_array_equal(k, np.clip(rounded, limits.min, limits.max))
+
+
+@pytest.mark.parametrize("low", [-3.0, 0.5, -9.0])
+def test_the_range_of_numbers_is_that_of_codes(alone: Any, low: float) -> None:
+    x = RNG.uniform(low, low + 7, (6, 70)).astype(np.float32)
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
+    y, scale, zero = alone(model_of([node], {"x": x}, ["y", "s", "z"], {})).run(
+        None, {"x": x}
+    )
+    smallest, largest = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
+    step = (largest - smallest) / np.float32(255)
+    assert scale == step
+    middle = np.rint(np.clip(-smallest / step, 0, 255))
+    assert zero == middle
+    np.testing.assert_array_equal(y, np.clip(np.rint(x / step) + middle, 0, 255))
+
+
+def test_products_of_codes_become_codes(alone: Any) -> None:
+    a, b = bytes_of(2, 9, 40), bytes_of(40, 12, dtype=np.int8)
+    weights: dict[str, np.ndarray[Any, Any]] = {
+        "a_scale": np.array(0.02, np.float32),
+        "a_zero": np.array(113, np.uint8),
+        "b_scale": (RNG.random(12) / 50).astype(np.float32),
+        "b_zero": bytes_of(12, dtype=np.int8),
+        "y_scale": np.array(0.7, np.float32),
+        "y_zero": np.array(118, np.uint8),
+    }
+    names = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero", "y_scale", "y_zero"]
+    node = helper.make_node("QLinearMatMul", names, ["y"])
+    feeds = {"a": a, "b": b}
+    (found,) = alone(model_of([node], feeds, ["y"], weights)).run(None, feeds)
+    wide = (a.astype(np.int64) - 113) @ (b.astype(np.int64) - weights["b_zero"])
+    steps = wide * (0.02 * weights["b_scale"].astype(np.float64) / 0.7)
+    wanted = np.clip(np.rint(steps) + 118, 0, 255)
+    # half-way between two codes float32 may go the other way
+    near = np.abs(steps - np.floor(steps) - 0.5) < 1e-4
+    assert np.abs(found.astype(int) - wanted)[near].max(initial=0) <= 1
+    np.testing.assert_array_equal(found[~near], wanted[~near])
