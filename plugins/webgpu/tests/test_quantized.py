@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import helper
 
-EP = "WebGpuExecutionProvider"
+import onnxplug
+
 RNG = np.random.default_rng(11)
 INT4 = np.dtype(ml_dtypes.int4)
 UINT4 = np.dtype(ml_dtypes.uint4)
@@ -205,3 +206,20 @@ def test_products_of_codes_become_codes(alone: Any) -> None:
     near = np.abs(steps - np.floor(steps) - 0.5) < 1e-4
     assert np.abs(found.astype(int) - wanted)[near].max(initial=0) <= 1
     np.testing.assert_array_equal(found[~near], wanted[~near])
+
+
+def test_wrong_sizes_are_errors_that_leave_the_session(alone: Any) -> None:
+    weights = {"b": bytes_of(3, 2, 16), "s": np.ones((3, 2), np.float32)}
+    node = helper.make_node(
+        "MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", K=64, N=3,
+        bits=4, block_size=32, name="few",
+    )  # fmt: skip
+    x = np.ones((2, 64), np.float32)
+    model = model_of([node], {"x": x}, ["y"], weights)
+    for dimension in model.graph.input[0].type.tensor_type.shape.dim:
+        dimension.dim_param = "unknown"
+    session = alone(model)
+    (wanted,) = session.run(None, {"x": x})
+    with pytest.raises(onnxplug.errors.NodeError, match=r"few.*do not multiply"):
+        session.run(None, {"x": x[:, :32].copy()})
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted)

@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.traits import NONE, TRAITS
+from onnxplug_compiler.schedule.operations.registry import OPERATORS
 
 OPSET = 21
 SHAPE = (2, 1, 3, 4)
@@ -87,7 +88,11 @@ def test_only_shapes_are_read(operator: str) -> None:
 
 
 def test_traits_are_of_operators_that_exist() -> None:
+    planned = {name for names in OPERATORS.values() for name in names.split()}
     for operator, traits in TRAITS.items():
+        if "." in operator:  # of another domain, whose schemas are not ONNX's
+            assert operator in planned
+            continue
         schema = onnx.defs.get_schema(operator, OPSET)
         # what says that its results are not determined, or has a seed
         random = "seed" in schema.attributes

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
+from onnxplug.authoring.nodes import describe
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.segmentation import Unit, split
@@ -154,10 +155,24 @@ class WebGpuPartition(ep.CompiledPartition):
             try:
                 return self._run(units, segments, inputs, outputs, context)
             except Refused as refused:
+                named = self._named_by(refused.why, refused.segment)
+                self._check_on_host(named)
                 with self._lock:
                     if units is self._units:
-                        self._refused |= self._named_by(refused.why, refused.segment)
+                        self._refused |= named
                         self._build()
+
+    def _check_on_host(self, refused: Mapping[int, str]) -> None:
+        """Raise NodeError if a node is refused that is not computed on the host."""
+        for call in self._calls:
+            if call.function is None and call.nodes[0] in refused:
+                node = self._nodes[call.nodes[0]]
+                raise ep.NodeError(
+                    f"{describe(node)} is not computed for these inputs: "
+                    f"{refused[node.index]}; where they are right, name the node in "
+                    "the option 'forceCpuNodeNames' for the next EP to take it",
+                    node=node.name or describe(node),
+                )
 
     def _run(
         self,

@@ -112,7 +112,7 @@ class Operation(Record):
 
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
-    "coded": "MatMulInteger com.microsoft.MatMulNBits",
+    "coded": "com.microsoft.MatMulNBits MatMulInteger",
     "control_flow": "If Loop Scan",
     "convolution": "Conv ConvTranspose",
     "einsum": "Einsum",
@@ -131,7 +131,7 @@ OPERATORS: Final = {
     "one_hot": "OneHot",
     "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
     "GlobalLpPool",
-    "quantization": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear "
+    "quantization": "DequantizeLinear QuantizeLinear DynamicQuantizeLinear "
     "QLinearMatMul",
     "recurrent": "GRU LSTM RNN",
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
