@@ -17,6 +17,7 @@ from onnxplug_compiler.ir.pieces import Piece, Placed, Work
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 from onnxplug_webgpu.device import Device
+from onnxplug_webgpu.linking import link
 from onnxplug_webgpu.pool import Memory
 from onnxplug_webgpu.program import Program, Weights
 from onnxplug_webgpu.streams import WebGpuStream
@@ -87,7 +88,8 @@ class Copier:
                 work = _work(into, shape, dtype, axis, index)
                 if work is None:
                     return None
-                found = Program(work, self._device, self._weights, (), lambda: None)
+                linked = link(work, (), lambda: None)
+                found = Program(linked, self._device, self._weights)
                 self._programs[key] = found
                 if len(self._programs) > _MOST:
                     self._programs.popitem(last=False)

@@ -20,6 +20,7 @@ from onnxplug_compiler.schedule.planned import Result
 from onnxplug_compiler.segmentation import Analysis, Unit
 from onnxplug_webgpu.context import WebGpuArray, new_array
 from onnxplug_webgpu.device import Device
+from onnxplug_webgpu.linking import link
 from onnxplug_webgpu.options import Settings
 from onnxplug_webgpu.program import Program, RefusedLaunch, Weights
 from onnxplug_webgpu.streams import WebGpuStream
@@ -120,9 +121,8 @@ class Segment:
             return Plan(None, planned.results)
         checks = [of_node(check, self._nodes) for check in planned.work.checks]
         try:
-            program = Program(
-                planned.work, self._device, self._weights, checks, look, self._mode
-            )
+            linked = link(planned.work, checks, look)
+            program = Program(linked, self._device, self._weights, look, self._mode)
         except RefusedLaunch as error:
             raise NotCompiled(str(error), self._call_of(error.nodes)) from error
         except (ValueError, MemoryError) as error:
