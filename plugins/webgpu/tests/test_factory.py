@@ -127,11 +127,11 @@ def test_without_an_adapter_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert "no adapter" in finding.message and finding.remedy
 
 
-def test_options_are_those_of_onnx_runtime() -> None:
+def test_options_are_those_of_onnx_runtime_and_one_more() -> None:
     assert {
         "deviceId", "powerPreference", "forceCpuNodeNames", "preferredLayout",
         "enableGraphCapture", "enableInt64", "validationMode", "storageBufferCacheMode",
         "uniformBufferCacheMode", "queryResolveBufferCacheMode",
-        "defaultBufferCacheMode",
+        "defaultBufferCacheMode", "keepCompiled",
     } == set(OPTIONS)  # fmt: skip
     assert all(option.doc for option in OPTIONS.values())

@@ -25,15 +25,24 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         minimum=-1,
         doc="which adapter, by its place in what `onnxplug doctor` lists; -1: the "
         "session's device, or the best there is",
+        compiled_in=False,
     ),
     "powerPreference": ep.Option(
         default="high-performance",
         choices=("high-performance", "low-power"),
         doc="which adapter, where several are left to choose from",
+        compiled_in=False,
     ),
     "forceCpuNodeNames": ep.Option(
         default="",
         doc="names of nodes that are left to the next EP, one a line",
+        compiled_in=False,
+    ),
+    "keepCompiled": ep.Option(
+        default=False,
+        doc="partitions whose sizes are known are kept on disk when they are compiled, "
+        "with their weights, and found there by other processes",
+        compiled_in=False,
     ),
     "preferredLayout": ep.Option(
         default="NHWC",
@@ -44,6 +53,7 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
     "enableGraphCapture": ep.Option(
         default=False,
         doc="bound runs are captured once, and replayed from then on",
+        compiled_in=False,
     ),
     "enableInt64": ep.Option(
         default=False,
@@ -62,6 +72,7 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         doc="memory of values that nobody uses any more: `simple` keeps it for others "
         "of the same size, `bucket` for those of about the same size; `lazyRelease` "
         "and `disabled` give it back",
+        compiled_in=False,
     ),
     "uniformBufferCacheMode": _cache(
         "simple", "a plan has its uniform buffer for good"
@@ -79,6 +90,7 @@ class Settings(Record):
     Attributes:
         forced: names of nodes that are left to the next EP.
         channels_last: how images lie.
+        caches: whether compiled partitions are kept on disk.
         captures: whether bound runs are captured.
         mode: what becomes of memory that nobody uses; see :class:`~.pool.Pool`.
     """
@@ -86,6 +98,7 @@ class Settings(Record):
     forced: frozenset[str] = frozenset()
     channels_last: bool = True
     captures: bool = False
+    caches: bool = False
     mode: str = "bucket"
 
 
@@ -95,5 +108,6 @@ def settings_of(options: Mapping[str, ep.OptionValue]) -> Settings:
         frozenset(str(options["forceCpuNodeNames"]).splitlines()),
         options["preferredLayout"] == "NHWC",
         bool(options["enableGraphCapture"]),
+        bool(options["keepCompiled"]),
         str(options["storageBufferCacheMode"]),
     )

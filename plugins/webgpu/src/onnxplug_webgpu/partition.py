@@ -12,12 +12,13 @@ from onnxplug.authoring.nodes import describe
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.segmentation import Unit, split
+from onnxplug_webgpu.artefact import Artefact
 from onnxplug_webgpu.capability import analysed, calls_of
 from onnxplug_webgpu.context import WebGpuContext
 from onnxplug_webgpu.options import Settings
 from onnxplug_webgpu.program import Weights
 from onnxplug_webgpu.run import Refused, Run
-from onnxplug_webgpu.segment import Segment
+from onnxplug_webgpu.segment import Segment, Shapes
 
 FROM_SHAPES: Final = "it follows from shapes, which are on the host"
 
@@ -106,15 +107,22 @@ class WebGpuPartition(ep.CompiledPartition):
             Declined: a node is not computed for them.
         """
         for segment in self._segments.values():
-            shapes = [self._partition.value(name).shape for name in segment.unit.inputs]
-            if all(
-                shape is not None and all(type(size) is int for size in shape)
-                for shape in shapes
-            ):
+            shapes = self._stated_shapes(segment)
+            if shapes is not None:
                 try:
-                    segment.plan(tuple(shapes), self._look)  # type: ignore[arg-type]
+                    segment.plan(shapes, self._look)
                 except NotCompiled as refusal:
                     self._decline(self._named_by(refusal, segment))
+
+    def _stated_shapes(self, segment: Segment) -> Shapes | None:
+        """The shapes of the inputs; ``None`` if one is not known in numbers."""
+        shapes = []
+        for name in segment.inputs:
+            shape = self._partition.value(name).shape
+            if shape is None or not all(type(size) is int for size in shape):
+                return None
+            shapes.append(shape)
+        return tuple(shapes)  # type: ignore[arg-type]
 
     def _on_host_calls(self) -> set[Call]:
         """What is not computed on the device."""
@@ -197,6 +205,31 @@ class WebGpuPartition(ep.CompiledPartition):
         given = run.given(names, self._on_host, outputs)
         run.end()
         return given
+
+    def artefact(self) -> Artefact:
+        """The partition as plain data.
+
+        Raises:
+            Declined: it cannot be, as sizes are not known, or nodes are on the host.
+        """
+        if len(self._segments) != len(self._units) or self._on_host:
+            raise ep.Declined("some of its nodes are computed on the host in each run")
+        segments = []
+        for segment in self._segments.values():
+            shapes = self._stated_shapes(segment)
+            if shapes is None:
+                raise ep.Declined(
+                    "sizes of its inputs are not known; fix them with "
+                    "SessionOptions.add_free_dimension_override_by_name"
+                )
+            try:
+                segments.append(segment.kept(shapes))
+            except ValueError as error:
+                raise ep.Declined(str(error)) from error
+        partition = self._partition
+        return Artefact(
+            tuple(partition.inputs), tuple(partition.outputs), tuple(segments)
+        )
 
     def close(self) -> None:
         """Give up the programs."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from onnxplug import ep
+from onnxplug_webgpu.artefact import read, write
 from onnxplug_webgpu.capability import judge
 from onnxplug_webgpu.context import WebGpuContext
 from onnxplug_webgpu.options import Settings
 from onnxplug_webgpu.partition import WebGpuPartition
 from onnxplug_webgpu.program import Weights
+from onnxplug_webgpu.restored import RestoredPartition
 from onnxplug_webgpu.streams import WebGpuCapture
 
 
@@ -30,6 +32,9 @@ class WebGpuProvider(ep.ExecutionProvider):
         self._weights = Weights(context.device, weights)
         self._settings = settings
         self.capture = WebGpuCapture() if settings.captures else None
+        self.serialiser = WebGpuSerialiser(
+            context, self._weights, settings.mode, caches=settings.caches
+        )
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take what there are kernels for, and what follows from shapes."""
@@ -46,3 +51,50 @@ class WebGpuProvider(ep.ExecutionProvider):
     def close(self) -> None:
         """Give up constants."""
         self._weights.clear()
+
+
+class WebGpuSerialiser(ep.Serialiser):
+    """Keeps shaders, places and weights of partitions whose sizes are known."""
+
+    def __init__(
+        self, context: WebGpuContext, weights: Weights, mode: str, *, caches: bool
+    ) -> None:
+        self.caches = caches
+        self._context = context
+        self._weights = weights
+        self._mode = mode
+
+    def serialise(self, compiled: ep.CompiledPartition) -> bytes:
+        """The partition as bytes.
+
+        Raises:
+            Declined: it cannot be, as sizes are not known, or nodes are on the host.
+        """
+        if isinstance(compiled, RestoredPartition):
+            artefact = compiled.artefact
+        else:
+            assert isinstance(compiled, WebGpuPartition)
+            artefact = compiled.artefact()
+        return write(artefact, self._context.device)
+
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """The partition from its bytes.
+
+        Raises:
+            Declined: they are damaged, or were written by another version, or for
+                another adapter or driver.
+        """
+        try:
+            artefact = read(data, self._context.device)
+            return RestoredPartition(
+                partition, artefact, self._context, self._weights, self._mode
+            )
+        except ValueError as error:
+            ep.raise_interruption(error)
+            if isinstance(error, ep.OnnxplugError):
+                raise
+            raise ep.Declined(
+                f"the compiled partition is of no use: {error}"
+            ) from error

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.segmentation import Unit
 from onnxplug_webgpu.context import WebGpuArray, new_array
 from onnxplug_webgpu.device import Copies, Device
 from onnxplug_webgpu.loss import DeviceLost
-from onnxplug_webgpu.segment import Segment
 from onnxplug_webgpu.streams import WebGpuStream
+
+
+class RunnableSegment(Protocol):
+    """What is queued at once: a segment that was compiled here, or elsewhere."""
+
+    @property
+    def inputs(self) -> Sequence[str]: ...
+    @property
+    def outputs(self) -> Sequence[str]: ...
+    @property
+    def nodes(self) -> Sequence[ep.Node]: ...
+
+    def run(
+        self,
+        arrays: Sequence[WebGpuArray],
+        bound: Sequence[WebGpuArray | None],
+        stream: WebGpuStream,
+    ) -> list[Any]:
+        """See :meth:`~.segment.Segment.run`."""
 
 
 class Refused(Exception):
@@ -26,7 +43,7 @@ class Refused(Exception):
         segment: of which.
     """
 
-    def __init__(self, why: NotCompiled, segment: Segment) -> None:
+    def __init__(self, why: NotCompiled, segment: Any) -> None:
         super().__init__(str(why))
         self.why = why
         self.segment = segment
@@ -77,7 +94,7 @@ class Run:
         if self._context is not None and self._context.cancelled:
             raise ep.RunCancelled("the run was cancelled")
 
-    def run_segment(self, segment: Segment, bound: Mapping[str, Any]) -> None:
+    def run_segment(self, segment: RunnableSegment, bound: Mapping[str, Any]) -> None:
         """Queue what *segment* does.
 
         Args:
@@ -87,23 +104,19 @@ class Run:
             Refused: it is not computed for these shapes.
             OutOfMemory, DeviceLost: with the nodes.
         """
-        unit = segment.unit
         try:
-            arrays = [self._on_device(name) for name in unit.inputs]
-            rooms = [bound.get(name) for name in unit.outputs]
+            arrays = [self._on_device(name) for name in segment.inputs]
+            rooms = [bound.get(name) for name in segment.outputs]
             rooms = [r if isinstance(r, WebGpuArray) else None for r in rooms]
             results = segment.run(arrays, rooms, self._stream)
         except NotCompiled as refusal:
             raise Refused(refusal, segment) from refusal
         except DeviceLost as error:
-            raise error.of_nodes(self._nodes_of(unit)) from error
+            raise error.of_nodes(segment.nodes) from error
         except MemoryError as error:
-            node = describe(self._nodes_of(unit)[0])
+            node = describe(segment.nodes[0])
             raise ep.OutOfMemory.of(error, node, node=node) from error
-        self._values.update(zip(unit.outputs, results, strict=True))
-
-    def _nodes_of(self, unit: Unit) -> list[ep.Node]:
-        return [self._nodes[index] for call in unit.calls for index in call.nodes]
+        self._values.update(zip(segment.outputs, results, strict=True))
 
     def run_on_host(self, call: Call) -> None:
         """Compute *call* by its function of arrays.

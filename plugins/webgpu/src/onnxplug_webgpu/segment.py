@@ -18,6 +18,7 @@ from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.plan import Plans
 from onnxplug_compiler.schedule.planned import Result
 from onnxplug_compiler.segmentation import Analysis, Unit
+from onnxplug_webgpu.artefact import KeptSegment
 from onnxplug_webgpu.context import WebGpuArray, new_array
 from onnxplug_webgpu.device import Device
 from onnxplug_webgpu.linking import link
@@ -54,6 +55,10 @@ class Segment:
         unit: its calls.
         dtypes: of the inputs; ``None`` for one of which nothing but the shape is read.
         nodes: the graph's, by index.
+
+    Attributes:
+        inputs, outputs: names of values.
+        nodes: what it computes.
     """
 
     def __init__(
@@ -68,6 +73,9 @@ class Segment:
         nodes: Mapping[int, ep.Node],
     ) -> None:
         self.unit = unit
+        self.inputs = tuple(unit.inputs)
+        self.outputs = tuple(unit.outputs)
+        self.nodes = [nodes[index] for call in unit.calls for index in call.nodes]
         self._device = device
         self._mode = settings.mode
         self._weights = weights
@@ -156,24 +164,24 @@ class Segment:
             OutputMismatch: a bound array is of another shape or dtype.
         """
         plan = self.plan(tuple(tuple(array.shape) for array in arrays))
-        _check(bound, plan.results)
-        read = {array.memory.serial for array in arrays}
-        made: list[WebGpuArray | np.ndarray[Any, Any]] = []
-        for array, result in zip(bound, plan.results, strict=True):
-            if result.content is not None:
-                made.append(np.array(result.content))
-            elif array is None or array.memory.serial in read:
-                made.append(
-                    new_array(self._device, result.shape, result.dtype, self._mode)
-                )
-            else:
-                made.append(array)
-        if plan.program is not None:
-            memories = [
-                each.memory if isinstance(each, WebGpuArray) else None for each in made
-            ]
-            plan.program.run([array.memory for array in arrays], memories, stream)
-        return made
+        return run_plan(self._device, plan, arrays, bound, stream, self._mode)
+
+    def kept(self, shapes: Shapes) -> KeptSegment:
+        """The segment with its plan for inputs of these shapes, as plain data.
+
+        Raises:
+            ValueError: nothing is known of the elements of an input.
+        """
+        if None in self._dtypes:
+            raise ValueError("of an input nothing but the shape is read")
+        plan = self.plan(shapes)
+        given = tuple(
+            Result(dtype, shape)
+            for dtype, shape in zip(self._dtypes, shapes, strict=True)
+            if dtype is not None
+        )
+        linked = None if plan.program is None else plan.program.linked
+        return KeptSegment(self.inputs, self.outputs, given, plan.results, linked)
 
     def close(self) -> None:
         """Give up all programs."""
@@ -191,3 +199,30 @@ def _check(bound: Sequence[WebGpuArray | None], results: Sequence[Result]) -> No
                 f"array bound to it is {array.dtype}{list(array.shape)}; bind an array "
                 "of the same dtype and shape"
             )
+
+
+def run_plan(
+    device: Device,
+    plan: Plan,
+    arrays: Sequence[WebGpuArray],
+    bound: Sequence[WebGpuArray | None],
+    stream: WebGpuStream,
+    mode: str,
+) -> list[WebGpuArray | np.ndarray[Any, Any]]:
+    """Queue *plan*; see :meth:`Segment.run`."""
+    _check(bound, plan.results)
+    read = {array.memory.serial for array in arrays}
+    made: list[WebGpuArray | np.ndarray[Any, Any]] = []
+    for array, result in zip(bound, plan.results, strict=True):
+        if result.content is not None:
+            made.append(np.array(result.content))
+        elif array is None or array.memory.serial in read:
+            made.append(new_array(device, result.shape, result.dtype, mode))
+        else:
+            made.append(array)
+    if plan.program is not None:
+        memories = [
+            each.memory if isinstance(each, WebGpuArray) else None for each in made
+        ]
+        plan.program.run([array.memory for array in arrays], memories, stream)
+    return made

@@ -1,0 +1,293 @@
+"""Compiled partitions as bytes: texts of kernels, numbers, places and constants.
+
+Nothing in them is run but WGSL, which the driver's compiler checks, and which reads
+and writes only what is bound.  All else is data that is checked here, as who wrote a
+model wrote them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.command import MOST_BUFFERS, MOST_GROUPS
+from onnxplug_compiler.ir.buffers import Constant
+from onnxplug_compiler.schedule.planned import Result
+from onnxplug_webgpu import __version__
+from onnxplug_webgpu.adapters import installed_version
+from onnxplug_webgpu.device import Device
+from onnxplug_webgpu.linking import APART, FLAG, KINDS, FlagCheck, Linked, Place, Step
+
+FORMAT: Final = 1
+
+_LENGTH: Final = 8
+"""Bytes of the length of the description that the bytes begin with."""
+
+_ALIGNMENT: Final = 64
+_MOST: Final = 1 << 40
+"""No number of a description is larger."""
+
+
+class KeptSegment(Record):
+    """A segment for one set of input shapes.
+
+    Attributes:
+        inputs, outputs: names of values.
+        given: dtypes and shapes of the inputs.
+        results: of the outputs.
+        linked: what computes them; ``None`` if nothing has to.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    given: tuple[Result, ...]
+    results: tuple[Result, ...]
+    linked: Linked | None
+
+
+class Artefact(Record):
+    """A compiled partition.
+
+    Attributes:
+        inputs, outputs: names of its values, by position.
+        segments: in the order in which they run.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    segments: tuple[KeptSegment, ...]
+
+
+def identity(device: Device) -> dict[str, Any]:
+    """What compiled partitions depend on: versions, adapter and driver."""
+    adapter = device.adapter
+    return {
+        "format": FORMAT,
+        "onnxplug-webgpu": __version__,
+        "wgpu": installed_version()[0],
+        "adapter": adapter.name,
+        "backend": adapter.backend,
+        "driver": adapter.driver,
+        "ids": [adapter.vendor_id, adapter.device_id],
+    }
+
+
+# writing
+
+
+class _Data:
+    """Bytes behind the description."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def add(self, content: bytes) -> list[int]:
+        """Where *content* is, and how long it is."""
+        begin = self.size
+        padded = content.ljust(-(-len(content) // _ALIGNMENT) * _ALIGNMENT, b"\0")
+        self.parts.append(padded)
+        self.size += len(padded)
+        return [begin, len(content)]
+
+
+def write(artefact: Artefact, device: Device) -> bytes:
+    """*artefact* as bytes for :func:`read`."""
+    data = _Data()
+    texts: dict[tuple[str, tuple[bool, ...]], int] = {}
+    segments = [_segment(each, data, texts) for each in artefact.segments]
+    described = json.dumps(
+        {
+            "identity": identity(device),
+            "inputs": artefact.inputs,
+            "outputs": artefact.outputs,
+            "texts": list(texts),
+            "segments": segments,
+        }
+    ).encode()
+    length = _LENGTH + len(described)
+    described += b" " * (-length % _ALIGNMENT)
+    head = len(described).to_bytes(_LENGTH, "little")
+    return b"".join([head, described, *data.parts])
+
+
+def _segment(
+    segment: KeptSegment, data: _Data, texts: dict[Any, int]
+) -> dict[str, Any]:
+    linked = segment.linked
+    return {
+        "inputs": segment.inputs,
+        "outputs": segment.outputs,
+        "given": [_value(each, data) for each in segment.given],
+        "results": [_value(each, data) for each in segment.results],
+        "program": None if linked is None else _program(linked, data, texts),
+    }
+
+
+def _value(value: Result, data: _Data) -> list[Any]:
+    content = value.content
+    kept = (
+        None if content is None else data.add(np.ascontiguousarray(content).tobytes())
+    )
+    return [str(ep.DataType.from_numpy(value.dtype)), value.shape, kept]
+
+
+def _program(linked: Linked, data: _Data, texts: dict[Any, int]) -> dict[str, Any]:
+    return {
+        "steps": [
+            [
+                texts.setdefault((step.text, step.written), len(texts)),
+                [[KINDS.index(place.kind), place.number] for place in step.places],
+                step.window,
+                step.start,
+                step.x,
+                step.y,
+            ]
+            for step in linked.steps
+        ],
+        "numbers": data.add(linked.numbers),
+        "slots": linked.slots,
+        "constants": [data.add(each.array.tobytes()) for each in linked.constants],
+        "flags": linked.flags,
+        "checks": [_check(each) for each in linked.checks],
+    }
+
+
+def _check(check: FlagCheck) -> list[Any]:
+    error = check.error(1)
+    return [check.number, str(error), getattr(error, "node", "")]
+
+
+# reading
+
+
+def read(content: memoryview, device: Device) -> Artefact:
+    """What :func:`write` made bytes of; its constants are views of *content*.
+
+    Raises:
+        ValueError: it is damaged, was not written by this version, or for another
+            adapter or driver.
+    """
+    try:
+        end = _LENGTH + _whole(int.from_bytes(content[:_LENGTH], "little"))
+        described = json.loads(bytes(content[_LENGTH:end]))
+        found, here = described["identity"], identity(device)
+        if found != here:
+            raise ValueError(f"it was compiled for {found}, and here is {here}")
+        reader = _Reader(content[end:], described["texts"], device.largest)
+        return Artefact(
+            _names(described["inputs"]),
+            _names(described["outputs"]),
+            tuple(reader.segment(each) for each in described["segments"]),
+        )
+    except (KeyError, TypeError, IndexError, RecursionError) as error:
+        ep.raise_interruption(error)
+        raise ValueError(f"it is damaged: {type(error).__name__}: {error}") from error
+
+
+class _Reader:
+    def __init__(self, data: memoryview, texts: Any, largest: int) -> None:
+        self._data = np.frombuffer(data, np.uint8)
+        self._largest = largest
+        self._texts = [
+            (_text(text), tuple(bool(each) for each in written))
+            for text, written in texts
+        ]
+
+    def _content(self, place: Any) -> np.ndarray[Any, Any]:
+        begin, nbytes = place
+        begin, end = _whole(begin), _whole(begin) + _whole(nbytes)
+        if end > len(self._data):
+            raise ValueError("it ends before its data do")
+        return self._data[begin:end]
+
+    def segment(self, found: Mapping[str, Any]) -> KeptSegment:
+        given = tuple(self._value(each) for each in found["given"])
+        results = tuple(self._value(each) for each in found["results"])
+        inputs, outputs = _names(found["inputs"]), _names(found["outputs"])
+        if (len(inputs), len(outputs)) != (len(given), len(results)):
+            raise ValueError("a segment has more names than values, or fewer")
+        program = found["program"]
+        linked = None
+        if program is not None:
+            linked = self._program(program, (len(inputs), len(outputs)))
+        return KeptSegment(inputs, outputs, given, results, linked)
+
+    def _value(self, found: Any) -> Result:
+        kind, shape, place = found
+        dtype = ep.DataType(kind).numpy
+        if dtype.hasobject:
+            raise ValueError(f"a value has elements of {kind}")
+        sizes = tuple(_whole(size) for size in shape)
+        if math.prod(sizes) * dtype.itemsize > self._largest:
+            raise ValueError("a value is larger than the adapter has arrays")
+        content = None
+        if place is not None:
+            content = self._content(place).view(dtype).reshape(sizes)
+        return Result(dtype, sizes, content)
+
+    def _program(self, found: Mapping[str, Any], ports: tuple[int, int]) -> Linked:
+        numbers = self._content(found["numbers"]).tobytes()
+        slots = tuple(_whole(size, self._largest) for size in found["slots"])
+        constants = tuple(self._constant(each) for each in found["constants"])
+        flags = _whole(found["flags"], self._largest // FLAG)
+        counts = (len(slots), *ports, len(constants), min(flags, 1))
+        steps = tuple(self._step(each, counts, len(numbers)) for each in found["steps"])
+        checks = []
+        for number, text, node in found["checks"]:
+            error = _raising(_text(text), _text(node))
+            checks.append(FlagCheck(_whole(number, flags - 1), error))
+        return Linked(steps, numbers, slots, constants, flags, tuple(checks))
+
+    def _constant(self, place: Any) -> Constant:
+        content = self._content(place)
+        if content.size > self._largest:
+            raise ValueError("a constant is larger than the adapter has arrays")
+        return Constant(content.size, lambda: content)
+
+    def _step(self, found: Any, counts: tuple[int, ...], length: int) -> Step:
+        number, places, window, start, x, y = found
+        text, written = self._texts[_whole(number)]
+        bound = tuple(
+            Place(KINDS[_whole(kind)], _whole(which, counts[kind] - 1))
+            for kind, which in places
+        )
+        if len(bound) != len(written) or len(bound) > MOST_BUFFERS:
+            raise ValueError("a launch has more buffers than its kernel, or fewer")
+        read_only = [place.kind in ("input", "constant") for place in bound]
+        if any(a and b for a, b in zip(written, read_only, strict=True)):
+            raise ValueError("a launch writes to what is only read")
+        window, start = _whole(window), _whole(start)
+        if start % APART or start + window > length or not window:
+            raise ValueError("a launch has its numbers elsewhere")
+        return Step(text, written, bound, window, start, _groups(x), _groups(y), ())
+
+
+def _groups(count: Any) -> int:
+    return _whole(count, MOST_GROUPS)
+
+
+def _whole(number: Any, most: int = _MOST) -> int:
+    if type(number) is not int or not 0 <= number <= most:
+        raise ValueError(f"it has {number!r} where a number is from 0 to {most}")
+    return number
+
+
+def _text(text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{type(text).__name__} in the place of a text")
+    return text
+
+
+def _names(names: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(_text(name) for name in names)
+
+
+def _raising(text: str, node: str) -> Any:
+    return lambda found: ep.NodeError(text, node=node)
