@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,22 @@ def attribute_of(proto: AttributeProto) -> Any:
     node = helper.make_node("Op", ["x"], ["y"], domain="d")
     node.attribute.append(proto)
     return graph_of([node]).nodes[0].typed_attributes[proto.name]
+
+
+def test_long_lists_of_numbers_are_arrays_as_well() -> None:
+    given = {"i": list(range(-4000, 4000)), "f": [0.1 * n for n in range(2000)]}
+    node = helper.make_node("Made", ["x"], ["y"], domain="d", **given)
+    attributes = graph_of([node]).nodes[0].attributes
+    for name, dtype in (("i", np.int64), ("f", np.float64)):
+        value = attributes[name]
+        expected = np.array(given[name], np.float32 if name == "f" else dtype)
+        assert value == tuple(expected.tolist())
+        found = np.asarray(value)
+        assert (found.dtype, found.flags.writeable) == (dtype, False)
+        assert found.tolist() == list(value)
+        assert np.array(value).flags.writeable  # a copy
+        same = pickle.loads(pickle.dumps(value))
+        assert (same, same.element) == (value, value.element)
 
 
 def test_strings_that_are_not_utf8_are_bytes() -> None:

@@ -207,6 +207,23 @@ def test_runs_longer_than_a_chunk_are_read_whole() -> None:
     assert split(integers(values)) == ([], values, [], [])
 
 
+@given(
+    st.lists(st.binary(max_size=5), min_size=1, max_size=9),
+    st.lists(st.integers(0, 2**16), max_size=9),
+)
+def test_many_bytes_that_are_mostly_alike_are_read_apart(
+    kinds: list[bytes], others: list[int]
+) -> None:
+    texts = [kinds[number % len(kinds)] for number in range(300)]
+    for number in others:  # some of them behind what is looked at first
+        texts.insert(number % 300, number.to_bytes(3, "big"))
+    data = b"".join(bytes([TEXTS, len(text)]) + text for text in texts)
+    assert split(data) == ([], [], [], texts)
+    end = data + b"\x4a\x05x"  # which is cut off
+    with pytest.raises(InvalidModel):
+        split(end)
+
+
 def test_long_bytes_are_among_the_fields() -> None:
     long = bytes([TEXTS, 0x80, 0x01]) + b"y" * 128
     data = b"\x4a\x01x" + long + b"\x4a\x01z"

@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+
+from onnxplug.authoring.number_list import NumberList
 from onnxplug.ep import Dimension, TensorType, ValueType
 from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape
@@ -211,20 +214,21 @@ class GraphParser:
     def _attribute(self, message: Message) -> tuple[str, Attribute]:
         name = reference = ""
         number = 0
-        values: dict[int, list[Any]] = {}
+        values: dict[int, Any] = {}
         ints: list[int] = []
         floats: list[float] = []
+        many: dict[int, np.ndarray[Any, Any]] = {}
         if message.end - message.start < _MANY:
             fields = message.fields()
         else:
             fields, varints, numbers, pieces = message.split(
                 tags.ATTRIBUTE_INTS, tags.ATTRIBUTE_FLOATS, tags.ATTRIBUTE_STRINGS
             )
-            ints, floats = varints.view("i8").tolist(), numbers.tolist()
+            many = {_INTS: varints.view("i8"), _FLOATS: numbers.astype(np.float64)}
             if pieces:
                 # most are alike, as the modes of nodes
                 known = {piece: _decoded(piece) for piece in set(pieces)}
-                values[_STRINGS] = [known[piece] for piece in pieces]
+                values[_STRINGS] = [*map(known.__getitem__, pieces)]
         for tag, start, end in fields:
             match tag:
                 case tags.ATTRIBUTE_NAME:
@@ -246,6 +250,10 @@ class GraphParser:
             values[_INTS] = ints
         if floats:
             values[_FLOATS] = floats
+        for held, array in many.items():
+            if array.size:
+                after = values.get(held)
+                values[held] = [*array.tolist(), *after] if after else NumberList(array)
         if reference and not number:
             # the type comes with the value that a call gives
             return name, Attribute(AttributeType.UNDEFINED, None, reference)
@@ -264,7 +272,9 @@ class GraphParser:
         if reference:
             return name, Attribute(kind, None, reference)
         if number in _REPEATED:
-            return name, Attribute(kind, tuple(values.get(number, ())))
+            listed = values.get(number, ())
+            is_whole = isinstance(listed, NumberList)
+            return name, Attribute(kind, listed if is_whole else tuple(listed))
         if number in values:
             return name, Attribute(kind, values[number][-1])
         if number in _DEFAULTS:

@@ -6,7 +6,8 @@ lie within it, or in ``MalformedModel`` with the byte offset.  Nothing is copied
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,9 @@ _64_BITS: Final = (1 << 64) - 1
 _MOST_RUNS: Final = 64
 """Runs of repeated fields that are read at once.  What takes turns is read one by one,
 as it takes longer to look how far each run goes."""
+
+_ALIKE: Final = 64
+"""Fields of bytes that are read before others are expected to be like them."""
 
 _CHUNK: Final = 1 << 20  # bytes of varints decoded at a time, which bounds memory
 
@@ -180,13 +184,20 @@ class Message:
         """The contents of fields of a tag from *start* on, each of fewer than 128
         bytes, and where they end."""
         data = bytes(self.data[start : self.end])
-        found, place, last = [], 0, len(data) - 1
+        found, place, last = list[bytes](), 0, len(data) - 1
+        seen: dict[bytes, bytes] = {}
+        look = _ALIKE
         while place < last and data[place] == tag_:
             end = place + 2 + data[place + 1]
             if data[place + 1] > 0x7F or end > len(data):
                 break
             found.append(data[place + 2 : end])
+            seen[data[place:end]] = found[-1]
             place = end
+            if len(found) >= look and len(seen) < _ALIKE:
+                more, place = _alike(data, place, seen)
+                found += more
+                look = 2 * len(found)
         return found, start + place
 
     def _run_of_varints(self, start: int) -> tuple[np.ndarray[Any, Any], int]:
@@ -266,6 +277,22 @@ class Message:
             MalformedModel: the range does not hold whole varints.
         """
         return _packed_varints(self.data[start:end], start)
+
+
+def _alike(
+    data: bytes, start: int, fields: Mapping[bytes, bytes]
+) -> tuple[Iterable[bytes], int]:
+    """The contents of those *fields* that follow each other from *start* on, and where
+    they end: as the modes of nodes, which are few.
+
+    Args:
+        fields: their contents by all of their bytes.  As these begin with the length,
+            none is how another one begins.
+    """
+    one = b"|".join(map(re.escape, fields))
+    run = re.compile(b"(?:%s)*+" % one).match(data, start)
+    assert run is not None
+    return map(fields.__getitem__, re.findall(one, run[0])), run.end()
 
 
 def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:

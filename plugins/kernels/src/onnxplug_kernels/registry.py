@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from onnxplug.authoring.number_list import NumberList
 from onnxplug.authoring.operators import flags
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, Graph, Node, Reason, RefusalCode
@@ -322,6 +323,8 @@ class _AttributeType(Record):
         """Whether *value* is of the type."""
         if not self.is_list:
             return isinstance(value, self.element)
+        if isinstance(value, NumberList):
+            return issubclass(value.element, self.element)
         # of each type once, as there may be a million elements
         return isinstance(value, tuple | list) and all(
             issubclass(each, self.element) for each in set(map(type, value))

@@ -16,6 +16,7 @@ import onnxplug
 import onnxplug_kernels
 from onnxplug import ep
 from onnxplug.authoring.entries import fingerprint
+from onnxplug.authoring.number_list import NumberList
 from onnxplug_compiler.schedule.constants import LARGE
 from onnxplug_cpu.compiler.runtime.jit import state_of
 
@@ -98,6 +99,8 @@ def _plain(value: Any) -> Any:
     Raises:
         TypeError: there is none.
     """
+    if isinstance(value, NumberList):
+        value = value.array
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             return value.shape, value.tolist()
