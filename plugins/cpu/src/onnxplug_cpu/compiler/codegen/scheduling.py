@@ -28,3 +28,13 @@ def known_after(
         f.instruction(PTR, f'call ptr asm "", "=r,0{constraints}"({pointer}{operands})')
         for pointer in pointers
     ]
+
+
+def opaque(f: Function, value: Value) -> Value:
+    """*value*, whose origin LLVM cannot see.
+
+    Its loop strength reduction would otherwise compute each row's address from the row
+    before, an addition for every multiplication.
+    """
+    text = value.type.text
+    return f.instruction(value.type, f'call {text} asm "", "=r,0"({value})')

@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Integer,
     Pointer,
 )
-from onnxplug_cpu.compiler.codegen.scheduling import known_after
+from onnxplug_cpu.compiler.codegen.scheduling import known_after, opaque
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
 _BYTE = Type("i8")
@@ -307,7 +307,7 @@ class _Tile:
             self._step(way, b, pointers, sums)
             b = offset(f, b, self.arguments.b_row)
         nbytes = self.vector.nbytes * count
-        moved = [_opaque(f, offset(f, pointer, nbytes)) for pointer in pointers]
+        moved = [opaque(f, offset(f, pointer, nbytes)) for pointer in pointers]
         return [*moved, b, ahead, *sums]
 
     def _step(
@@ -363,13 +363,3 @@ def _sum_chains(sums: list[Value], chains: int) -> list[Value]:
         sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
         chains //= 2
     return sums
-
-
-def _opaque(f: Function, value: Value) -> Value:
-    """*value*, whose origin LLVM cannot see.
-
-    Its loop strength reduction would otherwise compute each row's address from the row
-    before, an addition for every multiplication.
-    """
-    text = value.type.text
-    return f.instruction(value.type, f'call {text} asm "", "=r,0"({value})')

@@ -21,6 +21,7 @@ from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.recurrent.ahead import ahead_bytes, block_steps
 from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import shared_bytes
 from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps, panel_lanes
@@ -42,7 +43,7 @@ def record_recurrent(recorder: Recorder, cell: Cell, layer: Layer, label: str) -
     directions, _, hidden = layer.r.shape
     if not directions * batch * hidden:
         return
-    if _projects(layer):
+    if _projects(layer) or _goes_ahead(cell, layer):
         x = _reshaped(recorder, layer.x, (1, 1, time, batch, inputs))
         if inputs > 1 and x.strides[4] != 1:
             copy = recorder.temporary(_F32, x.shape)
@@ -80,6 +81,14 @@ def _projects(layer: Layer) -> bool:
     )
 
 
+def _goes_ahead(cell: Cell, layer: Layer) -> bool:
+    """Whether products of inputs are computed beside steps: there are several blocks of
+    steps of one sequence, and weights are constant."""
+    time, batch, _ = layer.x.shape
+    constant = isinstance(layer.w.buffer, Constant)
+    return batch == 1 and constant and time >= 2 * block_steps(cell)
+
+
 def _with_lead(view: View) -> View:
     shape, strides = (1, 1, *view.shape), (0, 0, *view.strides)
     return View(view.buffer, view.offset, view.dtype, shape, strides)
@@ -104,8 +113,9 @@ class _Steps:
         self.panels = -(-self.hidden // self.width)
         self.slot = self.panels * self.width
         rows = self.batch * self.directions * cell.gates * self.hidden
-        # of one step, inputs are multiplied too
-        columns = self.hidden + _projects(layer) * layer.x.shape[2]
+        self.projects, self.ahead = _projects(layer), _goes_ahead(cell, layer)
+        # where inputs are multiplied, too
+        columns = self.hidden + (self.projects or self.ahead) * layer.x.shape[2]
         self.step_flops = rows * columns * 2
 
     def record(self) -> None:
@@ -167,12 +177,13 @@ class _Steps:
             cell,
             rows,
             short,
-            _chains(isa, cell) if rows == 1 else 1,
+            _chains(isa, cell, self.ahead) if rows == 1 else 1,
             self.hidden % self.width != 0,
             layer.bias is not None,
             layer.lengths is not None,
             layer.y is not None,
-            _projects(layer),
+            self.projects,
+            self.ahead,
             False,
         )
 
@@ -208,9 +219,10 @@ class _Steps:
 
     def _words(self) -> dict[str, Word]:
         """The words that do not depend on how the work is divided; nobody shares."""
-        cell, layer, projects = self.cell, self.layer, _projects(self.layer)
+        cell, layer = self.cell, self.layer
         shape = (self.directions, self.batch, slots(cell), self.slot)
         state = self.recorder.temporary(_F32, shape)
+        multiplies = self.projects or self.ahead
         words: dict[str, Word] = {
             "reverse": sum(flag << n for n, flag in enumerate(layer.reverse)),
             "time": self.time,
@@ -218,9 +230,10 @@ class _Steps:
             "panels": self.panels,
             "features": layer.x.shape[2],
             "x": self.projected.address,
-            "x_direction": 0 if projects else 4 * cell.gates * self.hidden,
+            "x_direction": 0 if multiplies else 4 * cell.gates * self.hidden,
             "x_time": 4 * self.projected.strides[2],
             "x_row": 4 * self.projected.strides[3],
+            "ahead": self._products() if self.ahead else 0,
             "state": state.address,
             "state_direction": 4 * state.strides[0],
             "slot": 4 * self.slot,
@@ -239,25 +252,43 @@ class _Steps:
         }
         for name, matrix in {"w": layer.w, "r": layer.r}.items():
             for number, gates in enumerate(phases(cell)):
-                if name == "w" and not projects:
+                if name == "w" and not multiplies:
                     continue
-                words[f"{name}{number}"] = self._packed_weights(matrix, gates)
+                apart = name == "w" and self.ahead
+                words[f"{name}{number}"] = self._packed_weights(matrix, gates, apart)
                 distance = self.panels * matrix.shape[2] * len(gates) * self.width
                 words[f"{name}{number}_direction"] = 4 * distance
         return words
 
     # parameters in the order in which kernels read them
 
-    def _packed_weights(self, matrix: View, gates: tuple[int, ...]) -> Address:
-        """[directions, panels, columns, gates, lanes of a panel]."""
+    def _products(self) -> Address:
+        """Memory for the products of inputs that are computed ahead."""
+        nbytes = ahead_bytes(self.cell, self.panels, self.width)
+        return self.recorder.temporary(_F32, (self.directions, nbytes // 4)).address
+
+    def _packed_weights(
+        self, matrix: View, gates: tuple[int, ...], apart: bool
+    ) -> Address:
+        """[directions, panels, columns, gates, lanes of a panel], or with each gate
+        *apart* [directions, panels, gates, columns, lanes of a panel]."""
         count, columns = len(gates), matrix.shape[2]
-        shape = (self.directions, self.panels, columns, count, self.width)
-        layout = f"recurrent {self.cell.gates} {gates} {shape}"
-        record = functools.partial(self._record_weights, first=gates[0], count=count)
+        inner = (count, columns) if apart else (columns, count)
+        shape = (self.directions, self.panels, *inner, self.width)
+        layout = f"recurrent {self.cell.gates} {gates} {apart} {shape}"
+        record = functools.partial(
+            self._record_weights, first=gates[0], count=count, apart=apart
+        )
         return _arranged(self.recorder, matrix, layout, shape, record)
 
     def _record_weights(
-        self, recorder: Recorder, matrix: View, out: View, first: int, count: int
+        self,
+        recorder: Recorder,
+        matrix: View,
+        out: View,
+        first: int,
+        count: int,
+        apart: bool,
     ) -> None:
         hidden, directions, columns = self.hidden, self.directions, matrix.shape[2]
         split = _reshaped(
@@ -268,7 +299,8 @@ class _Steps:
         _record_padded(recorder, some, whole)
         panels = whole.reshape((directions, count, self.panels, self.width, columns))
         assert panels is not None
-        record_copy(recorder, panels.transpose((0, 2, 4, 1, 3)), out)
+        axes = (0, 2, 1, 4, 3) if apart else (0, 2, 4, 1, 3)
+        record_copy(recorder, panels.transpose(axes), out)
 
     def _bias(self) -> Word:
         bias = self.layer.bias
@@ -333,14 +365,16 @@ def _rows(isa: Isa, cell: Cell) -> int:
     return max(1, min(_MOST_ROWS, (_vectors(isa) - 2) // gates - 1))
 
 
-def _chains(isa: Isa, cell: Cell) -> int:
+def _chains(isa: Isa, cell: Cell, ahead: bool) -> int:
     """In how many chains a single sequence's sums are added up: those of eight
-    registers, as an addition takes four times as long as two begin in."""
+    registers, as an addition takes four times as long as two begin in; of those that
+    sums *ahead* leave."""
     gates = max(map(len, phases(cell)))
+    others = block_steps(cell) if ahead else gates
     chains = 1
     while (
         gates * chains * isa.registers < 8 * _vectors(isa)
-        and gates * (2 * chains + 1) <= _vectors(isa) - 2
+        and gates * 2 * chains + others <= _vectors(isa) - 2
     ):
         chains *= 2
     return chains

@@ -10,10 +10,10 @@ nothing but states is written.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from onnxplug_compiler.ir.recurrent import LSTM, RNN, Cell
+from onnxplug_compiler.ir.recurrent import LSTM, Cell
 from onnxplug_cpu.compiler.codegen.emit import F32, I8, I32, I64, U64, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Generator,
@@ -21,9 +21,11 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part
+from onnxplug_cpu.compiler.codegen.lanes import Lanes
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
-from onnxplug_cpu.compiler.kernels.recurrent.cell import apply, phases, slots
+from onnxplug_cpu.compiler.kernels.recurrent.ahead import InputsAhead, Slice, pace_of
+from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
+from onnxplug_cpu.compiler.kernels.recurrent.equations import Sequence as Equations
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import write_stages
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class _Words(KernelWords):
     x_direction: Integer
     x_time: Integer
     x_row: Integer
+    ahead: Pointer
     state: Pointer
     state_direction: Integer
     slot: Integer
@@ -97,6 +100,8 @@ class RecurrentSteps(Generator):
         has_bias, has_lengths, has_y: what there is.
         projects: inputs are given as they are, and multiplied here: of one step, whose
             weights are read once in any case.
+        ahead: inputs are given as they are, and products of later steps' are computed
+            beside each step, of a single sequence.
         shares: whether several chunks divide the panels of each step; then states are
             there before, and stay where the last step leaves them.
     """
@@ -110,6 +115,7 @@ class RecurrentSteps(Generator):
     has_lengths: bool
     has_y: bool
     projects: bool
+    ahead: bool
     shares: bool
 
     @property
@@ -120,23 +126,27 @@ class RecurrentSteps(Generator):
     def _of_phases(self) -> tuple[str, ...]:
         names = [
             f"{matrix}{number}"
-            for matrix in ("wr" if self.projects else "r")
+            for matrix in ("wr" if self.projects or self.ahead else "r")
             for number in range(len(phases(self.cell)))
         ]
         return *names, *(f"{name}_direction" for name in names)
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Writer(self, _Words(module, name, self._of_phases), isa).write()
+        StepsWriter(self, _Words(module, name, self._of_phases), isa).write()
 
 
-class _Writer:
+class StepsWriter:
     """Writes the function.
 
     Attributes:
         from_, to: bytes from a sequence's slots to its state before a step and after.
         lane: bytes to the lanes of the panel.
+        panel: the number of the panel.
         left: lanes of the state from the panel's first on.
+        ahead: what computes products of inputs ahead, if something does.
     """
+
+    ahead: InputsAhead | None = None
 
     def __init__(self, form: RecurrentSteps, k: _Words, isa: Isa) -> None:
         self.form, self.cell, self.k, self.isa = form, form.cell, k, isa
@@ -162,7 +172,7 @@ class _Writer:
         self.gate = self.hidden * 4
         self.slot = k.slot
         self.state_row = self.slot * slots(self.cell)
-        self.state = self._of_direction("state")
+        self.state = self.of_direction("state")
         self.x_row = k.x_row
         if form.has_bias:
             self.bias = f.at(
@@ -189,10 +199,12 @@ class _Writer:
         turn = 1 - reverse * 2
         words = ["x", "y"] if self.form.has_y else ["x"]
         moving = [
-            f.at(self._of_direction(word), begin * k.integer(f"{word}_time"), I8)
+            f.at(self.of_direction(word), begin * k.integer(f"{word}_time"), I8)
             for word in words
         ]
         steps = [k.integer(f"{word}_time") * turn for word in words]
+        if self.form.ahead:
+            self.ahead = InputsAhead(self, reverse, turn)
         if self.form.shares:
             self._write_shared(begin, turn, moving, steps)
             f.finish()
@@ -202,11 +214,11 @@ class _Writer:
         f.branch(k.begins.compare("ne", 0), lambda: self._rows(self._begin))
 
         def step(
-            _: Value, from_: Value, to: Value, now: Value, *moving: Value
+            number: Value, from_: Value, to: Value, now: Value, *moving: Value
         ) -> list[Value]:
-            self._at_step(from_, to, now, moving)
-            for number, gates in enumerate(phases(self.cell)):
-                self._phase(number, gates, f.value(0, I64), self.k.panels)
+            self._at_step(number, from_, to, now, moving)
+            for phase, gates in enumerate(phases(self.cell)):
+                self._phase(phase, gates, f.value(0, I64), self.k.panels)
             moved = [f.at(p, s, I8) for p, s in zip(moving, steps, strict=True)]
             return [to, from_, now + turn, *moved]
 
@@ -230,7 +242,8 @@ class _Writer:
             count = f.minimum(each, k.panels - first)
             from_ = f.select((step & 1).compare("ne", 0), self.slot - k.at, k.at)
             moved = [f.at(p, s * step, I8) for p, s in zip(moving, steps, strict=True)]
-            self._at_step(from_, self.slot - from_, begin + step * turn, moved)
+            now = begin + step * turn
+            self._at_step(step, from_, self.slot - from_, now, moved)
             for phase, gates in enumerate(phases(self.cell)):
                 write = functools.partial(self._phase, phase, gates, first, count)
                 f.branch((number % many).compare("eq", phase), write)
@@ -240,8 +253,15 @@ class _Writer:
         write_stages(f, self.isa, memory, self.own, k.shares, stages, stage)
 
     def _at_step(
-        self, from_: Value, to: Value, now: Value, moving: Sequence[Value]
+        self,
+        number: Value,
+        from_: Value,
+        to: Value,
+        now: Value,
+        moving: Sequence[Value],
     ) -> None:
+        if self.ahead:
+            self.ahead.at_step(self.k.first + number)
         self.from_, self.to, self.now = from_, to, now
         self.x, self.y = moving[0], moving[-1]
 
@@ -251,19 +271,21 @@ class _Writer:
         """The sums of *gates* over the whole state, and what follows from them, for
         *count* panels."""
         f = self.f
-        weights = self._of_direction(f"r{number}")
+        weights = self.of_direction(f"r{number}")
         size = self.hidden * (len(gates) * self.nbytes)
         # forth and back: what was read last of a step is still in caches
         backwards = self.from_.compare("ne", 0)
 
         def panel(turn: Value) -> None:
-            panel = first + f.select(backwards, count - 1 - turn, turn)
+            self.panel = panel = first + f.select(backwards, count - 1 - turn, turn)
             self.lane, self.left = panel * self.nbytes, self.hidden - panel * self.width
             self.weights = f.at(weights, panel * size, I8)
             if self.form.projects:
                 size_ = self.k.features * (len(gates) * self.nbytes)
-                whole = self._of_direction(f"w{number}")
+                whole = self.of_direction(f"w{number}")
                 self.input_weights = f.at(whole, panel * size_, I8)
+            if self.ahead:
+                self.ahead.begin(number, gates, panel)
             self._blocks(lambda row, rows: self._block(number, gates, row, rows))
 
         f.loop(count, panel, nonempty=True)
@@ -304,9 +326,15 @@ class _Writer:
         # what the second phase of a GRU multiplies is the state that was reset
         source = self.from_ if number == 0 else self.slot * 3
         states = [self.f.at(p, source, I8) for p in of_rows]
-        sums = self._sums(states, len(gates), self.weights, self.hidden)
+        weights = self.weights
+        if self.ahead:
+            inputs, write = self.ahead.slice(number, gates, self.panel)
+            sums = self._sums(states, len(gates), weights, self.hidden, inputs)
+            write()
+        else:
+            sums = self._sums(states, len(gates), weights, self.hidden)
         for n, slots in enumerate(of_rows):
-            sequence = _Sequence(self, row + n, slots)
+            sequence = Equations(self, row + n, slots)
             if self.form.projects:
                 x, count = [sequence.x], self.k.features
                 (inputs,) = self._sums(x, len(gates), self.input_weights, count)
@@ -314,45 +342,83 @@ class _Writer:
             sequence.finish(number, sums[n])
 
     def _sums(
-        self, sources: list[Value], gates: int, weights: Value, count: Value
+        self,
+        sources: list[Value],
+        gates: int,
+        weights: Value,
+        count: Value,
+        beside: Slice | None = None,
     ) -> list[list[Value]]:
-        """For each of *sources*, of *count* elements, and each gate the panel's sum."""
-        f, rows, chains = self.f, len(sources), self.form.chains
-        many_sums = rows * gates
-        size = gates * self.nbytes
-
-        def steps(many: int) -> Callable[..., list[Value]]:
-            def step(k: Value, weights: Value, *carried: Value) -> list[Value]:
-                sums = list(carried)
-                for n in range(many):
-                    place = f.at(weights, n * size, I8)
-                    factors = [
-                        f.load(f.at(place, g * self.nbytes, I8), self.vector)
-                        for g in range(gates)
-                    ]
-                    for row, source in enumerate(sources):
-                        h = f.load_splat(f.at(source, k + n, F32), self.vector)
-                        for g in range(gates):
-                            at = n % chains * many_sums + row * gates + g
-                            sums[at] = multiply_add(
-                                f, self.isa, h, factors[g], sums[at]
-                            )
-                return [f.at(weights, many * size, I8), *sums]
-
-            return step
-
+        """For each of *sources*, of *count* elements, and each gate the panel's sum;
+        *beside* is computed in the same turns."""
+        f, chains = self.f, self.form.chains
+        turn = functools.partial(self._turn, sources, gates)
+        many_sums = len(sources) * gates
         state = [weights, *[f.zero(self.vector)] * (chains * many_sums)]
-        whole = count & -chains
+        done: Value | int = 0
+        if beside:
+            done = self._beside(turn, state, gates, count, beside)
         if chains > 1:
-            state = f.loop(whole, steps(chains), state, step=chains)
-            state = f.loop(count, steps(1), state, start=whole)
-        else:
-            state = f.loop(count, steps(1), state)
+            whole = count & -chains
+            many = functools.partial(turn, chains)
+            state = f.loop(whole, many, state, start=done, step=chains)
+            done = whole
+        state = f.loop(count, functools.partial(turn, 1), state, start=done)
         sums = state[1:]
         while len(sums) > many_sums:
             half = len(sums) // 2
             sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
-        return [sums[n * gates : (n + 1) * gates] for n in range(rows)]
+        return [sums[n : n + gates] for n in range(0, many_sums, gates)]
+
+    def _turn(
+        self,
+        sources: list[Value],
+        gates: int,
+        many: int,
+        k: Value,
+        weights: Value,
+        *carried: Value,
+    ) -> list[Value]:
+        """Where weights go on, and the sums, after *many* elements from *k* on."""
+        f, sums, chains = self.f, list(carried), self.form.chains
+        size = gates * self.nbytes
+        for n in range(many):
+            place = f.at(weights, n * size, I8)
+            factors = [
+                f.load(f.at(place, g * self.nbytes, I8), self.vector)
+                for g in range(gates)
+            ]
+            for row, source in enumerate(sources):
+                h = f.load_splat(f.at(source, k + n, F32), self.vector)
+                for g in range(gates):
+                    at = (n % chains * len(sources) + row) * gates + g
+                    sums[at] = multiply_add(f, self.isa, h, factors[g], sums[at])
+        return [f.at(weights, many * size, I8), *sums]
+
+    def _beside(
+        self,
+        turn: Callable[..., list[Value]],
+        state: list[Value],
+        gates: int,
+        count: Value,
+        beside: Slice,
+    ) -> Value:
+        """Multiply elements and features in the same turns, as long as there are both,
+        and what features are left; how many elements are done."""
+        f, many = self.f, len(state)
+        pace = pace_of(self.cell, gates, self.form.chains)
+        turns = f.minimum(count // pace.elements, beside.count // pace.features)
+
+        def both(number: Value, *carried: Value) -> list[Value]:
+            k = number * pace.elements
+            after = turn(pace.elements, k, *carried[:many])
+            return [*after, *beside.turn(pace.features, carried[many:])]
+
+        carried = f.loop(turns, both, [*state, *beside.carried()])
+        state[:] = carried[:many]
+        beside.carry(carried[many:])
+        beside.finish(turns * pace.features)
+        return turns * pace.elements
 
     # the states before the first step and after the last one
 
@@ -415,10 +481,10 @@ class _Writer:
         )
 
     def _given(self, word: str, row: Value) -> Value:
-        place = self._of_direction(word)
+        place = self.of_direction(word)
         return self.f.at(place, row * self.k.integer(f"{word}_row"), I8)
 
-    def _of_direction(self, word: str) -> Value:
+    def of_direction(self, word: str) -> Value:
         distance = self.direction * self.k.integer(f"{word}_direction")
         return self.f.at(self.k.pointer(word), distance, I8)
 
@@ -432,149 +498,3 @@ class _Writer:
         # as unsigned numbers, negative ones are above all limits
         wrong = f.bitcast(length, U64) > f.bitcast(self.k.time, U64)
         f.branch(wrong, lambda: f.store(length, self.k.flag))
-
-
-class _Sequence:
-    """A sequence in the panel of a step: the cell's equations."""
-
-    def __init__(self, writer: _Writer, row: Value, slots: Value) -> None:
-        self.w, self.f, self.cell = writer, writer.f, writer.cell
-        self.row, self.slots = row, slots
-        self.x = self.f.at(self.w.x, self.row * self.w.x_row, I8)
-        self.inputs: Mapping[int, Value] = {}
-
-    def finish(self, phase: int, sums: list[Value]) -> None:
-        """Write what follows from the sums over the state, without biases."""
-        if self.cell.kind == LSTM:
-            self._lstm(sums)
-        elif self.cell.kind == RNN:
-            total = self._input(0) + self._recurrent(0, sums[0])
-            self._write(self._apply(0, total))
-        elif self.cell.resets_late:
-            self._gru(sums)
-        elif phase == 0:
-            self._gru_gates(sums)
-        else:
-            self._gru_late(sums[0])
-
-    def _lstm(self, sums: list[Value]) -> None:
-        """Gates lie in the order input, output, forget, cell."""
-        f = self.f
-        into, out, forget, candidate = (
-            self._input(gate) + self._recurrent(gate, total)
-            for gate, total in enumerate(sums)
-        )
-        place = f.at(self._slot(2), self.w.lane, I8)
-        before = f.load(place, self.w.vector, align=4)
-        if self.cell.peepholes:
-            into = into + self._peephole(0) * before
-            forget = forget + self._peephole(2) * before
-        into = self._apply(0, into)
-        forget = 1.0 - into if self.cell.couples else self._apply(0, forget)
-        after = forget * before + into * self._apply(1, candidate)
-        if self.cell.peepholes:
-            out = out + self._peephole(1) * after
-        hidden = self._apply(0, out) * self._apply(2, after)
-        f.store(self._active(after, before), place, align=4)
-        self._write(hidden)
-
-    def _gru(self, sums: list[Value]) -> None:
-        """Gates lie in the order update, reset, hidden."""
-        update, reset = (
-            self._apply(0, self._input(gate) + self._recurrent(gate, sums[gate]))
-            for gate in range(2)
-        )
-        history = reset * self._recurrent(2, sums[2])
-        candidate = self._apply(1, self._input(2) + history)
-        self._write((1.0 - update) * candidate + update * self._before())
-
-    def _gru_gates(self, sums: list[Value]) -> None:
-        f = self.f
-        update, reset = (
-            self._apply(0, self._input(gate) + self._recurrent(gate, total))
-            for gate, total in enumerate(sums)
-        )
-        f.store(update, f.at(self._slot(2), self.w.lane, I8), align=4)
-        product = reset * self._before()
-        f.store(product, f.at(self._slot(3), self.w.lane, I8), align=4)
-
-    def _gru_late(self, total: Value) -> None:
-        f = self.f
-        place = f.at(self._slot(2), self.w.lane, I8)
-        update = f.load(place, self.w.vector, align=4)
-        candidate = self._apply(1, self._input(2) + self._recurrent(2, total))
-        self._write((1.0 - update) * candidate + update * self._before())
-
-    # operands and results
-
-    def _apply(self, number: int, x: Value) -> Value:
-        return apply(self.f, self.w.isa, self.cell, number, x)
-
-    def _input(self, gate: int) -> Value:
-        """The projected input of a gate, with its bias."""
-        f = self.f
-        if self.w.form.projects:
-            value = self.inputs[gate]
-        else:
-            place = f.at(f.at(self.x, self.w.gate * gate, I8), self.w.lane, I8)
-            value = f.load(place, self.w.vector, align=4)
-        return value + self._bias(gate) if self.w.form.has_bias else value
-
-    def _recurrent(self, gate: int, total: Value) -> Value:
-        """The sum over the state of a gate, with its bias."""
-        if not self.w.form.has_bias:
-            return total
-        return total + self._bias(self.cell.gates + gate)
-
-    def _bias(self, number: int) -> Value:
-        return self._parameter(self.w.bias, number)
-
-    def _peephole(self, number: int) -> Value:
-        return self._parameter(self.w.peepholes, number)
-
-    def _parameter(self, base: Value, number: int) -> Value:
-        f = self.f
-        place = f.at(f.at(base, self.w.slot * number, I8), self.w.lane, I8)
-        return f.load(place, self.w.vector, align=4)
-
-    def _slot(self, number: int) -> Value:
-        return self.f.at(self.slots, self.w.slot * number, I8)
-
-    def _before(self) -> Value:
-        """The state before the step."""
-        f = self.f
-        place = f.at(f.at(self.slots, self.w.from_, I8), self.w.lane, I8)
-        return f.load(place, self.w.vector, align=4)
-
-    def _is_active(self) -> Value:
-        return self.w.now < self.w.length(self.row)
-
-    def _active(self, after: Value, before: Value) -> Value:
-        """*after* of a sequence that has this step, otherwise *before*."""
-        if not self.w.form.has_lengths:
-            return after
-        return self.f.select(self._is_active(), after, before)
-
-    def _write(self, hidden: Value) -> None:
-        """Write the state after the step, and the result of it."""
-        w, f = self.w, self.f
-        place = f.at(f.at(self.slots, w.to, I8), w.lane, I8)
-        after = hidden
-        if w.form.has_lengths:
-            after = self._active(hidden, self._before())
-        f.store(after, place, align=4)
-        if not w.form.has_y:
-            return
-        y = f.at(f.at(w.y, self.row * w.y_row, I8), w.lane, I8)
-        result = self._active(hidden, f.zero(w.vector))
-        if not w.form.tail:
-            f.store(result, y, align=4)
-            return
-        f.branch(
-            w.left >= w.width,
-            lambda: f.store(result, y, align=4),
-            lambda: w.lanes.store("f32", result, y, self._part()),
-        )
-
-    def _part(self) -> Part:
-        return self.w.lanes.first(self.w.left)
