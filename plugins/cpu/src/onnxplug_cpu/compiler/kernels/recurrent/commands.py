@@ -6,7 +6,6 @@ both directions at once.  What is left of a step is one kernel's work.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Final
 
@@ -18,17 +17,17 @@ from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import chunks_for, fewest_chunks
 from onnxplug_cpu.compiler.commands.recording import Recorder, call
-from onnxplug_cpu.compiler.commands.words import Word
+from onnxplug_cpu.compiler.commands.words import Code, Word
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.recurrent.ahead import ahead_bytes, block_steps
 from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import shared_bytes
-from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps, panel_lanes
-from onnxplug_cpu.compiler.machine.isa import LANES, Isa
+from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps
+from onnxplug_cpu.compiler.kernels.recurrent.sums import panel_lanes, tile_of
+from onnxplug_cpu.compiler.machine.isa import LANES
 
 _FLOPS: Final = 40e9  # of one thread, a second: to guess how long work takes
-_MOST_ROWS: Final = 6
 SHORTEST_SHARE: Final = 1e-6  # seconds of a step, long beside waiting for others
 _F32: Final = np.dtype(np.float32)
 
@@ -111,6 +110,8 @@ class _Steps:
         self.directions, _, self.hidden = layer.r.shape
         self.width = panel_lanes(recorder.target.isa)
         self.panels = -(-self.hidden // self.width)
+        isa, batch = recorder.target.isa, self.batch
+        self.tiles = [tile_of(isa, len(gates), batch) for gates in phases(cell)]
         self.slot = self.panels * self.width
         rows = self.batch * self.directions * cell.gates * self.hidden
         self.projects, self.ahead = _projects(layer), _goes_ahead(cell, layer)
@@ -120,7 +121,7 @@ class _Steps:
 
     def record(self) -> None:
         recorder, cell = self.recorder, self.cell
-        blocks = -(-self.batch // _rows(recorder.target.isa, cell))
+        blocks = -(-self.batch // min(tile.rows for tile in self.tiles))
         rows = -(-self.batch // blocks)
         tall = self.batch - blocks * (rows - 1)
         workers = recorder.target.workers
@@ -134,12 +135,14 @@ class _Steps:
             "each": each,
             "parts": parts,
             "tall_blocks": tall,
+            "rows": rows,
         }
         groups = self.directions * parts
         shares = self._shares(groups)
         pieces = min(max(1, self.time), fewest_chunks(seconds / (groups * shares)))
         count = max(1, -(-self.time // pieces))
-        steps = self._kernel(rows, tall < blocks)
+        words |= self._tiles(rows)
+        steps = self._kernel()
         if shares == 1:
             for first in range(0, max(1, self.time), count):
                 now = min(count, self.time - first)
@@ -171,13 +174,11 @@ class _Steps:
         free = self.recorder.target.workers // groups
         return max(1, min(free, self.panels, int(seconds / SHORTEST_SHARE)))
 
-    def _kernel(self, rows: int, short: bool) -> RecurrentSteps:
-        cell, layer, isa = self.cell, self.layer, self.recorder.target.isa
+    def _kernel(self) -> RecurrentSteps:
+        layer = self.layer
         return RecurrentSteps(
-            cell,
-            rows,
-            short,
-            _chains(isa, cell, self.ahead) if rows == 1 else 1,
+            self.cell,
+            self.batch == 1,
             self.hidden % self.width != 0,
             layer.bias is not None,
             layer.lengths is not None,
@@ -186,6 +187,21 @@ class _Steps:
             self.ahead,
             False,
         )
+
+    def _tiles(self, rows: int) -> dict[str, Word]:
+        """What computes the sums of blocks of so many sequences, or one less."""
+        words: dict[str, Word] = {}
+        if self.batch == 1:
+            return words
+        isa = self.recorder.target.isa
+        for number, tile in enumerate(self.tiles):
+            tile = tile._replace(rows=rows)
+            words |= {
+                f"tile{number}": Code(tile.kernel(isa, rows)),
+                f"low_tile{number}": Code(tile.kernel(isa, max(1, rows - 1))),
+                f"gates{number}": tile.gates,
+            }
+        return words
 
     def _call(
         self,
@@ -223,6 +239,9 @@ class _Steps:
         shape = (self.directions, self.batch, slots(cell), self.slot)
         state = self.recorder.temporary(_F32, shape)
         multiplies = self.projects or self.ahead
+        many = self.cell.gates * (1 + self.projects) * (self.batch == 1)
+        shape = (self.directions, self.slot * many)
+        sums = self.recorder.temporary(_F32, shape)
         words: dict[str, Word] = {
             "reverse": sum(flag << n for n, flag in enumerate(layer.reverse)),
             "time": self.time,
@@ -234,6 +253,8 @@ class _Steps:
             "x_time": 4 * self.projected.strides[2],
             "x_row": 4 * self.projected.strides[3],
             "ahead": self._products() if self.ahead else 0,
+            "sums": sums.address,
+            "sums_direction": 4 * sums.strides[0],
             "state": state.address,
             "state_direction": 4 * state.strides[0],
             "slot": 4 * self.slot,
@@ -254,8 +275,13 @@ class _Steps:
             for number, gates in enumerate(phases(cell)):
                 if name == "w" and not multiplies:
                     continue
-                apart = name == "w" and self.ahead
-                words[f"{name}{number}"] = self._packed_weights(matrix, gates, apart)
+                together = len(gates)
+                if self.batch > 1:
+                    together = self.tiles[number].gates
+                if name == "w" and self.ahead:
+                    together = 1
+                packed = self._packed_weights(matrix, gates, together)
+                words[f"{name}{number}"] = packed
                 distance = self.panels * matrix.shape[2] * len(gates) * self.width
                 words[f"{name}{number}_direction"] = 4 * distance
         return words
@@ -268,39 +294,36 @@ class _Steps:
         return self.recorder.temporary(_F32, (self.directions, nbytes // 4)).address
 
     def _packed_weights(
-        self, matrix: View, gates: tuple[int, ...], apart: bool
+        self, matrix: View, gates: tuple[int, ...], together: int
     ) -> Address:
-        """[directions, panels, columns, gates, lanes of a panel], or with each gate
-        *apart* [directions, panels, gates, columns, lanes of a panel]."""
-        count, columns = len(gates), matrix.shape[2]
-        inner = (count, columns) if apart else (columns, count)
-        shape = (self.directions, self.panels, *inner, self.width)
-        layout = f"recurrent {self.cell.gates} {gates} {apart} {shape}"
-        record = functools.partial(
-            self._record_weights, first=gates[0], count=count, apart=apart
-        )
+        """[directions, panels, parts of the gates, columns, gates of a part, lanes of a
+        panel]; with so many gates of a part *together*."""
+        columns, parts = matrix.shape[2], len(gates) // together
+        shape = (self.directions, self.panels, parts, columns, together, self.width)
+        layout = f"recurrent {self.cell.gates} {gates} {shape}"
+
+        def record(recorder: Recorder, matrix: View, out: View) -> None:
+            whole = self._whole_panels(recorder, matrix, gates)
+            several = whole.reshape(
+                (self.directions, parts, together, self.panels, self.width, columns)
+            )
+            assert several is not None
+            record_copy(recorder, several.transpose((0, 3, 1, 5, 2, 4)), out)
+
         return _arranged(self.recorder, matrix, layout, shape, record)
 
-    def _record_weights(
-        self,
-        recorder: Recorder,
-        matrix: View,
-        out: View,
-        first: int,
-        count: int,
-        apart: bool,
-    ) -> None:
+    def _whole_panels(
+        self, recorder: Recorder, matrix: View, gates: tuple[int, ...]
+    ) -> View:
+        """[directions, gates, lanes of all panels, columns], with zeros behind."""
         hidden, directions, columns = self.hidden, self.directions, matrix.shape[2]
         split = _reshaped(
             recorder, matrix, (directions, self.cell.gates, hidden, columns)
         )
-        some = split.slice((0, first, 0, 0), (directions, count, hidden, columns))
-        whole = recorder.temporary(_F32, (directions, count, self.slot, columns))
-        _record_padded(recorder, some, whole)
-        panels = whole.reshape((directions, count, self.panels, self.width, columns))
-        assert panels is not None
-        axes = (0, 2, 1, 4, 3) if apart else (0, 2, 4, 1, 3)
-        record_copy(recorder, panels.transpose(axes), out)
+        sizes = (directions, len(gates), hidden, columns)
+        whole = recorder.temporary(_F32, (*sizes[:2], self.slot, columns))
+        _record_padded(recorder, split.slice((0, gates[0], 0, 0), sizes), whole)
+        return whole
 
     def _bias(self) -> Word:
         bias = self.layer.bias
@@ -356,33 +379,6 @@ class _Steps:
             "lengths_step": 4 * lengths.strides[0],
             "flag": self.recorder.check(error),
         }
-
-
-def _rows(isa: Isa, cell: Cell) -> int:
-    """The most sequences of a block: their sums leave registers for the weights that
-    an element of a state meets."""
-    gates = max(map(len, phases(cell)))
-    return max(1, min(_MOST_ROWS, (_vectors(isa) - 2) // gates - 1))
-
-
-def _chains(isa: Isa, cell: Cell, ahead: bool) -> int:
-    """In how many chains a single sequence's sums are added up: those of eight
-    registers, as an addition takes four times as long as two begin in; of those that
-    sums *ahead* leave."""
-    gates = max(map(len, phases(cell)))
-    others = block_steps(cell) if ahead else gates
-    chains = 1
-    while (
-        gates * chains * isa.registers < 8 * _vectors(isa)
-        and gates * 2 * chains + others <= _vectors(isa) - 2
-    ):
-        chains *= 2
-    return chains
-
-
-def _vectors(isa: Isa) -> int:
-    """Vectors of a panel that the registers hold."""
-    return isa.registers * isa.vector_bytes // (4 * panel_lanes(isa))
 
 
 def _arranged(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from onnxplug_compiler.ir.recurrent import LSTM, RNN
@@ -18,14 +17,15 @@ if TYPE_CHECKING:
 class Sequence:
     """A sequence in the panel of a step: the cell's equations."""
 
-    def __init__(self, writer: StepsWriter, row: Value, slots: Value) -> None:
+    def __init__(self, writer: StepsWriter, row: Value, sums: Value) -> None:
         self.w, self.f, self.cell = writer, writer.f, writer.cell
-        self.row, self.slots = row, slots
+        self.row, self.sums, self.slots = row, sums, writer.slots_of(row)
         self.x = self.f.at(self.w.x, self.row * self.w.x_row, I8)
-        self.inputs: Mapping[int, Value] = {}
 
-    def finish(self, phase: int, sums: list[Value]) -> None:
-        """Write what follows from the sums over the state, without biases."""
+    def finish(self, phase: int, gates: int) -> None:
+        """Write what follows from the sums of so many gates over the state, without
+        biases."""
+        sums = [self._sum(number) for number in range(gates)]
         if self.cell.kind == LSTM:
             self._lstm(sums)
         elif self.cell.kind == RNN:
@@ -95,13 +95,17 @@ class Sequence:
         """The projected input of a gate, with its bias."""
         f = self.f
         if self.w.form.projects:
-            value = self.inputs[gate]
+            value = self._sum(self.cell.gates + gate)
         elif self.w.ahead:
             value = self.w.ahead.inputs(gate)
         else:
             place = f.at(f.at(self.x, self.w.gate * gate, I8), self.w.lane, I8)
             value = f.load(place, self.w.vector, align=4)
         return value + self._bias(gate) if self.w.form.has_bias else value
+
+    def _sum(self, number: int) -> Value:
+        place = self.f.at(self.sums, number * self.w.nbytes, I8)
+        return self.f.load(place, self.w.vector, align=4)
 
     def _recurrent(self, gate: int, total: Value) -> Value:
         """The sum over the state of a gate, with its bias."""

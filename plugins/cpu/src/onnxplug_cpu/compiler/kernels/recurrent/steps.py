@@ -22,11 +22,16 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Pointer,
 )
 from onnxplug_cpu.compiler.codegen.lanes import Lanes
-from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
-from onnxplug_cpu.compiler.kernels.recurrent.ahead import InputsAhead, Slice, pace_of
+from onnxplug_cpu.compiler.kernels.recurrent.ahead import InputsAhead
 from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
 from onnxplug_cpu.compiler.kernels.recurrent.equations import Sequence as Equations
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import write_stages
+from onnxplug_cpu.compiler.kernels.recurrent.sums import (
+    SumsOfBlocks,
+    SumsOfOne,
+    panel_lanes,
+    stored,
+)
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa
@@ -37,6 +42,7 @@ class _Words(KernelWords):
     each: Integer
     parts: Integer
     tall_blocks: Integer
+    rows: Integer
     reverse: Integer
     first: Integer
     count: Integer
@@ -56,6 +62,8 @@ class _Words(KernelWords):
     x_time: Integer
     x_row: Integer
     ahead: Pointer
+    sums: Pointer
+    sums_direction: Integer
     state: Pointer
     state_direction: Integer
     slot: Integer
@@ -82,34 +90,25 @@ class _Words(KernelWords):
     flag: Pointer
 
 
-def panel_lanes(isa: Isa) -> int:
-    """Lanes of a panel: those of a register, two of the shorter ones."""
-    return 16 if isa.name == "avx512" else 8
-
-
 class RecurrentSteps(Generator):
     """Some steps of some sequences.  A chunk is a part of the blocks of one direction,
     or of several that share its steps one.
 
     Attributes:
         cell: what is computed.
-        rows: sequences of a block.
-        short: some blocks, the last ones, have one sequence less.
-        chains: of additions that give a sum, so that one need not wait for another.
+        single: there is one sequence.
         tail: the last panel is not filled by the state.
         has_bias, has_lengths, has_y: what there is.
-        projects: inputs are given as they are, and multiplied here: of one step, whose
-            weights are read once in any case.
-        ahead: inputs are given as they are, and products of later steps' are computed
-            beside each step, of a single sequence.
+        projects: inputs are given as they are, and multiplied here: of one step of a
+            single sequence, whose weights are read once in any case.
+        ahead: inputs of a single sequence are given as they are, and products of later steps' are computed
+            beside each step.
         shares: whether several chunks divide the panels of each step; then states are
             there before, and stay where the last step leaves them.
     """
 
     cell: Cell
-    rows: int
-    short: bool
-    chains: int
+    single: bool
     tail: bool
     has_bias: bool
     has_lengths: bool
@@ -129,7 +128,11 @@ class RecurrentSteps(Generator):
             for matrix in ("wr" if self.projects or self.ahead else "r")
             for number in range(len(phases(self.cell)))
         ]
-        return *names, *(f"{name}_direction" for name in names)
+        names += [f"{name}_direction" for name in names]
+        if not self.single:
+            for number in range(len(phases(self.cell))):
+                names += [f"{word}{number}" for word in ("tile", "low_tile", "gates")]
+        return tuple(names)
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         StepsWriter(self, _Words(module, name, self._of_phases), isa).write()
@@ -167,7 +170,8 @@ class StepsWriter:
         self.first_block = part * k.each
         end = self.first_block + k.each
         self.end_block = f.minimum(end, k.blocks)
-        self.tall_blocks = k.tall_blocks
+        self.first_row = self.row_of(self.first_block)
+        self.end_row = self.row_of(self.end_block)
         self.hidden = k.hidden
         self.gate = self.hidden * 4
         self.slot = k.slot
@@ -184,6 +188,8 @@ class StepsWriter:
             self.peepholes = f.at(k.peepholes, self.direction * (self.slot * 3), I8)
         if form.has_y:
             self.y_row = k.y_row
+        if not form.single:
+            self.blocks = SumsOfBlocks(self)
         if form.has_lengths:
             self.lengths_step = k.lengths_step
             self.lengths = k.lengths
@@ -275,158 +281,75 @@ class StepsWriter:
         size = self.hidden * (len(gates) * self.nbytes)
         # forth and back: what was read last of a step is still in caches
         backwards = self.from_.compare("ne", 0)
+        # what the second phase of a GRU multiplies is the state that was reset
+        source = self.from_ if number == 0 else self.slot * 3
 
-        def panel(turn: Value) -> None:
-            self.panel = panel = first + f.select(backwards, count - 1 - turn, turn)
-            self.lane, self.left = panel * self.nbytes, self.hidden - panel * self.width
-            self.weights = f.at(weights, panel * size, I8)
-            if self.form.projects:
-                size_ = self.k.features * (len(gates) * self.nbytes)
-                whole = self.of_direction(f"w{number}")
-                self.input_weights = f.at(whole, panel * size_, I8)
-            if self.ahead:
-                self.ahead.begin(number, gates, panel)
-            self._blocks(lambda row, rows: self._block(number, gates, row, rows))
+        def sums(turn: Value) -> None:
+            self._at_panel(first + f.select(backwards, count - 1 - turn, turn))
+            self.weights = f.at(weights, self.panel * size, I8)
+            if self.form.single:
+                self._sums_of_one(number, gates, source)
+            else:
+                self.blocks.write(number, len(gates), source, equations)
 
-        f.loop(count, panel, nonempty=True)
+        def equations(row: Value, sums: Value) -> None:
+            Equations(self, row, sums).finish(number, len(gates))
 
-    def _blocks(self, body: Callable[[Value, int], None]) -> None:
-        """``body(row, rows)`` for each block of the chunk."""
-        f, rows, tall = self.f, self.form.rows, self.tall_blocks
-        if rows == 1:
-            f.loop(
-                self.end_block,
-                lambda block: body(block, 1),
-                start=self.first_block,
-                nonempty=True,
-            )
+        def of_one(turn: Value) -> None:
+            self._at_panel(first + turn)
+            equations(self.first_row, self._sums_of_panel())
+
+        f.loop(count, sums, nonempty=True)
+        if self.form.single:
+            f.loop(count, of_one, nonempty=True)
+
+    def _at_panel(self, panel: Value) -> None:
+        self.panel, self.lane = panel, panel * self.nbytes
+        self.left = self.hidden - panel * self.width
+
+    def _sums_of_panel(self) -> Value:
+        """Where the sums of a single sequence's panel are; those of its inputs, if they
+        are computed here, lie behind them."""
+        many = self.cell.gates * (1 + self.form.projects)
+        return self.f.at(
+            self.of_direction("sums"), self.panel * (many * self.nbytes), I8
+        )
+
+    def _sums_of_one(self, number: int, gates: tuple[int, ...], source: Value) -> None:
+        f, k, many = self.f, self.k, len(gates)
+        place = self._sums_of_panel()
+        state = f.at(self.slots_of(self.first_row), source, I8)
+        of_state = SumsOfOne(self, state, many, self.weights)
+        if self.ahead:
+            self.ahead.begin(number, gates, self.panel)
+            beside, write = self.ahead.slice(number, gates, self.panel)
+            stored(self, of_state.sums(self.hidden, beside), place)
+            write()
             return
-        end = f.minimum(self.end_block, tall) if self.form.short else self.end_block
-        f.loop(end, lambda n: body(n * rows, rows), start=self.first_block)
-        if self.form.short:
-            f.loop(
-                self.end_block,
-                lambda n: body(n * (rows - 1) + tall, rows - 1),
-                start=f.maximum(self.first_block, tall),
-            )
+        stored(self, of_state.sums(self.hidden), place)
+        if self.form.projects:
+            size = k.features * (many * self.nbytes)
+            weights = f.at(self.of_direction(f"w{number}"), self.panel * size, I8)
+            of_inputs = SumsOfOne(self, self.x, many, weights)
+            first = (self.cell.gates + gates[0]) * self.nbytes
+            stored(self, of_inputs.sums(k.features), f.at(place, first, I8))
+
+    def row_of(self, block: Value) -> Value:
+        """The first sequence of a block: the first blocks have one more."""
+        short = self.f.maximum(block - self.k.tall_blocks, 0)
+        return block * self.k.rows - short
 
     def _rows(self, body: Callable[[Value], None]) -> None:
         """``body(row)`` for each sequence of the chunk."""
-
-        def block(row: Value, rows: int) -> None:
-            self.f.loop(row + rows, body, start=row, nonempty=True)
-
-        self._blocks(block)
-
-    def _block(
-        self, number: int, gates: tuple[int, ...], row: Value, rows: int
-    ) -> None:
-        slots = self.f.at(self.state, row * self.state_row, I8)
-        of_rows = [self.f.at(slots, self.state_row * n, I8) for n in range(rows)]
-        # what the second phase of a GRU multiplies is the state that was reset
-        source = self.from_ if number == 0 else self.slot * 3
-        states = [self.f.at(p, source, I8) for p in of_rows]
-        weights = self.weights
-        if self.ahead:
-            inputs, write = self.ahead.slice(number, gates, self.panel)
-            sums = self._sums(states, len(gates), weights, self.hidden, inputs)
-            write()
-        else:
-            sums = self._sums(states, len(gates), weights, self.hidden)
-        for n, slots in enumerate(of_rows):
-            sequence = Equations(self, row + n, slots)
-            if self.form.projects:
-                x, count = [sequence.x], self.k.features
-                (inputs,) = self._sums(x, len(gates), self.input_weights, count)
-                sequence.inputs = dict(zip(gates, inputs, strict=True))
-            sequence.finish(number, sums[n])
-
-    def _sums(
-        self,
-        sources: list[Value],
-        gates: int,
-        weights: Value,
-        count: Value,
-        beside: Slice | None = None,
-    ) -> list[list[Value]]:
-        """For each of *sources*, of *count* elements, and each gate the panel's sum;
-        *beside* is computed in the same turns."""
-        f, chains = self.f, self.form.chains
-        turn = functools.partial(self._turn, sources, gates)
-        many_sums = len(sources) * gates
-        state = [weights, *[f.zero(self.vector)] * (chains * many_sums)]
-        done: Value | int = 0
-        if beside:
-            done = self._beside(turn, state, gates, count, beside)
-        if chains > 1:
-            whole = count & -chains
-            many = functools.partial(turn, chains)
-            state = f.loop(whole, many, state, start=done, step=chains)
-            done = whole
-        state = f.loop(count, functools.partial(turn, 1), state, start=done)
-        sums = state[1:]
-        while len(sums) > many_sums:
-            half = len(sums) // 2
-            sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
-        return [sums[n : n + gates] for n in range(0, many_sums, gates)]
-
-    def _turn(
-        self,
-        sources: list[Value],
-        gates: int,
-        many: int,
-        k: Value,
-        weights: Value,
-        *carried: Value,
-    ) -> list[Value]:
-        """Where weights go on, and the sums, after *many* elements from *k* on."""
-        f, sums, chains = self.f, list(carried), self.form.chains
-        size = gates * self.nbytes
-        for n in range(many):
-            place = f.at(weights, n * size, I8)
-            factors = [
-                f.load(f.at(place, g * self.nbytes, I8), self.vector)
-                for g in range(gates)
-            ]
-            for row, source in enumerate(sources):
-                h = f.load_splat(f.at(source, k + n, F32), self.vector)
-                for g in range(gates):
-                    at = (n % chains * len(sources) + row) * gates + g
-                    sums[at] = multiply_add(f, self.isa, h, factors[g], sums[at])
-        return [f.at(weights, many * size, I8), *sums]
-
-    def _beside(
-        self,
-        turn: Callable[..., list[Value]],
-        state: list[Value],
-        gates: int,
-        count: Value,
-        beside: Slice,
-    ) -> Value:
-        """Multiply elements and features in the same turns, as long as there are both,
-        and what features are left; how many elements are done."""
-        f, many = self.f, len(state)
-        pace = pace_of(self.cell, gates, self.form.chains)
-        turns = f.minimum(count // pace.elements, beside.count // pace.features)
-
-        def both(number: Value, *carried: Value) -> list[Value]:
-            k = number * pace.elements
-            after = turn(pace.elements, k, *carried[:many])
-            return [*after, *beside.turn(pace.features, carried[many:])]
-
-        carried = f.loop(turns, both, [*state, *beside.carried()])
-        state[:] = carried[:many]
-        beside.carry(carried[many:])
-        beside.finish(turns * pace.features)
-        return turns * pace.elements
+        self.f.loop(self.end_row, body, start=self.first_row, nonempty=True)
 
     # the states before the first step and after the last one
 
-    def _slots(self, row: Value) -> Value:
+    def slots_of(self, row: Value) -> Value:
         return self.f.at(self.state, row * self.state_row, I8)
 
     def _begin(self, row: Value) -> None:
-        slots = self._slots(row)
+        slots = self.slots_of(row)
         self._copy(slots, self._given("h0", row), "h0")
         if self.cell.kind == LSTM:
             self._copy(
@@ -455,11 +378,11 @@ class StepsWriter:
 
     def _settle(self, row: Value) -> None:
         """Put the state where the next command finds it."""
-        slots = self._slots(row)
+        slots = self.slots_of(row)
         self._move(slots, self.f.at(slots, self.slot, I8))
 
     def _end(self, row: Value) -> None:
-        f, slots = self.f, self._slots(row)
+        f, slots = self.f, self.slots_of(row)
         f.branch(
             self.k.integer("last_h").compare("ne", 0),
             lambda: self._move(self._given("last_h", row), slots),

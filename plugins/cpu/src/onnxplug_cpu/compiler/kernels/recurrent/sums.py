@@ -1,0 +1,226 @@
+"""The sums of a panel's gates over a state: of one sequence, or of a block of them.
+
+Sums are written to memory, from which the cell's equations take them: those of several
+panels or sequences do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onnxplug_compiler.ir.recurrent import Cell
+from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    TileArguments,
+    TileProduct,
+    chains_of,
+    multiply_add,
+)
+from onnxplug_cpu.compiler.kernels.recurrent.ahead import Slice, block_steps, pace_of
+from onnxplug_cpu.compiler.kernels.recurrent.cell import phases
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.codegen.emit import Value
+    from onnxplug_cpu.compiler.kernels.recurrent.steps import StepsWriter
+    from onnxplug_cpu.compiler.machine.isa import Isa
+
+_MOST_ROWS: Final = 14
+
+
+def panel_lanes(isa: Isa) -> int:
+    """Lanes of a panel: those of a register, two of the shorter ones."""
+    return 16 if isa.name == "avx512" else 8
+
+
+class Tile(NamedTuple):
+    """How the sums of a block of sequences are computed.
+
+    Attributes:
+        rows: sequences of a block at most.
+        gates: whose sums are computed at once.
+    """
+
+    rows: int
+    gates: int
+
+    def kernel(self, isa: Isa, rows: int) -> Kernel:
+        """The tile for *rows* sequences, of blocks of as many or one less."""
+        sums = self.rows * self.gates
+        chains = chains_of(isa, sums) if sums < _CHAINED else 1
+        nbytes = 4 * panel_lanes(isa)
+        return Kernel(
+            TileProduct("f32", rows, self.gates, chains, alone=True, nbytes=nbytes)
+        )
+
+
+_CHAINED: Final = 8
+"""An addition takes four times as long as two begin in."""
+
+
+def tile_of(isa: Isa, gates: int, batch: int) -> Tile:
+    """The tile for *batch* sequences and a phase of so many gates: the one that reads
+    weights least often, with the widest rows of them."""
+    vectors = 4 * panel_lanes(isa) // isa.vector_bytes
+    found = []
+    for width in {gates, gates // 2} if gates % 2 == 0 and gates > 2 else {gates}:
+        room = (isa.registers - 1 - width * vectors) // (width * vectors)
+        rows = min(_MOST_ROWS, room)
+        blocks = -(-batch // rows)
+        found.append((blocks, -width, -(-batch // blocks)))
+    blocks, width, rows = min(found)
+    return Tile(rows, -width)
+
+
+def chains(isa: Isa, cell: Cell, *, ahead: bool) -> int:
+    """In how many chains a single sequence's sums are added up, in registers that
+    weights, or sums *ahead*, leave."""
+    gates = max(map(len, phases(cell)))
+    vectors = isa.registers * isa.vector_bytes // (4 * panel_lanes(isa))
+    others = block_steps(cell) if ahead else gates
+    many = 1
+    while (
+        gates * many * isa.registers < _CHAINED * vectors
+        and gates * 2 * many + others <= vectors - 2
+    ):
+        many *= 2
+    return many
+
+
+class SumsOfOne:
+    """Writes the sums of one sequence, whose weights' rows have all gates of a phase.
+
+    Attributes:
+        source: where the elements are.
+        gates: how many there are.
+        weights: of the panel.
+        count: of the elements.
+    """
+
+    def __init__(
+        self, writer: StepsWriter, source: Value, gates: int, weights: Value
+    ) -> None:
+        self.w, self.f = writer, writer.f
+        self.source, self.gates, self.weights = source, gates, weights
+        self.chains = chains(writer.isa, writer.cell, ahead=writer.form.ahead)
+        self.row_bytes = gates * writer.nbytes
+
+    def sums(self, count: Value, beside: Slice | None = None) -> list[Value]:
+        """The sum of each gate; *beside* is computed in the same turns."""
+        f, gates = self.f, self.gates
+        sums = [f.zero(self.w.vector)] * (self.chains * gates)
+        done = f.value(0, I64)
+        if beside:
+            done, sums = self._beside(sums, count, beside)
+        if self.chains > 1:
+            whole = count & -self.chains
+            turn = functools.partial(self._turn, self.chains)
+            sums = f.loop(whole, turn, sums, start=done, step=self.chains)
+            done = whole
+        sums = f.loop(count, functools.partial(self._turn, 1), sums, start=done)
+        while len(sums) > gates:
+            half = len(sums) // 2
+            sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
+        return sums
+
+    def _turn(self, many: int, k: Value, *before: Value) -> list[Value]:
+        """The sums after *many* elements, from *k* on."""
+        w, f, sums = self.w, self.f, list(before)
+        weights = f.at(self.weights, k * self.row_bytes, I8)
+        for n in range(many):
+            place = f.at(weights, n * self.row_bytes, I8)
+            h = f.load_splat(f.at(self.source, k + n, F32), w.vector)
+            for gate in range(self.gates):
+                factor = f.load(f.at(place, gate * w.nbytes, I8), w.vector)
+                at = n % self.chains * self.gates + gate
+                sums[at] = multiply_add(f, w.isa, h, factor, sums[at])
+        return sums
+
+    def _beside(
+        self, sums: list[Value], count: Value, beside: Slice
+    ) -> tuple[Value, list[Value]]:
+        """Multiply elements and features in the same turns, as long as there are both,
+        and what features are left; how many elements are done, and the sums."""
+        f, many = self.f, len(sums)
+        pace = pace_of(self.w.cell, self.gates, self.chains)
+        turns = f.minimum(count // pace.elements, beside.count // pace.features)
+        done = turns * pace.elements
+
+        def both(k: Value, *carried: Value) -> list[Value]:
+            after = self._turn(pace.elements, k, *carried[:many])
+            return [*after, *beside.turn(pace.features, carried[many:])]
+
+        state = [*sums, *beside.carried()]
+        carried = f.loop(done, both, state, step=pace.elements)
+        beside.carry(carried[many:])
+        beside.finish(turns * pace.features)
+        return done, carried[:many]
+
+
+class SumsOfBlocks:
+    """Writes the sums of blocks of sequences, by tiles of a matrix product."""
+
+    def __init__(self, writer: StepsWriter) -> None:
+        self.w, self.f = writer, writer.f
+        gates = max(map(len, phases(writer.cell)))
+        size = _MOST_ROWS * gates * writer.width
+        self._memory = self.f.stack(F32, size)
+
+    def write(
+        self,
+        phase: int,
+        gates: int,
+        source: Value,
+        body: Callable[[Value, Value], None],
+    ) -> None:
+        """``body(row, sums)`` for each sequence of the chunk, by its number, with its
+        sums of the panel's gates.
+
+        Args:
+            source: bytes from a sequence's slots to the elements.
+        """
+        w, f, k = self.w, self.f, self.w.k
+        row_bytes = gates * w.nbytes
+        together = k.integer(f"gates{phase}")
+        tiles = [k.pointer(f"{name}{phase}") for name in ("tile", "low_tile")]
+
+        def block(number: Value) -> None:
+            first, rows = w.row_of(number), w.row_of(number + 1)
+            rows = rows - first
+            state = f.at(w.slots_of(first), source, I8)
+            nothing = f.value(0, I64)
+            arguments = TileArguments(
+                a=state,
+                a_row=w.state_row,
+                b=w.weights,
+                b_row=together * w.nbytes,
+                k=w.hidden,
+                columns=together * w.width,
+                c=self._memory,
+                c_row=f.value(row_bytes, I64),
+                add=nothing,
+                result=self._memory,
+                result_row=f.value(row_bytes, I64),
+                next=w.weights,
+                next_step=nothing,
+                taps=nothing,
+                offsets=w.weights,
+                panels=f.value(gates, I64) // together,
+                b_panel=w.hidden * (together * w.nbytes),
+            )
+            f.call_pointer(f.select(rows.compare("eq", k.rows), *tiles), *arguments)
+
+            def sequence(n: Value) -> None:
+                body(first + n, f.at(self._memory, n * row_bytes, I8))
+
+            f.loop(rows, sequence, nonempty=True)
+
+        f.loop(w.end_block, block, start=w.first_block, nonempty=True)
+
+
+def stored(writer: StepsWriter, sums: Sequence[Value], place: Value) -> None:
+    """Write *sums* next to each other."""
+    for n, total in enumerate(sums):
+        writer.f.store(total, writer.f.at(place, n * writer.nbytes, I8))
