@@ -50,8 +50,11 @@ class Sequence:
         if self.cell.peepholes:
             into = into + self._peephole(0) * before
             forget = forget + self._peephole(2) * before
-        into = self._apply(0, into)
-        forget = 1.0 - into if self.cell.couples else self._apply(0, forget)
+        if self.cell.couples:
+            into = self._apply(0, into)
+            forget = 1.0 - into
+        else:
+            into, forget = self._apply_both(0, into, forget)
         after = forget * before + into * self._apply(1, candidate)
         if self.cell.peepholes:
             out = out + self._peephole(1) * after
@@ -61,9 +64,9 @@ class Sequence:
 
     def _gru(self, sums: list[Value]) -> None:
         """Gates lie in the order update, reset, hidden."""
-        update, reset = (
-            self._apply(0, self._input(gate) + self._recurrent(gate, sums[gate]))
-            for gate in range(2)
+        update, reset = self._apply_both(
+            0,
+            *(self._input(gate) + self._recurrent(gate, sums[gate]) for gate in (0, 1)),
         )
         history = reset * self._recurrent(2, sums[2])
         candidate = self._apply(1, self._input(2) + history)
@@ -71,9 +74,9 @@ class Sequence:
 
     def _gru_gates(self, sums: list[Value]) -> None:
         f = self.f
-        update, reset = (
-            self._apply(0, self._input(gate) + self._recurrent(gate, total))
-            for gate, total in enumerate(sums)
+        update, reset = self._apply_both(
+            0,
+            *(self._input(gate) + self._recurrent(gate, sums[gate]) for gate in (0, 1)),
         )
         f.store(update, f.at(self._slot(2), self.w.lane, I8), align=4)
         product = reset * self._before()
@@ -90,6 +93,17 @@ class Sequence:
 
     def _apply(self, number: int, x: Value) -> Value:
         return apply(self.f, self.w.isa, self.cell, number, x)
+
+    def _apply_both(
+        self, number: int, first: Value, second: Value
+    ) -> tuple[Value, Value]:
+        """The same for two, whose instructions take turns: each waits for its last."""
+        f, lanes = self.f, self.w.width
+        both = self._apply(number, f.shuffle(first, second, range(2 * lanes)))
+        return (
+            f.shuffle(both, both, range(lanes)),
+            f.shuffle(both, both, range(lanes, 2 * lanes)),
+        )
 
     def _input(self, gate: int) -> Value:
         """The projected input of a gate, with its bias."""
