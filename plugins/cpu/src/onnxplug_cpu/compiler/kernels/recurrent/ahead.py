@@ -16,13 +16,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_compiler.ir.recurrent import GRU, Cell
-from onnxplug_cpu.compiler.codegen.emit import F32, I8
+from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64
 from onnxplug_cpu.compiler.codegen.scheduling import opaque
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Value
     from onnxplug_cpu.compiler.kernels.recurrent.steps import StepsWriter
+
+_RESET: Final = 2
+"""The gate of a GRU whose sum over the state is reset."""
 
 _REACH: Final = 7
 """Steps whose inputs one pointer reaches: see :mod:`..contraction.tile`."""
@@ -133,7 +136,7 @@ class InputsAhead:
         self._x = f.at(k.x, reverse * last, I8)
         self._of_gate = self.steps * self.nbytes
         of_panel = writer.cell.gates * self._of_gate
-        self._of_block = k.panels * of_panel
+        self._of_block = k.slot * (of_panel // writer.nbytes)
         self._of_panel = of_panel
         self._products = f.at(k.ahead, writer.direction * (self._of_block * 2), I8)
 
@@ -144,21 +147,27 @@ class InputsAhead:
         self._place = number - self._block * self.steps
 
     def inputs(self, gate: int) -> Value:
-        """The products of the step, for the panel's lanes of *gate*."""
+        """The step's products with their biases, for the pair's lanes of *gate*."""
         row = self.number - self._first(self._block)
-        place = self._gate(self._block, self.w.f.value(gate, row.type))
-        return self.f.load(self.f.at(place, row * self.nbytes, I8), self.vector)
+        first = self._gate(self._block, self.w.pair, self.f.value(gate, I64))
+        first = self.f.at(first, row * self.nbytes, I8)
+        return self.w.paired([first, self.f.at(first, self._of_panel, I8)])
 
-    def begin(self, phase: int, gates: Sequence[int], panel: Value) -> None:
-        """Before the first step, compute all of the first block for *panel*."""
-        f, zeros = self.f, [self.f.zero(self.vector)] * self.steps
-        features = self.w.k.features
+    def adds(self, gate: int) -> bool:
+        """Whether products have the bias of the state, too: unless it is reset late."""
+        return not (self.w.cell.resets_late and gate == _RESET)
+
+    def begin(self, phase: int, gates: Sequence[int]) -> None:
+        """Before the first step, compute all of the first block for the panel."""
+        f, features = self.f, self.w.k.features
 
         def each(number: Value) -> None:
-            weights = self._weights(phase, gates, panel, number * features)
-            whole = Slice(self, weights, self._x, features, zeros)
-            whole.finish(f.value(0, number.type))
-            self._write(self._gate(self._block, number + gates[0]), whole)
+            weights = self._weights(phase, gates, number * features)
+            gate = number + gates[0]
+            begins = [self._bias(gates, gate)] * self.steps
+            whole = Slice(self, weights, self._x, features, begins)
+            whole.finish(f.value(0, I64))
+            self._write(self._gate(self._block, self.w.panel, gate), whole)
 
         f.branch(
             self.number.compare("eq", 0),
@@ -166,7 +175,7 @@ class InputsAhead:
         )
 
     def slice(
-        self, phase: int, gates: Sequence[int], panel: Value
+        self, phase: int, gates: Sequence[int]
     ) -> tuple[Slice, Callable[[], None]]:
         """The part of the step, and what writes its results.
 
@@ -181,10 +190,11 @@ class InputsAhead:
         is_there = (following * self.steps) < self.w.k.time
         count = f.select(is_there, end - first, 0)
         x = f.at(self._x, self._first(following) * self.x_step + first * 4, I8)
-        weights = self._weights(phase, gates, panel, number * features + first)
-        place = self._gate(following, number + gates[0])
-        begins, zero = part.compare("eq", 0), f.zero(self.vector)
-        before = [f.select(begins, zero, each) for each in self._read(place)]
+        weights = self._weights(phase, gates, number * features + first)
+        gate = number + gates[0]
+        place = self._gate(following, self.w.panel, gate)
+        begins, bias = part.compare("eq", 0), self._bias(gates, gate)
+        before = [f.select(begins, bias, each) for each in self._read(place)]
         of_step = Slice(self, weights, x, count, before)
         return of_step, lambda: self._write(place, of_step)
 
@@ -192,16 +202,28 @@ class InputsAhead:
         """The first step of a block, or of the last one if there are not so many."""
         return self.f.minimum(block * self.steps, self.w.k.time - self.steps)
 
-    def _gate(self, block: Value, gate: Value) -> Value:
-        """The products of the panel for *gate*."""
-        place = (block & 1) * self._of_block + self.w.panel * self._of_panel
+    def _bias(self, gates: Sequence[int], gate: Value) -> Value:
+        """The bias of one of *gates* for the panel; of inputs, and of the state if that
+        is added to them."""
+        w, f = self.w, self.f
+        if not w.form.has_bias:
+            return f.zero(self.vector)
+        place = f.at(w.bias, w.slot * gate + w.panel * self.nbytes, I8)
+        of_inputs = f.load(place, self.vector, align=4)
+        of_state = f.load(f.at(place, w.slot * w.cell.gates, I8), self.vector, align=4)
+        total = of_inputs + of_state
+        if all(map(self.adds, gates)):
+            return total
+        return f.select(gate.compare("eq", _RESET), of_inputs, total)
+
+    def _gate(self, block: Value, panel: Value, gate: Value) -> Value:
+        """The products of *panel* for *gate*."""
+        place = (block & 1) * self._of_block + panel * self._of_panel
         return self.f.at(self._products, place + gate * self._of_gate, I8)
 
-    def _weights(
-        self, phase: int, gates: Sequence[int], panel: Value, row: Value
-    ) -> Value:
+    def _weights(self, phase: int, gates: Sequence[int], row: Value) -> Value:
         whole = self.w.of_direction(f"w{phase}")
-        first = panel * self.w.k.features * len(gates)
+        first = self.w.panel * self.w.k.features * len(gates)
         return self.f.at(whole, (first + row) * self.nbytes, I8)
 
     def _places(self, place: Value) -> list[Value]:
@@ -215,6 +237,6 @@ class InputsAhead:
             self.f.store(total, each)
 
 
-def ahead_bytes(cell: Cell, panels: int, lanes: int) -> int:
-    """The products that are kept for one direction."""
-    return 2 * panels * cell.gates * block_steps(cell) * lanes * F32.nbytes
+def ahead_bytes(cell: Cell, slot: int) -> int:
+    """The products that are kept for one direction, of so many lanes of all panels."""
+    return 2 * cell.gates * block_steps(cell) * slot * F32.nbytes

@@ -24,7 +24,7 @@ from onnxplug_cpu.compiler.kernels.recurrent.ahead import ahead_bytes, block_ste
 from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import shared_bytes
 from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps
-from onnxplug_cpu.compiler.kernels.recurrent.sums import panel_lanes, tile_of
+from onnxplug_cpu.compiler.kernels.recurrent.sums import PAIR, panel_lanes, tile_of
 from onnxplug_cpu.compiler.machine.isa import LANES
 
 _FLOPS: Final = 40e9  # of one thread, a second: to guess how long work takes
@@ -52,7 +52,7 @@ def record_recurrent(recorder: Recorder, cell: Cell, layer: Layer, label: str) -
         return
     gates = directions * cell.gates * hidden
     # panels of the last sequence read beyond the last gate, which does no harm
-    room = recorder.temporary(_F32, (time * batch * gates + LANES,))
+    room = recorder.temporary(_F32, (time * batch * gates + PAIR * LANES,))
     projected = View(
         room.buffer,
         room.offset,
@@ -112,7 +112,7 @@ class _Steps:
         self.panels = -(-self.hidden // self.width)
         isa, batch = recorder.target.isa, self.batch
         self.tiles = [tile_of(isa, len(gates), batch) for gates in phases(cell)]
-        self.slot = self.panels * self.width
+        self.slot = -(-self.panels // PAIR) * PAIR * self.width
         rows = self.batch * self.directions * cell.gates * self.hidden
         self.projects, self.ahead = _projects(layer), _goes_ahead(cell, layer)
         # where inputs are multiplied, too
@@ -120,7 +120,7 @@ class _Steps:
         self.step_flops = rows * columns * 2
 
     def record(self) -> None:
-        recorder, cell = self.recorder, self.cell
+        recorder = self.recorder
         blocks = -(-self.batch // min(tile.rows for tile in self.tiles))
         rows = -(-self.batch // blocks)
         tall = self.batch - blocks * (rows - 1)
@@ -151,7 +151,7 @@ class _Steps:
                     steps, words, first, now, groups, begins=not first, ends=ends
                 )
             return
-        panels = -(-self.panels // shares)
+        panels = -(-self.panels // (shares * PAIR)) * PAIR
         shares = -(-self.panels // panels)
         words |= {"shares": shares, "panels_of_share": panels}
         words["shared_of_group"] = nbytes = shared_bytes(shares)
@@ -239,9 +239,6 @@ class _Steps:
         shape = (self.directions, self.batch, slots(cell), self.slot)
         state = self.recorder.temporary(_F32, shape)
         multiplies = self.projects or self.ahead
-        many = self.cell.gates * (1 + self.projects) * (self.batch == 1)
-        shape = (self.directions, self.slot * many)
-        sums = self.recorder.temporary(_F32, shape)
         words: dict[str, Word] = {
             "reverse": sum(flag << n for n, flag in enumerate(layer.reverse)),
             "time": self.time,
@@ -253,8 +250,6 @@ class _Steps:
             "x_time": 4 * self.projected.strides[2],
             "x_row": 4 * self.projected.strides[3],
             "ahead": self._products() if self.ahead else 0,
-            "sums": sums.address,
-            "sums_direction": 4 * sums.strides[0],
             "state": state.address,
             "state_direction": 4 * state.strides[0],
             "slot": 4 * self.slot,
@@ -290,7 +285,7 @@ class _Steps:
 
     def _products(self) -> Address:
         """Memory for the products of inputs that are computed ahead."""
-        nbytes = ahead_bytes(self.cell, self.panels, self.width)
+        nbytes = ahead_bytes(self.cell, self.slot)
         return self.recorder.temporary(_F32, (self.directions, nbytes // 4)).address
 
     def _packed_weights(
@@ -321,7 +316,8 @@ class _Steps:
             recorder, matrix, (directions, self.cell.gates, hidden, columns)
         )
         sizes = (directions, len(gates), hidden, columns)
-        whole = recorder.temporary(_F32, (*sizes[:2], self.slot, columns))
+        lanes = self.panels * self.width
+        whole = recorder.temporary(_F32, (*sizes[:2], lanes, columns))
         _record_padded(recorder, split.slice((0, gates[0], 0, 0), sizes), whole)
         return whole
 

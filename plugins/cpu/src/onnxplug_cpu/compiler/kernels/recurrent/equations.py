@@ -1,7 +1,8 @@
-"""The equations of a cell, for the lanes of a panel of one sequence."""
+"""The equations of a cell, for the lanes of a pair of panels of one sequence."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug_compiler.ir.recurrent import LSTM, RNN
@@ -14,18 +15,23 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.recurrent.steps import StepsWriter
 
 
-class Sequence:
-    """A sequence in the panel of a step: the cell's equations."""
+class Equations:
+    """A step of a sequence.
 
-    def __init__(self, writer: StepsWriter, row: Value, sums: Value) -> None:
+    Attributes:
+        sums: of the gates over the state, without biases, as
+            :meth:`~.sums.PanelSums.of_row` gives them.
+    """
+
+    def __init__(self, writer: StepsWriter, row: Value, sums: Sequence[Value]) -> None:
         self.w, self.f, self.cell = writer, writer.f, writer.cell
         self.row, self.sums, self.slots = row, sums, writer.slots_of(row)
         self.x = self.f.at(self.w.x, self.row * self.w.x_row, I8)
 
-    def finish(self, phase: int, gates: int) -> None:
-        """Write what follows from the sums of so many gates over the state, without
-        biases."""
-        sums = [self._sum(number) for number in range(gates)]
+    def finish(self, phase: int, gates: Sequence[int]) -> None:
+        """Write what follows from the sums of the *gates* of a phase."""
+        sums = self.sums[: len(gates)]
+        self.inputs = dict(zip(gates, self.sums[len(gates) :], strict=False))
         if self.cell.kind == LSTM:
             self._lstm(sums)
         elif self.cell.kind == RNN:
@@ -38,7 +44,7 @@ class Sequence:
         else:
             self._gru_late(sums[0])
 
-    def _lstm(self, sums: list[Value]) -> None:
+    def _lstm(self, sums: Sequence[Value]) -> None:
         """Gates lie in the order input, output, forget, cell."""
         f = self.f
         into, out, forget, candidate = (
@@ -46,7 +52,7 @@ class Sequence:
             for gate, total in enumerate(sums)
         )
         place = f.at(self._slot(2), self.w.lane, I8)
-        before = f.load(place, self.w.vector, align=4)
+        before = f.load(place, self.w.both, align=4)
         if self.cell.peepholes:
             into = into + self._peephole(0) * before
             forget = forget + self._peephole(2) * before
@@ -62,7 +68,7 @@ class Sequence:
         f.store(self._active(after, before), place, align=4)
         self._write(hidden)
 
-    def _gru(self, sums: list[Value]) -> None:
+    def _gru(self, sums: Sequence[Value]) -> None:
         """Gates lie in the order update, reset, hidden."""
         update, reset = self._apply_both(
             0,
@@ -72,7 +78,7 @@ class Sequence:
         candidate = self._apply(1, self._input(2) + history)
         self._write((1.0 - update) * candidate + update * self._before())
 
-    def _gru_gates(self, sums: list[Value]) -> None:
+    def _gru_gates(self, sums: Sequence[Value]) -> None:
         f = self.f
         update, reset = self._apply_both(
             0,
@@ -85,7 +91,7 @@ class Sequence:
     def _gru_late(self, total: Value) -> None:
         f = self.f
         place = f.at(self._slot(2), self.w.lane, I8)
-        update = f.load(place, self.w.vector, align=4)
+        update = f.load(place, self.w.both, align=4)
         candidate = self._apply(1, self._input(2) + self._recurrent(2, total))
         self._write((1.0 - update) * candidate + update * self._before())
 
@@ -98,7 +104,8 @@ class Sequence:
         self, number: int, first: Value, second: Value
     ) -> tuple[Value, Value]:
         """The same for two, whose instructions take turns: each waits for its last."""
-        f, lanes = self.f, self.w.width
+        f, lanes = self.f, self.w.lanes.width
+        return self._apply(number,first), self._apply(number,second)
         both = self._apply(number, f.shuffle(first, second, range(2 * lanes)))
         return (
             f.shuffle(both, both, range(lanes)),
@@ -109,21 +116,19 @@ class Sequence:
         """The projected input of a gate, with its bias."""
         f = self.f
         if self.w.form.projects:
-            value = self._sum(self.cell.gates + gate)
+            value = self.inputs[gate]
         elif self.w.ahead:
             value = self.w.ahead.inputs(gate)
         else:
             place = f.at(f.at(self.x, self.w.gate * gate, I8), self.w.lane, I8)
-            value = f.load(place, self.w.vector, align=4)
-        return value + self._bias(gate) if self.w.form.has_bias else value
-
-    def _sum(self, number: int) -> Value:
-        place = self.f.at(self.sums, number * self.w.nbytes, I8)
-        return self.f.load(place, self.w.vector, align=4)
+            value = f.load(place, self.w.both, align=4)
+        if self.w.ahead or not self.w.form.has_bias:
+            return value  # with the bias, if it was computed ahead
+        return value + self._bias(gate)
 
     def _recurrent(self, gate: int, total: Value) -> Value:
         """The sum over the state of a gate, with its bias."""
-        if not self.w.form.has_bias:
+        if not self.w.form.has_bias or (self.w.ahead and self.w.ahead.adds(gate)):
             return total
         return total + self._bias(self.cell.gates + gate)
 
@@ -136,7 +141,7 @@ class Sequence:
     def _parameter(self, base: Value, number: int) -> Value:
         f = self.f
         place = f.at(f.at(base, self.w.slot * number, I8), self.w.lane, I8)
-        return f.load(place, self.w.vector, align=4)
+        return f.load(place, self.w.both, align=4)
 
     def _slot(self, number: int) -> Value:
         return self.f.at(self.slots, self.w.slot * number, I8)
@@ -145,7 +150,7 @@ class Sequence:
         """The state before the step."""
         f = self.f
         place = f.at(f.at(self.slots, self.w.from_, I8), self.w.lane, I8)
-        return f.load(place, self.w.vector, align=4)
+        return f.load(place, self.w.both, align=4)
 
     def _is_active(self) -> Value:
         return self.w.now < self.w.length(self.row)
@@ -167,12 +172,12 @@ class Sequence:
         if not w.form.has_y:
             return
         y = f.at(f.at(w.y, self.row * w.y_row, I8), w.lane, I8)
-        result = self._active(hidden, f.zero(w.vector))
+        result = self._active(hidden, f.zero(w.both))
         if not w.form.tail:
             f.store(result, y, align=4)
             return
         f.branch(
-            w.left >= w.width,
+            w.left >= w.lanes.width,
             lambda: f.store(result, y, align=4),
             lambda: w.lanes.store("f32", result, y, self._part()),
         )

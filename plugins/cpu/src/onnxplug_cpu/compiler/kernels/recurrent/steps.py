@@ -24,14 +24,9 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 from onnxplug_cpu.compiler.codegen.lanes import Lanes
 from onnxplug_cpu.compiler.kernels.recurrent.ahead import InputsAhead
 from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
-from onnxplug_cpu.compiler.kernels.recurrent.equations import Sequence as Equations
+from onnxplug_cpu.compiler.kernels.recurrent.equations import Equations
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import write_stages
-from onnxplug_cpu.compiler.kernels.recurrent.sums import (
-    SumsOfBlocks,
-    SumsOfOne,
-    panel_lanes,
-    stored,
-)
+from onnxplug_cpu.compiler.kernels.recurrent.sums import PAIR, PanelSums, panel_lanes
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa
@@ -62,8 +57,6 @@ class _Words(KernelWords):
     x_time: Integer
     x_row: Integer
     ahead: Pointer
-    sums: Pointer
-    sums_direction: Integer
     state: Pointer
     state_direction: Integer
     slot: Integer
@@ -101,8 +94,8 @@ class RecurrentSteps(Generator):
         has_bias, has_lengths, has_y: what there is.
         projects: inputs are given as they are, and multiplied here: of one step of a
             single sequence, whose weights are read once in any case.
-        ahead: inputs of a single sequence are given as they are, and products of later steps' are computed
-            beside each step.
+        ahead: inputs of a single sequence are given as they are, and products of those
+            of later steps are computed beside each step.
         shares: whether several chunks divide the panels of each step; then states are
             there before, and stay where the last step leaves them.
     """
@@ -143,9 +136,11 @@ class StepsWriter:
 
     Attributes:
         from_, to: bytes from a sequence's slots to its state before a step and after.
-        lane: bytes to the lanes of the panel.
-        panel: the number of the panel.
-        left: lanes of the state from the panel's first on.
+        panel: the number of the panel whose sums are computed.
+        pair: the first of two panels, on whose lanes the equations are computed, as
+            one panel's would wait for each other.
+        lane: bytes to the lanes of the pair.
+        left: lanes of the state from the pair's first on.
         ahead: what computes products of inputs ahead, if something does.
     """
 
@@ -157,7 +152,8 @@ class StepsWriter:
         self.width = panel_lanes(isa)
         self.vector = F32.vector(self.width)
         self.nbytes = 4 * self.width
-        self.lanes = Lanes(f, isa, self.width)
+        self.both = F32.vector(PAIR * self.width)
+        self.lanes = Lanes(f, isa, PAIR * self.width)
         if form.tail:
             self.lanes.reserve_for("f32", strided=False)
         group, self.own = k.chunk, f.value(0, I64)
@@ -188,8 +184,7 @@ class StepsWriter:
             self.peepholes = f.at(k.peepholes, self.direction * (self.slot * 3), I8)
         if form.has_y:
             self.y_row = k.y_row
-        if not form.single:
-            self.blocks = SumsOfBlocks(self)
+        self.sums = PanelSums(self)
         if form.has_lengths:
             self.lengths_step = k.lengths_step
             self.lengths = k.lengths
@@ -283,56 +278,42 @@ class StepsWriter:
         backwards = self.from_.compare("ne", 0)
         # what the second phase of a GRU multiplies is the state that was reset
         source = self.from_ if number == 0 else self.slot * 3
+        pairs, end = (count + PAIR - 1) // PAIR, first + count
 
-        def sums(turn: Value) -> None:
-            self._at_panel(first + f.select(backwards, count - 1 - turn, turn))
-            self.weights = f.at(weights, self.panel * size, I8)
-            if self.form.single:
-                self._sums_of_one(number, gates, source)
-            else:
-                self.blocks.write(number, len(gates), source, equations)
+        def pair(turn: Value) -> None:
+            self.pair = first + f.select(backwards, pairs - 1 - turn, turn) * PAIR
+            self.lane = self.pair * self.nbytes
+            self.left = self.hidden - self.pair * self.width
+            self._blocks(block)
 
-        def equations(row: Value, sums: Value) -> None:
-            Equations(self, row, sums).finish(number, len(gates))
+        def block(first_row: Value, rows: Value) -> None:
+            state = f.at(self.slots_of(first_row), source, I8)
 
-        def of_one(turn: Value) -> None:
-            self._at_panel(first + turn)
-            equations(self.first_row, self._sums_of_panel())
+            def sums(half: Value) -> None:
+                self.panel = self.pair + half
+                panel = f.at(weights, self.panel * size, I8)
+                self.sums.write(number, gates, state, rows, panel, half)
 
-        f.loop(count, sums, nonempty=True)
+            f.loop(f.minimum(end - self.pair, PAIR), sums, nonempty=True)
+            f.loop(rows, lambda row: equations(first_row + row, row), nonempty=True)
+
+        def equations(sequence: Value, row: Value) -> None:
+            found = self.sums.of_row(row, len(gates))
+            Equations(self, sequence, found).finish(number, gates)
+
+        f.loop(pairs, pair, nonempty=True)
+
+    def _blocks(self, body: Callable[[Value, Value], None]) -> None:
+        """``body(row, rows)`` for each block of the chunk."""
         if self.form.single:
-            f.loop(count, of_one, nonempty=True)
-
-    def _at_panel(self, panel: Value) -> None:
-        self.panel, self.lane = panel, panel * self.nbytes
-        self.left = self.hidden - panel * self.width
-
-    def _sums_of_panel(self) -> Value:
-        """Where the sums of a single sequence's panel are; those of its inputs, if they
-        are computed here, lie behind them."""
-        many = self.cell.gates * (1 + self.form.projects)
-        return self.f.at(
-            self.of_direction("sums"), self.panel * (many * self.nbytes), I8
-        )
-
-    def _sums_of_one(self, number: int, gates: tuple[int, ...], source: Value) -> None:
-        f, k, many = self.f, self.k, len(gates)
-        place = self._sums_of_panel()
-        state = f.at(self.slots_of(self.first_row), source, I8)
-        of_state = SumsOfOne(self, state, many, self.weights)
-        if self.ahead:
-            self.ahead.begin(number, gates, self.panel)
-            beside, write = self.ahead.slice(number, gates, self.panel)
-            stored(self, of_state.sums(self.hidden, beside), place)
-            write()
+            body(self.first_row, self.f.value(1, I64))
             return
-        stored(self, of_state.sums(self.hidden), place)
-        if self.form.projects:
-            size = k.features * (many * self.nbytes)
-            weights = f.at(self.of_direction(f"w{number}"), self.panel * size, I8)
-            of_inputs = SumsOfOne(self, self.x, many, weights)
-            first = (self.cell.gates + gates[0]) * self.nbytes
-            stored(self, of_inputs.sums(k.features), f.at(place, first, I8))
+
+        def block(number: Value) -> None:
+            first = self.row_of(number)
+            body(first, self.row_of(number + 1) - first)
+
+        self.f.loop(self.end_block, block, start=self.first_block, nonempty=True)
 
     def row_of(self, block: Value) -> Value:
         """The first sequence of a block: the first blocks have one more."""
@@ -342,6 +323,11 @@ class StepsWriter:
     def _rows(self, body: Callable[[Value], None]) -> None:
         """``body(row)`` for each sequence of the chunk."""
         self.f.loop(self.end_row, body, start=self.first_row, nonempty=True)
+
+    def paired(self, places: Sequence[Value]) -> Value:
+        """The lanes of both panels of a pair, which lie apart."""
+        first, second = (self.f.load(each, self.vector) for each in places)
+        return self.f.shuffle(first, second, range(PAIR * self.width))
 
     # the states before the first step and after the last one
 

@@ -1,13 +1,9 @@
-"""The sums of a panel's gates over a state: of one sequence, or of a block of them.
-
-Sums are written to memory, from which the cell's equations take them: those of several
-panels or sequences do not wait for each other.
-"""
+"""The sums of a panel's gates over a state: of one sequence, or of a block of them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_compiler.ir.recurrent import Cell
@@ -33,6 +29,10 @@ _MOST_ROWS: Final = 14
 def panel_lanes(isa: Isa) -> int:
     """Lanes of a panel: those of a register, two of the shorter ones."""
     return 16 if isa.name == "avx512" else 8
+
+
+PAIR: Final = 2
+"""Panels whose equations are computed at once."""
 
 
 class Tile(NamedTuple):
@@ -159,68 +159,120 @@ class SumsOfOne:
         return done, carried[:many]
 
 
-class SumsOfBlocks:
-    """Writes the sums of blocks of sequences, by tiles of a matrix product."""
+class PanelSums:
+    """Writes the sums of a pair of panels to memory, for a block of sequences.
+
+    [half of the pair][sequence][gate of the phase][lanes of a panel], with the sums of
+    the inputs, where they are computed in the step, behind those of the state.
+    """
 
     def __init__(self, writer: StepsWriter) -> None:
         self.w, self.f = writer, writer.f
-        gates = max(map(len, phases(writer.cell)))
-        size = _MOST_ROWS * gates * writer.width
-        self._memory = self.f.stack(F32, size)
+        form = writer.form
+        self._rows = 1 if form.single else _MOST_ROWS
+        self._gates = max(map(len, phases(writer.cell)))
+        row = self._gates * (1 + form.projects) * writer.width
+        self._row_bytes = 4 * row
+        self._memory = self.f.stack(F32, PAIR * self._rows * row)
 
     def write(
         self,
         phase: int,
-        gates: int,
-        source: Value,
-        body: Callable[[Value, Value], None],
+        gates: Sequence[int],
+        state: Value,
+        rows: Value,
+        weights: Value,
+        half: Value,
     ) -> None:
-        """``body(row, sums)`` for each sequence of the chunk, by its number, with its
-        sums of the panel's gates.
+        """The sums of *gates* for the panel of *weights*.
 
         Args:
-            source: bytes from a sequence's slots to the elements.
+            state: the elements of the first sequence.
         """
-        w, f, k = self.w, self.f, self.w.k
-        row_bytes = gates * w.nbytes
-        together = k.integer(f"gates{phase}")
-        tiles = [k.pointer(f"{name}{phase}") for name in ("tile", "low_tile")]
+        place = self._half(half)
+        if not self.w.form.single:
+            self._write_block(phase, len(gates), state, rows, weights, place)
+            return
+        of_state = SumsOfOne(self.w, state, len(gates), weights)
+        if self.w.ahead:
+            self.w.ahead.begin(phase, gates)
+            beside, write = self.w.ahead.slice(phase, gates)
+            self._store(of_state.sums(self.w.hidden, beside), place)
+            write()
+            return
+        self._store(of_state.sums(self.w.hidden), place)
+        if self.w.form.projects:
+            features = self.w.k.features
+            size = features * (len(gates) * self.w.nbytes)
+            weights = self.w.of_direction(f"w{phase}")
+            weights = self.f.at(weights, self.w.panel * size, I8)
+            of_inputs = SumsOfOne(self.w, self.w.x, len(gates), weights)
+            behind = self.f.at(place, self._gates * self.w.nbytes, I8)
+            self._store(of_inputs.sums(features), behind)
 
-        def block(number: Value) -> None:
-            first, rows = w.row_of(number), w.row_of(number + 1)
-            rows = rows - first
-            state = f.at(w.slots_of(first), source, I8)
-            nothing = f.value(0, I64)
-            arguments = TileArguments(
-                a=state,
-                a_row=w.state_row,
-                b=w.weights,
-                b_row=together * w.nbytes,
-                k=w.hidden,
-                columns=together * w.width,
-                c=self._memory,
-                c_row=f.value(row_bytes, I64),
-                add=nothing,
-                result=self._memory,
-                result_row=f.value(row_bytes, I64),
-                next=w.weights,
-                next_step=nothing,
-                taps=nothing,
-                offsets=w.weights,
-                panels=f.value(gates, I64) // together,
-                b_panel=w.hidden * (together * w.nbytes),
+    def of_row(self, row: Value, gates: int) -> list[Value]:
+        """The sums of the pair for a sequence of the block; those of *gates*, and
+        behind them of its inputs, if they are computed in the step."""
+        found = []
+        numbers = [*range(gates)]
+        if self.w.form.projects:
+            numbers += [self._gates + number for number in range(gates)]
+        for number in numbers:
+            halves = (
+                self.f.at(
+                    self._half(self.f.value(half, I64)), row * self._row_bytes, I8
+                )
+                for half in range(PAIR)
             )
-            f.call_pointer(f.select(rows.compare("eq", k.rows), *tiles), *arguments)
+            found.append(
+                self.w.paired(
+                    [self.f.at(p, number * self.w.nbytes, I8) for p in halves]
+                )
+            )
+        return found
 
-            def sequence(n: Value) -> None:
-                body(first + n, f.at(self._memory, n * row_bytes, I8))
+    def _half(self, half: Value) -> Value:
+        return self.f.at(self._memory, half * (self._rows * self._row_bytes), I8)
 
-            f.loop(rows, sequence, nonempty=True)
+    def _store(self, sums: Sequence[Value], place: Value) -> None:
+        for n, total in enumerate(sums):
+            self.f.store(total, self.f.at(place, n * self.w.nbytes, I8))
 
-        f.loop(w.end_block, block, start=w.first_block, nonempty=True)
-
-
-def stored(writer: StepsWriter, sums: Sequence[Value], place: Value) -> None:
-    """Write *sums* next to each other."""
-    for n, total in enumerate(sums):
-        writer.f.store(total, writer.f.at(place, n * writer.nbytes, I8))
+    def _write_block(
+        self,
+        phase: int,
+        gates: int,
+        state: Value,
+        rows: Value,
+        weights: Value,
+        place: Value,
+    ) -> None:
+        """By a tile of a matrix product."""
+        w, f, k = self.w, self.f, self.w.k
+        together = k.integer(f"gates{phase}")
+        tile = f.select(
+            rows.compare("eq", k.rows),
+            k.pointer(f"tile{phase}"),
+            k.pointer(f"low_tile{phase}"),
+        )
+        row_bytes, nothing = f.value(self._row_bytes, I64), f.value(0, I64)
+        arguments = TileArguments(
+            a=state,
+            a_row=w.state_row,
+            b=weights,
+            b_row=together * w.nbytes,
+            k=w.hidden,
+            columns=together * w.width,
+            c=place,
+            c_row=row_bytes,
+            add=nothing,
+            result=place,
+            result_row=row_bytes,
+            next=weights,
+            next_step=nothing,
+            taps=nothing,
+            offsets=weights,
+            panels=f.value(gates, I64) // together,
+            b_panel=w.hidden * (together * w.nbytes),
+        )
+        f.call_pointer(tile, *arguments)
