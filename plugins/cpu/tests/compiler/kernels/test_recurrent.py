@@ -185,6 +185,23 @@ def test_a_layer(isa: Isa, cell: Cell) -> None:
 
 
 @isas
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+def test_products_of_inputs_ahead_of_steps(
+    isa: Isa, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = (False, True)
+    # whole blocks of steps and parts of one; more features than elements, and fewer
+    check(isa, Given(cell, 16, 1, 50, 16, 1), constant=True, bare=True)
+    given = Given(cell, 21, 1, 3, 41, 2)
+    at_once = check(isa, given, both, constant=True, lengths=True)
+    monkeypatch.setattr(commands, "fewest_chunks", lambda _: 3)
+    several = check(isa, given, both, constant=True, lengths=True)
+    monkeypatch.setattr(commands, "SHORTEST_SHARE", 1e-9)
+    shared = check(isa, given, both, constant=True, lengths=True, workers=6)
+    assert at_once.tobytes() == several.tobytes() == shared.tobytes()
+
+
+@isas
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(isa: Isa, name: str) -> None:
     takes = {

@@ -179,7 +179,7 @@ class _Steps:
         return RecurrentSteps(
             self.cell,
             self.batch == 1,
-            self.hidden % self.width != 0,
+            self.hidden != self.slot,
             layer.bias is not None,
             layer.lengths is not None,
             layer.y is not None,

@@ -56,11 +56,8 @@ class Equations:
         if self.cell.peepholes:
             into = into + self._peephole(0) * before
             forget = forget + self._peephole(2) * before
-        if self.cell.couples:
-            into = self._apply(0, into)
-            forget = 1.0 - into
-        else:
-            into, forget = self._apply_both(0, into, forget)
+        into = self._apply(0, into)
+        forget = 1.0 - into if self.cell.couples else self._apply(0, forget)
         after = forget * before + into * self._apply(1, candidate)
         if self.cell.peepholes:
             out = out + self._peephole(1) * after
@@ -70,9 +67,9 @@ class Equations:
 
     def _gru(self, sums: Sequence[Value]) -> None:
         """Gates lie in the order update, reset, hidden."""
-        update, reset = self._apply_both(
-            0,
-            *(self._input(gate) + self._recurrent(gate, sums[gate]) for gate in (0, 1)),
+        update, reset = (
+            self._apply(0, self._input(gate) + self._recurrent(gate, sums[gate]))
+            for gate in range(2)
         )
         history = reset * self._recurrent(2, sums[2])
         candidate = self._apply(1, self._input(2) + history)
@@ -80,9 +77,9 @@ class Equations:
 
     def _gru_gates(self, sums: Sequence[Value]) -> None:
         f = self.f
-        update, reset = self._apply_both(
-            0,
-            *(self._input(gate) + self._recurrent(gate, sums[gate]) for gate in (0, 1)),
+        update, reset = (
+            self._apply(0, self._input(gate) + self._recurrent(gate, sums[gate]))
+            for gate in range(2)
         )
         f.store(update, f.at(self._slot(2), self.w.lane, I8), align=4)
         product = reset * self._before()
@@ -99,18 +96,6 @@ class Equations:
 
     def _apply(self, number: int, x: Value) -> Value:
         return apply(self.f, self.w.isa, self.cell, number, x)
-
-    def _apply_both(
-        self, number: int, first: Value, second: Value
-    ) -> tuple[Value, Value]:
-        """The same for two, whose instructions take turns: each waits for its last."""
-        f, lanes = self.f, self.w.lanes.width
-        return self._apply(number,first), self._apply(number,second)
-        both = self._apply(number, f.shuffle(first, second, range(2 * lanes)))
-        return (
-            f.shuffle(both, both, range(lanes)),
-            f.shuffle(both, both, range(lanes, 2 * lanes)),
-        )
 
     def _input(self, gate: int) -> Value:
         """The projected input of a gate, with its bias."""

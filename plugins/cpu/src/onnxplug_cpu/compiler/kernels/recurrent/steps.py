@@ -90,7 +90,7 @@ class RecurrentSteps(Generator):
     Attributes:
         cell: what is computed.
         single: there is one sequence.
-        tail: the last panel is not filled by the state.
+        tail: the last pair of panels is not filled by the state.
         has_bias, has_lengths, has_y: what there is.
         projects: inputs are given as they are, and multiplied here: of one step of a
             single sequence, whose weights are read once in any case.
