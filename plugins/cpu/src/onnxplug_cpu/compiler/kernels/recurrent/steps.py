@@ -287,6 +287,8 @@ class StepsWriter:
             self._blocks(block)
 
         def block(first_row: Value, rows: Value) -> None:
+            if not self.form.single:
+                f.loop(rows, lambda row: self._ask_for(first_row + row, gates))
             state = f.at(self.slots_of(first_row), source, I8)
 
             def sums(half: Value) -> None:
@@ -302,6 +304,17 @@ class StepsWriter:
             Equations(self, sequence, found).finish(number, gates)
 
         f.loop(pairs, pair, nonempty=True)
+
+    def _ask_for(self, row: Value, gates: Sequence[int]) -> None:
+        """Bring what the pair's equations will read, and write, into a cache."""
+        f = self.f
+        x = f.at(f.at(self.x, row * self.x_row, I8), self.lane, I8)
+        places = [f.at(x, self.gate * gate, I8) for gate in gates]
+        if self.form.has_y and gates[-1] == self.cell.gates - 1:
+            places.append(f.at(f.at(self.y, row * self.y_row, I8), self.lane, I8))
+        for place in places:
+            for line in range(0, PAIR * self.nbytes, 64):
+                f.prefetch(f.at(place, line, I8), 2)
 
     def _blocks(self, body: Callable[[Value, Value], None]) -> None:
         """``body(row, rows)`` for each block of the chunk."""
