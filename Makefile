@@ -32,6 +32,8 @@ ON_COREML := coreml
 ON_WEBGPU := webgpu
 # which compiles kernels in CUDA C++ without a GPU, where there is a wheel of it
 NVRTC := $(if $(filter Linux,$(shell uname)),nvidia-cuda-nvrtc)
+# with it, a second validator looks at all kernels of WebGPU
+NPM := $(shell command -v npm)
 # exported models on EPs, whose own targets run them
 OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprogram.py)
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
@@ -96,8 +98,9 @@ test-coreml: $(VENV)/coreml.stamp
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-webgpu: $(VENV)/webgpu.stamp
-	ONNXPLUG_REQUIRE=webgpu,$(if $(NVRTC),nvrtc) $(BIN)/python \
-	  plugins/webgpu/tools/with_lavapipe.py $(VENV)/lavapipe \
+	ONNXPLUG_REQUIRE=webgpu,$(if $(NVRTC),nvrtc),$(if $(NPM),tint) \
+	  $(BIN)/python plugins/webgpu/tools/with_lavapipe.py $(VENV)/lavapipe \
+	  $(BIN)/python plugins/webgpu/tools/validate_shaders.py $(VENV)/dawn \
 	  $(BIN)/python -m pytest plugins/webgpu plugins/compiler/tests/gpu \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
