@@ -46,7 +46,7 @@ def copied(path: str) -> list[tuple[str, str, str, int]]:
 
 
 @pytest.fixture
-def traced(tmp_path: Path) -> Callable[..., onnxplug.InferenceSession]:
+def traced(adapter: Any, tmp_path: Path) -> Callable[..., onnxplug.InferenceSession]:
     """A session whose runs are traced."""
 
     def make(model: Any, *eps: Any) -> onnxplug.InferenceSession:
