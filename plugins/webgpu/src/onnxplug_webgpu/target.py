@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from onnxplug.authoring.operators import having
 from onnxplug_compiler.gpu.command import Assembly, Launch, assemble
 from onnxplug_compiler.gpu.families import elementwise
+from onnxplug_compiler.gpu.families.ranks import RANKED
 from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
@@ -43,6 +44,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ).split(),
         _MOVED,
     ),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), frozenset({"f32"})),
+    **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), RANKED),
     **dict.fromkeys(having("reduction"), _FLOATS),
     **dict.fromkeys(
         "ReduceMax ReduceMin ReduceSum ReduceProd ReduceL1 ReduceSumSquare".split(),
@@ -180,7 +183,9 @@ class WebGpuTarget:
 
     @property
     def recurrent(self) -> recurrent.Recurrent:
-        _refuse("recurrent layers are not computed")
+        from onnxplug_compiler.gpu.families import recurrent
+
+        return recurrent
 
     @property
     def trees(self) -> trees.Trees:
@@ -192,7 +197,9 @@ class WebGpuTarget:
 
     @property
     def selection(self) -> selection.Selection:
-        _refuse("elements are not ranked")
+        from onnxplug_compiler.gpu.families import selection
+
+        return selection
 
 
 def _refuse(what: str) -> NoReturn:
