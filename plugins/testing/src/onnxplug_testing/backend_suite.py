@@ -26,6 +26,10 @@ CPU: Final = "CPUExecutionProvider"
 RANDOM: Final = "test_bernoulli"
 """Cases that compare with random draws, which are the same only by chance."""
 
+ROUNDED: Final = frozenset({"test_dft_inverse"})
+"""Cases that expect of zeros how their own sums were rounded, which others pass by the
+same rounding only."""
+
 _SECONDS_PER_CASE: Final = 120
 
 
@@ -226,12 +230,16 @@ def _chosen(names: Iterable[str]) -> list[str]:
     return chosen or known
 
 
+def _is_by_chance(case: str) -> bool:
+    return RANDOM in case or case in ROUNDED
+
+
 def _counts(lineup: Lineup, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ep = lineup.ep
     lost = {
         line["case"]: line["both"]
         for line in lines
-        if line.get("both") and not line["cpu"] and RANDOM not in line["case"]
+        if line.get("both") and not line["cpu"] and not _is_by_chance(line["case"])
     }
     wrong = {
         line["case"]: line["alone"]
@@ -239,6 +247,7 @@ def _counts(lineup: Lineup, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any
         if line["alone"]
         and not line["alone"].startswith(("UnassignedNode", "skipped"))
         and not line.get("cpu")  # nor does the CPU EP pass it
+        and line["case"] not in ROUNDED
     }
     return {
         "ep": ep,

@@ -55,13 +55,70 @@ def _is_control_flow(node: ep.Node) -> bool:
     return not node.domain and node.op_type in having("control_flow")
 
 
+def read_by_host(
+    partition: Any,
+    calls: Collection[Call],
+    inputs: Collection[str],
+    constants: Collection[str],
+) -> frozenset[str]:
+    """Inputs whose contents are part of what a plan is made for: from them follow those
+    that calls have to know when they are planned, such as axes and sizes.
+
+    They are vectors or single elements.  Bodies of control flow have none, as these
+    could have others in each run of the body.
+    """
+    if partition.graph.parent is not None:
+        return frozenset()
+    made = {name: call for call in calls for name in call.outputs if name}
+    found: set[str] = set()
+    for call in calls:
+        operation = find_operation(call)
+        for position in () if operation is None else operation.known:
+            name = call.input(position)
+            sources = None if name is None else _sources(name, made, constants)
+            if sources and sources <= {*inputs} and _are_few(partition, sources):
+                found |= sources
+    return frozenset(found)
+
+
+def _sources(
+    name: str, made: Mapping[str, Call], constants: Collection[str]
+) -> set[str] | None:
+    """The inputs that *name* follows from; ``None`` if its content follows from none
+    that could be known."""
+    found: set[str] = set()
+    stack, seen = [name], set[str]()
+    while stack:
+        name = stack.pop()
+        if name in constants or name in seen:
+            continue
+        seen.add(name)
+        call = made.get(name)
+        if call is None:
+            found.add(name)
+        elif call.function is None or not call.traits.follows or call.domain:
+            return None
+        elif not call.traits.of_shapes:
+            stack += [each for each in call.inputs if each is not None]
+    return found
+
+
+def _are_few(partition: Any, names: Collection[str]) -> bool:
+    shapes = [partition.value(name).shape for name in names]
+    return all(shape is not None and len(shape) < 2 for shape in shapes)
+
+
 def analysed(
     partition: Any,
     calls: Collection[Call],
     constants: Collection[str],
     refused: Mapping[int, str],
 ) -> tuple[Analysis, dict[str, np.dtype[Any] | None]]:
-    """What is known of *calls* before any shape is, and the dtypes of all values."""
+    """What is known of *calls* before any shape is, and the dtypes of all values.
+
+    Args:
+        constants: names of values that are known when plans are made.
+    """
     names = {name for call in calls for name in (*call.inputs, *call.outputs) if name}
     dtypes = {name: numpy_dtype(partition, name) for name in names}
     found = analyse(list(calls), dtypes, constants, refused, WebGpuTarget())
@@ -91,7 +148,9 @@ def judge(
     calls = [call for call in calls if call.nodes[0] not in refusals]
     names = {name for call in calls for name in call.inputs if name}
     constants = {name for name in names if graph.value(name).is_constant}
-    analysis, _ = analysed(view, calls, constants, {})
+    made = {name for node in graph.nodes for name in node.outputs if name}
+    read = read_by_host(view, calls, names - made - constants, constants)
+    analysis, _ = analysed(view, calls, constants | read, {})
     for call, why in analysis.reasons.items():
         refusals[call.nodes[0]] = ep.Reason(_code(call), why)
     return ep.CapabilityReport.per_node(

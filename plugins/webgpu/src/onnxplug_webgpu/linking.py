@@ -97,6 +97,12 @@ class Linked(Record):
     flags: int
     checks: tuple[FlagCheck, ...]
 
+    @property
+    def inputs(self) -> frozenset[int]:
+        """Positions of those that steps read."""
+        places = (place for step in self.steps for place in step.places)
+        return frozenset(place.number for place in places if place.kind == "input")
+
 
 def link(work: Work, checks: Sequence[Check], look: Callable[[], None]) -> Linked:
     """The launches of *work*.

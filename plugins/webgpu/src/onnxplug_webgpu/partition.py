@@ -13,7 +13,7 @@ from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.segmentation import Unit, split
 from onnxplug_webgpu.artefact import Artefact
-from onnxplug_webgpu.capability import analysed, calls_of
+from onnxplug_webgpu.capability import analysed, calls_of, read_by_host
 from onnxplug_webgpu.context import WebGpuContext
 from onnxplug_webgpu.options import Settings
 from onnxplug_webgpu.program import Weights
@@ -51,6 +51,13 @@ class WebGpuPartition(ep.CompiledPartition):
         self._decline({n: str(reason) for n, reason in refused.items()})
         read = {name for call in self._calls for name in call.inputs if name}
         self._constants = Constants(partition, {*read, *partition.outputs})
+        self._read_by_host = read_by_host(
+            partition, self._calls, partition.inputs, self._constants
+        )
+        self.input_locations = [
+            ep.HOST if name in self._read_by_host else context.location
+            for name in partition.inputs
+        ]
         self._refused: dict[int, str] = {}
         self._build()
         self._decline(
@@ -76,8 +83,9 @@ class WebGpuPartition(ep.CompiledPartition):
     def _build(self) -> None:
         """Split into units, without the nodes that are refused."""
         partition = self._partition
+        known = {*self._constants, *self._read_by_host}
         self._analysis, self._dtypes = analysed(
-            partition, self._calls, self._constants, self._refused
+            partition, self._calls, known, self._refused
         )
         for name in (*partition.inputs, *partition.outputs):
             if name not in self._dtypes:
@@ -95,6 +103,7 @@ class WebGpuPartition(ep.CompiledPartition):
                 self._constants,
                 [self._dtypes[name] for name in unit.inputs],
                 self._nodes,
+                self._read_by_host,
             )
             for number, unit in enumerate(units)
             if unit.compiled
@@ -108,9 +117,9 @@ class WebGpuPartition(ep.CompiledPartition):
         """
         for segment in self._segments.values():
             shapes = self._stated_shapes(segment)
-            if shapes is not None:
+            if shapes is not None and not segment.read_by_host:
                 try:
-                    segment.plan(shapes, self._look)
+                    segment.plan(shapes, {}, self._look)
                 except NotCompiled as refusal:
                     self._decline(self._named_by(refusal, segment))
 

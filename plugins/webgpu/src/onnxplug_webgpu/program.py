@@ -121,13 +121,14 @@ class Program:
 
     def run(
         self,
-        inputs: Sequence[Memory],
+        inputs: Sequence[Memory | None],
         outputs: Sequence[Memory | None],
         stream: WebGpuStream,
     ) -> None:
         """Queue the launches.
 
         Args:
+            inputs: ``None`` for what no kernel reads.
             outputs: in no memory of an input; ``None`` for what is not computed.
             stream: whoever waits for it is told what kernels found.
 
@@ -142,7 +143,7 @@ class Program:
             stream.read(work.cleared, FLAG * self._linked.flags, self._check)
 
     def _bound(
-        self, inputs: Sequence[Memory], outputs: Sequence[Memory | None]
+        self, inputs: Sequence[Memory | None], outputs: Sequence[Memory | None]
     ) -> Launches:
         """The launches on memory; what is between nodes gets some of its own."""
         device = self._device

@@ -12,7 +12,7 @@ from onnxplug_webgpu.context import WebGpuArray, WebGpuContext
 from onnxplug_webgpu.device import Device
 from onnxplug_webgpu.program import Program, Weights
 from onnxplug_webgpu.run import Run
-from onnxplug_webgpu.segment import Plan, run_plan
+from onnxplug_webgpu.segment import Array, Plan, run_plan
 from onnxplug_webgpu.streams import WebGpuStream
 
 
@@ -22,6 +22,8 @@ class RestoredSegment:
     Raises:
         ValueError: its program is none for this device.
     """
+
+    read_by_host = ()
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class RestoredSegment:
 
     def run(
         self,
-        arrays: Sequence[WebGpuArray],
+        arrays: Sequence[Array],
         bound: Sequence[WebGpuArray | None],
         stream: WebGpuStream,
     ) -> list[Any]:

@@ -25,10 +25,13 @@ class RunnableSegment(Protocol):
     def outputs(self) -> Sequence[str]: ...
     @property
     def nodes(self) -> Sequence[ep.Node]: ...
+    @property
+    def read_by_host(self) -> Collection[int]:
+        """Positions of inputs that are wanted on the host."""
 
     def run(
         self,
-        arrays: Sequence[WebGpuArray],
+        arrays: Sequence[WebGpuArray | np.ndarray[Any, Any]],
         bound: Sequence[WebGpuArray | None],
         stream: WebGpuStream,
     ) -> list[Any]:
@@ -105,7 +108,12 @@ class Run:
             OutOfMemory, DeviceLost: with the nodes.
         """
         try:
-            arrays = [self._on_device(name) for name in segment.inputs]
+            arrays = [
+                self._on_host(name, keeps=False)
+                if position in segment.read_by_host
+                else self._on_device(name)
+                for position, name in enumerate(segment.inputs)
+            ]
             rooms = [bound.get(name) for name in segment.outputs]
             rooms = [r if isinstance(r, WebGpuArray) else None for r in rooms]
             results = segment.run(arrays, rooms, self._stream)
@@ -171,13 +179,15 @@ class Run:
         self._values[name] = array
         return array
 
-    def _on_host(self, name: str) -> np.ndarray[Any, Any]:
+    def _on_host(self, name: str, *, keeps: bool = True) -> np.ndarray[Any, Any]:
+        """A value on the host, from now on if it *keeps* it there."""
         value = self._values[name]
         if isinstance(value, WebGpuArray):
             value.check()
             array = np.empty(value.shape, value.dtype)
             self._stream.fetch(value.memory, array)
-            self._values[name] = array
+            if keeps:
+                self._values[name] = array
             return array
         return np.asarray(value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,19 +20,26 @@ from onnxplug_compiler.schedule.planned import Result
 from onnxplug_compiler.segmentation import Analysis, Unit
 from onnxplug_webgpu.artefact import KeptSegment
 from onnxplug_webgpu.context import WebGpuArray, new_array
-from onnxplug_webgpu.device import Device
+from onnxplug_webgpu.device import Copies, Device
 from onnxplug_webgpu.linking import link
 from onnxplug_webgpu.options import Settings
+from onnxplug_webgpu.pool import Memory
 from onnxplug_webgpu.program import Program, RefusedLaunch, Weights
 from onnxplug_webgpu.streams import WebGpuStream
 from onnxplug_webgpu.target import WebGpuTarget
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+Array: TypeAlias = WebGpuArray | np.ndarray[Any, Any]
+Contents: TypeAlias = Mapping[int, np.ndarray[Any, Any]]
+"""Those of inputs on the host, by position."""
 
 _OF_ANY_TYPE: Final = np.dtype(np.uint8)
 
 _MOST_PLANS: Final = 64
-"""Sets of input shapes for which a segment keeps programs."""
+"""Sets of input shapes, and of contents, for which a segment keeps programs."""
+
+_ROOM: Final = 1 << 12
+"""Bytes that are kept with a result in vain at most, unless it is half of them."""
 
 
 class Plan(Record):
@@ -55,10 +62,12 @@ class Segment:
         unit: its calls.
         dtypes: of the inputs; ``None`` for one of which nothing but the shape is read.
         nodes: the graph's, by index.
+        read_by_host: names of values whose contents plans are made for.
 
     Attributes:
         inputs, outputs: names of values.
         nodes: what it computes.
+        read_by_host: positions of inputs that are on the host.
     """
 
     def __init__(
@@ -71,8 +80,12 @@ class Segment:
         constants: Constants,
         dtypes: Sequence[np.dtype[Any] | None],
         nodes: Mapping[int, ep.Node],
+        read_by_host: Collection[str],
     ) -> None:
         self.unit = unit
+        self.read_by_host = tuple(
+            number for number, name in enumerate(unit.inputs) if name in read_by_host
+        )
         self.inputs = tuple(unit.inputs)
         self.outputs = tuple(unit.outputs)
         self.nodes = [nodes[index] for call in unit.calls for index in call.nodes]
@@ -82,10 +95,17 @@ class Segment:
         self._dtypes = dtypes
         self._nodes = nodes
         self._target = WebGpuTarget(prefers_channels_last=settings.channels_last)
-        self._common = Plans(
-            unit.calls, analysis.forms, constants, unit.inputs, unit.outputs
+        counts = tuple({each.number: None for each in unit.counted.values()})
+        self._counted = tuple(
+            (position, len(unit.outputs) + counts.index(found.number), found.axis)
+            for position, name in enumerate(unit.outputs)
+            if (found := unit.counted.get(name)) is not None
         )
-        self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
+        outputs = (*unit.outputs, *counts)
+        self._common = Plans(
+            unit.calls, analysis.forms, constants, unit.inputs, outputs
+        )
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
         self._generation = device.generation
         self._lock = new_rlock()
 
@@ -94,35 +114,46 @@ class Segment:
         """How many are kept."""
         return len(self._plans)
 
-    def plan(self, shapes: Shapes, look: Callable[[], None] = lambda: None) -> Plan:
+    def plan(
+        self,
+        shapes: Shapes,
+        contents: Contents,
+        look: Callable[[], None] = lambda: None,
+    ) -> Plan:
         """The plan for inputs of these shapes.
 
         Args:
+            contents: of the inputs that are on the host.
             look: called now and then while one is made; it may raise.
 
         Raises:
             NotCompiled: some call is not computed for them.
         """
         self._device.ensure()
+        key = shapes, tuple(array.tobytes() for array in contents.values())
         with self._lock:
             if self._generation != self._device.generation:
                 # programs are of a device that was lost
                 self._plans.clear()
                 self._generation = self._device.generation
-            plan = self._plans.get(shapes)
+            plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[shapes] = self._made(shapes, look)
+                plan = self._plans[key] = self._made(shapes, contents, look)
                 if len(self._plans) > _MOST_PLANS:
                     self._plans.popitem(last=False)
             else:
-                self._plans.move_to_end(shapes)
+                self._plans.move_to_end(key)
             return plan
 
-    def _made(self, shapes: Shapes, look: Callable[[], None]) -> Plan:
+    def _made(
+        self, shapes: Shapes, contents: Contents, look: Callable[[], None]
+    ) -> Plan:
         inputs = [
             Abstract(dtype or _OF_ANY_TYPE, shape)
             for dtype, shape in zip(self._dtypes, shapes, strict=True)
         ]
+        for position, array in contents.items():
+            inputs[position] = Abstract.known(array.copy(), varies=True)
         recorder = Recorder(self._target)
         planned = self._common.make(inputs, recorder, {}, look)
         if not planned.work:
@@ -146,35 +177,70 @@ class Segment:
 
     def run(
         self,
-        arrays: Sequence[WebGpuArray],
+        arrays: Sequence[Array],
         bound: Sequence[WebGpuArray | None],
         stream: WebGpuStream,
-    ) -> list[WebGpuArray | np.ndarray[Any, Any]]:
+    ) -> list[Array]:
         """Queue the work on *arrays*; the results, those that follow from shapes on the
-        host.
+        host.  Sizes that depend on elements are waited for.
 
         Args:
+            arrays: on the host those that are read there, and only these.
             bound: for each output an array to fill, or ``None``; one that is an input,
-                too, is left as it is.
+                too, or whose size depends on elements, is left as it is.
             stream: whoever waits for it is told what kernels found.
 
         Raises:
             NotCompiled: some call is not computed for these shapes.
             DeviceLost: the device is, or the one was that *arrays* are in.
             OutputMismatch: a bound array is of another shape or dtype.
+            RuntimeError: the stream captures, and sizes depend on elements.
         """
-        plan = self.plan(tuple(tuple(array.shape) for array in arrays))
-        return run_plan(self._device, plan, arrays, bound, stream, self._mode)
+        contents = {
+            position: array
+            for position in self.read_by_host
+            if isinstance(array := arrays[position], np.ndarray)
+        }
+        plan = self.plan(tuple(tuple(array.shape) for array in arrays), contents)
+        rooms = list(bound)
+        for position, *_ in self._counted:
+            rooms[position] = None
+        rooms += [None] * (len(plan.results) - len(rooms))
+        made = run_plan(self._device, plan, arrays, rooms, stream, self._mode)
+        for position, count, axis in self._counted:
+            made[position] = self._filled(made[position], made[count], axis, stream)
+        return made[: len(self.outputs)]
+
+    def _filled(
+        self, whole: Array, number: Array, axis: int, stream: WebGpuStream
+    ) -> WebGpuArray:
+        """The part of an output that is filled: so many places along an axis, one after
+        another."""
+        assert isinstance(whole, WebGpuArray) and isinstance(number, WebGpuArray)
+        found = np.empty(number.shape, number.dtype)
+        stream.fetch(number.memory, found)
+        shape = list(whole.shape)
+        shape[axis] = int(found.reshape(-1)[0])
+        kept = WebGpuArray(self._device, whole.memory, tuple(shape), whole.dtype)
+        if whole.nbytes - kept.nbytes <= max(_ROOM, kept.nbytes):
+            return kept
+        # or the rest would stay in memory
+        part = new_array(self._device, kept.shape, kept.dtype)
+        stream.queue(Copies(((whole.memory, part.memory, kept.nbytes),)))
+        return part
 
     def kept(self, shapes: Shapes) -> KeptSegment:
         """The segment with its plan for inputs of these shapes, as plain data.
 
         Raises:
-            ValueError: nothing is known of the elements of an input.
+            ValueError: nothing is known of the elements of an input, or the content of
+                one, or an output's size, is known in runs only.
         """
+        if self.read_by_host or self._counted:
+            raise ValueError("sizes or contents of values are known in runs only")
         if None in self._dtypes:
             raise ValueError("of an input nothing but the shape is read")
-        plan = self.plan(shapes)
+        plan = self.plan(shapes, {})
         given = tuple(
             Result(dtype, shape)
             for dtype, shape in zip(self._dtypes, shapes, strict=True)
@@ -204,15 +270,16 @@ def _check(bound: Sequence[WebGpuArray | None], results: Sequence[Result]) -> No
 def run_plan(
     device: Device,
     plan: Plan,
-    arrays: Sequence[WebGpuArray],
+    arrays: Sequence[Array],
     bound: Sequence[WebGpuArray | None],
     stream: WebGpuStream,
     mode: str,
-) -> list[WebGpuArray | np.ndarray[Any, Any]]:
+) -> list[Array]:
     """Queue *plan*; see :meth:`Segment.run`."""
     _check(bound, plan.results)
-    read = {array.memory.serial for array in arrays}
-    made: list[WebGpuArray | np.ndarray[Any, Any]] = []
+    inputs = [_memory(device, plan, n, array) for n, array in enumerate(arrays)]
+    read = {memory.serial for memory in inputs if memory is not None}
+    made: list[Array] = []
     for array, result in zip(bound, plan.results, strict=True):
         if result.content is not None:
             made.append(np.array(result.content))
@@ -224,5 +291,16 @@ def run_plan(
         memories = [
             each.memory if isinstance(each, WebGpuArray) else None for each in made
         ]
-        plan.program.run([array.memory for array in arrays], memories, stream)
+        plan.program.run(inputs, memories, stream)
     return made
+
+
+def _memory(device: Device, plan: Plan, position: int, array: Array) -> Memory | None:
+    """Where an input is; ``None`` of one on the host that no kernel reads."""
+    if isinstance(array, WebGpuArray):
+        return array.memory
+    if plan.program is None or position not in plan.program.linked.inputs:
+        return None
+    placed = new_array(device, array.shape, array.dtype)
+    device.upload(placed.memory, array)
+    return placed.memory

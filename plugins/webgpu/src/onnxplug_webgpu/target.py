@@ -40,12 +40,14 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND ScatterElements ScatterND "
-            "ArrayFeatureExtractor ReverseSequence"
+            "ArrayFeatureExtractor ReverseSequence Compress"
         ).split(),
         _MOVED,
     ),
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), frozenset({"f32"})),
-    **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), RANKED),
+    **dict.fromkeys(
+        "RNN GRU LSTM NonMaxSuppression DFT STFT".split(), frozenset({"f32"})
+    ),
+    **dict.fromkeys("ArgMax ArgMin TopK NonZero Unique".split(), RANKED),
     **dict.fromkeys(having("reduction"), _FLOATS),
     **dict.fromkeys(
         "ReduceMax ReduceMin ReduceSum ReduceProd ReduceL1 ReduceSumSquare".split(),

@@ -58,6 +58,10 @@ class NonZeroKernel(Parameters):
                 found = f"({value.low} | {value.high}) != 0u"
             elif KINDS[self.element] == "i1":
                 found = value
+            elif KINDS[self.element] == "f32":
+                # by its bits, as compilers may take it that all are numbers
+                bits = body.dialect.reinterpret("u32", value)
+                found = f"({bits} << 1u) != 0u"
             else:
                 found = f"{value} != {body.number(KINDS[self.element], 0)}"
             _flag(body, 1, index, found)

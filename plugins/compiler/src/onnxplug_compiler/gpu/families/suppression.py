@@ -75,7 +75,7 @@ class SuppressionKernel(Parameters):
                 entry = body.let("u32", f"block * {body.size(3)} + {place}")
                 box = body.load(0, body.place(0, [entry]))
                 score = body.load(2, body.place(2, [*line, box]))
-                bit = f"({gone}[{box} / 32u] >> ({box} % 32u)) & 1u"
+                bit = f"(({gone}[{box} / 32u] >> ({box} % 32u)) & 1u)"
                 takes = body.let(
                     "i1", f"{bit} == 0u && {score} > {least} && {selected} < {most}"
                 )

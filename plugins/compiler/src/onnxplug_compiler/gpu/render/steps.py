@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug_compiler.gpu.render import angles, arcs, exponentials, integers, pairs
-from onnxplug_compiler.gpu.render.body import KINDS, WIDTHS, Body
+from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, WIDTHS, Body
 from onnxplug_compiler.gpu.render.narrow import NARROW, rounded
 from onnxplug_compiler.ir.elementwise import Chain, Step
 
@@ -68,8 +68,15 @@ def supports(
 
 
 def emit_chain(body: Body, chain: Chain, inputs: Sequence[Any]) -> list[Any]:
-    """Write the steps of *chain*; gives its outputs: texts, and pairs for i64."""
+    """Write the steps of *chain*; gives its outputs: texts, and pairs for i64.
+
+    Raises:
+        ValueError: one of them is not computed for its elements.
+    """
     values = list(inputs)
+    for element, _ in chain.constants:
+        if element not in KINDS and element not in PAIRED:
+            raise ValueError(f"numbers of {element} are not computed with")
     for element, value in chain.constants:
         if element == "i64":
             values.append(pairs.constant(body, int(value)))
@@ -78,6 +85,11 @@ def emit_chain(body: Body, chain: Chain, inputs: Sequence[Any]) -> list[Any]:
     for step in chain.steps:
         operands = [values[each] if each >= 0 else "" for each in step.operands]
         elements = [chain.element(each) if each >= 0 else "" for each in step.operands]
+        if not supports(step.operator, elements, step.element, dict(step.attributes)):
+            raise ValueError(
+                f"{step.operator} of {', '.join(elements)} as {step.element} is not "
+                "computed"
+            )
         values.append(_emit(body, step, operands, elements))
     return [values[output] for output in chain.outputs]
 

@@ -38,6 +38,10 @@ def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
             return f"OneHot is not compiled for {dtype}"
     if indices == np.dtype(np.uint64):
         return "OneHot is not compiled for indices of uint64"
+    wide = ("f64",) * 3
+    is_float = indices is not None and indices.kind == "f"
+    if is_float and not target.supports_step("Clip", wide, "f64", {}):
+        return f"OneHot is not compiled for indices of {indices}"
     elements = "i1", str(element_of(values)), str(element_of(values))
     if not target.supports_step("Where", elements, elements[1], {}):
         return f"OneHot is not compiled for {values}"
