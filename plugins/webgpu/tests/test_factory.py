@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug_webgpu import adapters as module
-from onnxplug_webgpu import factory
+from onnxplug_webgpu import diagnosis, factory
 from onnxplug_webgpu.adapters import Adapter, choose, software_drivers
 from onnxplug_webgpu.factory import WebGpuFactory
 from onnxplug_webgpu.options import OPTIONS
@@ -106,25 +108,89 @@ def test_who_names_the_ep_gets_the_best_adapter() -> None:
         choose([RADEON, IRIS, LAVAPIPE], [CPU], number=3)
 
 
-def test_software_is_said_to_be_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Native:
-        features = frozenset({"shader-f16"})
+LIMITS = {
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-storage-size": 16384,
+    "max-compute-workgroups-per-dimension": 65535,
+    "max-storage-buffer-binding-size": 1 << 27,
+}
 
-    found = [each._replace(native=Native()) for each in (RADEON, LAVAPIPE)]
-    monkeypatch.setattr(factory, "import_wgpu", lambda: None)
-    monkeypatch.setattr(factory, "find_adapters", lambda wgpu: found)
-    hardware, software = with_wgpu(monkeypatch, "0.32.0").diagnose()
+
+class Wgpu:
+    """A module that lists adapters."""
+
+    def __init__(self, *adapters: Adapter, **limits: int) -> None:
+        self.gpu = self
+        self._adapters = adapters
+        self._limits = LIMITS | {key.replace("_", "-"): n for key, n in limits.items()}
+
+    def enumerate_adapters_sync(self) -> list[Any]:
+        return [
+            SimpleNamespace(info=_info(a), limits=self._limits) for a in self._adapters
+        ]
+
+
+def _info(found: Adapter) -> dict[str, Any]:
+    return {
+        "device": found.name, "vendor": found.vendor, "description": "Mesa 1",
+        "backend_type": found.backend, "adapter_type": found.kind,
+        "vendor_id": found.vendor_id, "device_id": found.device_id,
+    }  # fmt: skip
+
+
+def diagnosed(monkeypatch: pytest.MonkeyPatch, wgpu: Wgpu) -> list[ep.Finding]:
+    monkeypatch.setattr(factory, "import_wgpu", lambda: wgpu)
+    return list(with_wgpu(monkeypatch, "0.32.0").diagnose())
+
+
+def test_software_is_said_to_be_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware, software = diagnosed(monkeypatch, Wgpu(LAVAPIPE, RADEON))[:2]
     assert hardware.level is ep.Level.OK and "Radeon (Vulkan)" in hardware.message
+    assert "at most 128 MiB" in hardware.message
     assert software.level is ep.Level.WARNING
     assert "computes on the processor" in software.message and software.remedy
 
 
-def test_without_an_adapter_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factory, "import_wgpu", lambda: None)
-    monkeypatch.setattr(factory, "find_adapters", lambda wgpu: [])
-    (finding,) = with_wgpu(monkeypatch, "0.32.0").diagnose()
-    assert finding.level is ep.Level.ERROR
-    assert "no adapter" in finding.message and finding.remedy
+def test_without_an_adapter_the_remedy_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(diagnosis.ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setenv("VK_DRIVER_FILES", str(tmp_path / "gone.json"))
+    found = diagnosed(monkeypatch, Wgpu())
+    assert all(each.level is ep.Level.ERROR and each.remedy for each in found[:3])
+    said = [each.message for each in found]
+    assert "no adapter" in said[0]
+    assert "libvulkan.so.1" in said[1]
+    assert "gone.json" in said[2]
+    monkeypatch.delenv("VK_DRIVER_FILES")
+    monkeypatch.delenv("VK_ICD_FILENAMES", raising=False)
+    monkeypatch.setattr(diagnosis, "described_drivers", list)
+    found = diagnosed(monkeypatch, Wgpu())
+    assert found[2].message == "no driver for Vulkan is installed"
+
+
+def test_what_an_adapter_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    opengl = RADEON._replace(backend="OpenGL")
+    reasons = [each.message for each in diagnosed(monkeypatch, Wgpu(opengl, LAVAPIPE))]
+    assert "Radeon (OpenGL) is not used: OpenGL has not all of WebGPU" in reasons
+    # what is used by another way lacks nothing
+    assert len(diagnosed(monkeypatch, Wgpu(opengl, RADEON))) == 1
+    old = Wgpu(RADEON, max_compute_invocations_per_workgroup=128)
+    found = diagnosed(monkeypatch, old)
+    assert "is 128, and not 256" in found[0].message
+    assert found[0].remedy == "update its driver"
+
+
+def test_gpus_that_the_user_may_not_use_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "renderD128").touch()
+    monkeypatch.setattr(diagnosis.os, "access", lambda path, mode: False)
+    (found,) = diagnosis._closed_devices(tmp_path)
+    assert "renderD128" in found.message and "usermod" in found.remedy
 
 
 def test_options_are_those_of_onnx_runtime_and_one_more() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -418,6 +419,37 @@ def test_a_run_that_is_cancelled_leaves_the_session_usable(
     with pytest.raises(onnxplug.errors.RunCancelled):
         session.run(None, {"x": x}, options)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
+
+
+class Stopped(Exception):
+    """What the handler of a signal raises."""
+
+
+def stop(signum: int, frame: object) -> None:
+    raise Stopped
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no timers")
+def test_a_signal_ends_the_wait_for_a_run(alone: Any, parse: Any) -> None:
+    """As what its handler raised, and the session goes on."""
+    body = " ".join(f"h{n + 1} = MatMul(h{n}, x)" for n in range(4))
+    session = alone(
+        parse(f"h0 = Relu(x) {body} y = Tanh(h4)", "float[N, N] x", "float[N, N] y")
+    )
+    small = np.eye(4, dtype=np.float32)
+    session.run(None, {"x": small})
+    x = np.eye(300, dtype=np.float32)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with pytest.raises(Stopped):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            for _ in range(100):
+                session.run(None, {"x": x})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    found = session.run(None, {"x": small})[0]
+    np.testing.assert_allclose(found, np.tanh(small), 1e-6)
 
 
 def test_the_memory_of_the_device_is_named(adapter: Any) -> None:

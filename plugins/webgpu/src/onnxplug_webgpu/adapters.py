@@ -28,6 +28,16 @@ NO_ADAPTER: Final = {
 _BACKENDS: Final = frozenset({"Vulkan", "Metal", "D3D12"})
 """Those that have all of WebGPU; OpenGL has not."""
 
+_NEEDED: Final[Mapping[str, int]] = {
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-storage-size": 16384,
+    "max-compute-workgroups-per-dimension": 65535,
+    "max-storage-buffer-binding-size": 1 << 27,
+}
+"""What kernels need; all of WebGPU has as much, but old drivers may not."""
+
 _SOFTWARE: Final = ("lvp", "swiftshader", "vk_swiftshader")
 """How the files begin that describe drivers which compute on the processor."""
 
@@ -97,27 +107,50 @@ def import_wgpu() -> Any:
 
 def find_adapters(wgpu: Any) -> list[Adapter]:
     """The adapters on which kernels can run, hardware first."""
-    found = []
-    for number, native in enumerate(wgpu.gpu.enumerate_adapters_sync()):
-        info: Mapping[str, Any] = native.info
-        if info["backend_type"] in _BACKENDS:
-            found.append(
-                Adapter(
-                    native,
-                    str(info["device"]),
-                    str(info["vendor"]),
-                    str(info["description"]),
-                    str(info["backend_type"]),
-                    str(info["adapter_type"]),
-                    int(info["vendor_id"]),
-                    int(info["device_id"]),
-                    number,
-                )
-            )
+    found = [each for each in _listed(wgpu) if not _unfit(each)]
     order = ["DiscreteGPU", "IntegratedGPU", "Unknown", "CPU"]
     return sorted(
         found, key=lambda each: order.index(each.kind) if each.kind in order else 2
     )
+
+
+def unfit_adapters(wgpu: Any) -> list[tuple[Adapter, str]]:
+    """The others, and why kernels cannot run on them."""
+    reasons = [(each, _unfit(each)) for each in _listed(wgpu)]
+    return [(each, reason) for each, reason in reasons if reason]
+
+
+def _listed(wgpu: Any) -> list[Adapter]:
+    found = []
+    for number, native in enumerate(wgpu.gpu.enumerate_adapters_sync()):
+        info: Mapping[str, Any] = native.info
+        found.append(
+            Adapter(
+                native,
+                str(info["device"]),
+                str(info["vendor"]),
+                str(info["description"]),
+                str(info["backend_type"]),
+                str(info["adapter_type"]),
+                int(info["vendor_id"]),
+                int(info["device_id"]),
+                number,
+            )
+        )
+    return found
+
+
+def _unfit(adapter: Adapter) -> str:
+    """Why kernels cannot run on an adapter; empty if they can."""
+    if adapter.backend not in _BACKENDS:
+        return f"{adapter.backend} has not all of WebGPU"
+    limits: Mapping[str, int] = adapter.native.limits
+    low = [
+        f"{name} is {limits[name]}, and not {needed}"
+        for name, needed in _NEEDED.items()
+        if limits[name] < needed
+    ]
+    return "; ".join(low)
 
 
 def choose(
@@ -165,19 +198,24 @@ def choose(
     return adapters[0]
 
 
-def software_drivers() -> Iterator[Path]:
-    """The files that describe Vulkan's drivers which compute on the processor, found
-    without loading any."""
+def named_drivers() -> list[Path]:
+    """The files that describe Vulkan's drivers, as the environment names them."""
     named = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES")
-    if named:
-        files = [Path(each) for each in named.split(os.pathsep)]
-    else:
-        folders = ("/usr/share", "/usr/local/share", "/etc", "/usr/local/etc")
-        files = [
-            path
-            for folder in folders
-            for path in sorted(Path(folder, "vulkan/icd.d").glob("*.json"))
-        ]
-    for path in files:
+    return [Path(each) for each in named.split(os.pathsep)] if named else []
+
+
+def described_drivers() -> list[Path]:
+    """The files that describe Vulkan's drivers, found without loading any."""
+    folders = ("/usr/share", "/usr/local/share", "/etc", "/usr/local/etc")
+    return named_drivers() or [
+        path
+        for folder in folders
+        for path in sorted(Path(folder, "vulkan/icd.d").glob("*.json"))
+    ]
+
+
+def software_drivers() -> Iterator[Path]:
+    """Those of drivers which compute on the processor."""
+    for path in described_drivers():
         if path.name.startswith(_SOFTWARE) and path.is_file():
             yield path

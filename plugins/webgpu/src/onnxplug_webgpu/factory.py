@@ -162,7 +162,7 @@ class WebGpuFactory(ep.EpFactory):
         return WebGpuProvider(context, weights, settings_of(options))
 
     def diagnose(self) -> Iterable[ep.Finding]:
-        """Whether wgpu is there, and which adapters it finds."""
+        """Whether wgpu is there, which adapters it finds, and what others lack."""
         _, problem = installed_version()
         if problem:
             yield ep.Finding(level=ep.Level.ERROR, message=problem, remedy=INSTALL)
@@ -178,32 +178,11 @@ class WebGpuFactory(ep.EpFactory):
                 remedy=NO_ADAPTER,
             )
             return
-        if not adapters:
-            yield ep.Finding(
-                level=ep.Level.ERROR,
-                message="wgpu finds no adapter of Vulkan, Metal or Direct3D 12",
-                remedy=NO_ADAPTER,
-            )
-        for number, adapter in enumerate(adapters):
-            yield _finding(number, adapter)
+        from onnxplug_webgpu.diagnosis import findings
+
+        yield from findings(import_wgpu(), adapters)
 
     def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
         """The version of wgpu."""
         version, _ = installed_version()
         return {"wgpu": version} if version else {}
-
-
-def _finding(number: int, adapter: Adapter) -> ep.Finding:
-    features = adapter.native.features
-    named = [name for name in ("shader-f16", "subgroup") if name in features]
-    message = (
-        f"adapter {number}: {adapter}, driver {adapter.driver or 'unknown'}; "
-        f"{' and '.join(named) or 'no optional features'}"
-    )
-    if adapter.is_software:
-        return ep.Finding(
-            level=ep.Level.WARNING,
-            message=f"{message}; it computes on the processor",
-            remedy="use it for tests only; for a GPU, install its Vulkan driver",
-        )
-    return ep.Finding(level=ep.Level.OK, message=message)
