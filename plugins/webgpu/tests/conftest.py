@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
@@ -31,6 +31,21 @@ def adapter() -> Any:
             pytest.fail(message)
         pytest.skip(message)
     return found[0]
+
+
+@pytest.fixture
+def device(adapter: Any) -> Iterator[Any]:
+    """The device of the sessions, which is made anew for the next test."""
+    from onnxplug.ep import MemoryLocation
+    from onnxplug.plugins import registry
+
+    held = registry.contexts.at(MemoryLocation("webgpu", 0))
+    found = held.context.device
+    kept = found.adapter
+    yield found
+    found.adapter = kept
+    found.lose()
+    found.ensure()
 
 
 @pytest.fixture(scope="session")

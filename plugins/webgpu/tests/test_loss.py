@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug.ep import MemoryLocation
-from onnxplug.plugins import registry
 from onnxplug_webgpu.adapters import find_adapters, import_wgpu
 from onnxplug_webgpu.device import Device
 from onnxplug_webgpu.loss import DeviceLost
@@ -25,18 +22,6 @@ RNG = np.random.default_rng(2)
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:
     return RNG.standard_normal(shape).astype(np.float32)
-
-
-@pytest.fixture
-def device(adapter: Any) -> Iterator[Device]:
-    """The device of the sessions, which is made anew for the next test."""
-    held = registry.contexts.at(MemoryLocation("webgpu", 0))
-    found: Device = held.context.device
-    kept = found.adapter
-    yield found
-    found.adapter = kept
-    found.lose()
-    found.ensure()
 
 
 class Planted:
@@ -212,7 +197,7 @@ def test_what_is_kept_is_given_up_before_there_is_no_memory(adapter: Any) -> Non
     held.clear()
     assert device.memory(3 << 20).nbytes == 3 << 20
     with pytest.raises(MemoryError, match="has arrays of at most"):
-        device.memory(device.largest + 1)
+        device.memory(device.largest_buffer + 1)
 
 
 @pytest.mark.parametrize("mode", ["disabled", "lazyRelease", "simple", "bucket"])

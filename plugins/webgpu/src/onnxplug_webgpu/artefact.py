@@ -143,7 +143,7 @@ def _program(linked: Linked, data: _Data, texts: dict[Any, int]) -> dict[str, An
         "steps": [
             [
                 texts.setdefault((step.text, step.written), len(texts)),
-                [[KINDS.index(place.kind), place.number] for place in step.places],
+                [[KINDS.index(kind), *rest] for kind, *rest in step.places],
                 step.window,
                 step.start,
                 step.x,
@@ -180,7 +180,7 @@ def read(content: memoryview, device: Device) -> Artefact:
         found, here = described["identity"], identity(device)
         if found != here:
             raise ValueError(f"it was compiled for {found}, and here is {here}")
-        reader = _Reader(content[end:], described["texts"], device.largest)
+        reader = _Reader(content[end:], described["texts"], device)
         return Artefact(
             _names(described["inputs"]),
             _names(described["outputs"]),
@@ -192,9 +192,10 @@ def read(content: memoryview, device: Device) -> Artefact:
 
 
 class _Reader:
-    def __init__(self, data: memoryview, texts: Any, largest: int) -> None:
+    def __init__(self, data: memoryview, texts: Any, device: Device) -> None:
         self._data = np.frombuffer(data, np.uint8)
-        self._largest = largest
+        self._largest = device.largest_buffer
+        self._most = device.largest
         self._texts = [
             (_text(text), tuple(bool(each) for each in written))
             for text, written in texts
@@ -255,8 +256,13 @@ class _Reader:
         number, places, window, start, x, y = found
         text, written = self._texts[_whole(number)]
         bound = tuple(
-            Place(KINDS[_whole(kind)], _whole(which, counts[kind] - 1))
-            for kind, which in places
+            Place(
+                KINDS[_whole(kind)],
+                _whole(which, counts[kind] - 1),
+                _whole(begin),
+                _whole(nbytes, self._most),
+            )
+            for kind, which, begin, nbytes in places
         )
         if len(bound) != len(written) or len(bound) > MOST_BUFFERS:
             raise ValueError("a launch has more buffers than its kernel, or fewer")

@@ -88,7 +88,8 @@ class Copier:
                 work = _work(into, shape, dtype, axis, index)
                 if work is None:
                     return None
-                linked = link(work, (), lambda: None)
+                most = self._device.largest
+                linked = link(work, (), lambda: None, most)
                 found = Program(linked, self._device, self._weights)
                 self._programs[key] = found
                 if len(self._programs) > _MOST:

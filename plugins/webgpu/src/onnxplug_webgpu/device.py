@@ -31,6 +31,9 @@ WebGPU has everywhere."""
 _ROOMS: Final = 8
 """Staging buffers that are kept."""
 
+_LARGEST_ROOM: Final = 1 << 24
+"""Bytes of the largest that is kept."""
+
 
 class Pipeline:
     """A compiled kernel.
@@ -85,7 +88,8 @@ class Device:
         lock: held while work is put together and queued.
         launches: how many kernels were launched.
         generation: how often it was made.
-        largest: bytes of an array, at most.
+        largest: bytes that a kernel binds of a buffer, at most.
+        largest_buffer: bytes of an array, at most.
         submitted, completed: how often work was queued, and how much of that is known
             to be done.
         fence: what was queued to find out more of that; see :mod:`~.readback`.
@@ -118,12 +122,13 @@ class Device:
             ep.raise_interruption(error)
             raise RuntimeError(f"{self.adapter} gives no device: {error}") from error
         self.queue = self.native.queue
-        largest = min(int(available[name]) for name in _LIMITS)
-        self.largest = largest // ALIGNMENT * ALIGNMENT
+        buffer, binding = (int(available[name]) for name in _LIMITS)
+        self.largest_buffer = buffer // ALIGNMENT * ALIGNMENT
+        self.largest = min(buffer, binding) // ALIGNMENT * ALIGNMENT
         self.generation += 1
-        self._bound: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._bound: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._pool = Pool(
-            self._storage, self.largest, self.generation, self._bound.clear
+            self._storage, self.largest_buffer, self.generation, self._bound.clear
         )
         self._pipelines: dict[str, Pipeline] = {}
         self._rooms: list[Any] = []
@@ -189,10 +194,10 @@ class Device:
         Raises:
             MemoryError: there is none, or no device has that much at once.
         """
-        if nbytes > self.largest:
+        if nbytes > self.largest_buffer:
             raise MemoryError(
                 f"an array of {nbytes} bytes; {self.adapter} has arrays of at most "
-                f"{self.largest}"
+                f"{self.largest_buffer}"
             )
         self.ensure()
         with self.lock:
@@ -247,6 +252,8 @@ class Device:
     def room(self, nbytes: int) -> Any:
         """A staging buffer that the host can read; :meth:`give_back` it."""
         size = max(ALIGNMENT, 1 << (nbytes - 1).bit_length())
+        if size > _LARGEST_ROOM:
+            size = -(-nbytes // ALIGNMENT) * ALIGNMENT
         with self.lock:
             for number, room in enumerate(self._rooms):
                 if room.size == size:
@@ -255,6 +262,8 @@ class Device:
 
     def give_back(self, room: Any) -> None:
         """Keep a staging buffer, which nobody reads any more."""
+        if room.size > _LARGEST_ROOM:
+            return
         with self.lock:
             self._rooms.append(room)
             if len(self._rooms) > _ROOMS:
@@ -353,20 +362,25 @@ class Device:
         pipeline: Pipeline,
         numbers: Memory,
         window: int,
-        memories: Sequence[Memory],
+        bound: Sequence[tuple[Memory, int, int]],
     ) -> Any:
         """The group of buffers for a launch.
 
         Args:
             numbers: those of launches, of which one sees *window* bytes.
+            bound: memories, where what is bound of them begins, and how many bytes; 0
+                for as much as can be.
         """
-        key = (pipeline.serial, numbers.serial, window, *[m.serial for m in memories])
+        places = [(memory.serial, begin, nbytes) for memory, begin, nbytes in bound]
+        key = (pipeline.serial, numbers.serial, window, *places)
         found = self._bound.get(key)
         if found is None:
-            entries = [_entry(0, numbers, window)]
+            entries = [_entry(0, numbers, 0, window)]
             entries += [
-                _entry(number, memory, memory.nbytes)
-                for number, memory in enumerate(memories, 1)
+                _entry(
+                    number, memory, begin, nbytes or min(memory.nbytes, self.largest)
+                )
+                for number, (memory, begin, nbytes) in enumerate(bound, 1)
             ]
             with driving(self):
                 found = self.native.create_bind_group(
@@ -394,8 +408,8 @@ class Device:
             self._pipelines.clear()
 
 
-def _entry(number: int, memory: Memory, nbytes: int) -> dict[str, Any]:
-    resource = {"buffer": memory.buffer, "offset": 0, "size": nbytes}
+def _entry(number: int, memory: Memory, begin: int, nbytes: int) -> dict[str, Any]:
+    resource = {"buffer": memory.buffer, "offset": begin, "size": nbytes}
     return {"binding": number, "resource": resource}
 
 

@@ -20,6 +20,7 @@ from onnxplug_compiler.ir.buffers import (
     Temporary,
 )
 from onnxplug_compiler.ir.pieces import Work
+from onnxplug_webgpu.splitting import can_be_split, split
 
 APART: Final = 256
 """Bytes by which the numbers of launches are apart, at least."""
@@ -37,10 +38,13 @@ class Place(Record):
     Attributes:
         kind: one of :data:`KINDS`.
         number: which of these.
+        begin, nbytes: what is bound of it; all if there are 0 bytes.
     """
 
     kind: str
     number: int
+    begin: int = 0
+    nbytes: int = 0
 
 
 class Step(Record):
@@ -104,17 +108,33 @@ class Linked(Record):
         return frozenset(place.number for place in places if place.kind == "input")
 
 
-def link(work: Work, checks: Sequence[Check], look: Callable[[], None]) -> Linked:
+class RefusedLaunch(ValueError):
+    """A launch that the device does not take.
+
+    Attributes:
+        nodes: indices of the graph's nodes that it computes.
+    """
+
+    def __init__(self, message: str, nodes: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.nodes = nodes
+
+
+def link(
+    work: Work, checks: Sequence[Check], look: Callable[[], None], most: int
+) -> Linked:
     """The launches of *work*.
 
     Args:
         checks: what to look at after a run, with errors that name nodes.
         look: called now and then; it may raise.
+        most: bytes that a kernel binds of a buffer.
 
     Raises:
-        ValueError: a number of a launch has more than 32 bits.
+        RefusedLaunch: an array is larger, and the launch is none that can be split; or
+            a number of it has more than 32 bits.
     """
-    linker = _Linker(work)
+    linker = _Linker(work, most)
     for piece, buffers, offsets, own in work.placed:
         places = [linker.place(buffer) for buffer in buffers]
         starts = [
@@ -137,7 +157,8 @@ def link(work: Work, checks: Sequence[Check], look: Callable[[], None]) -> Linke
 
 
 class _Linker:
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, most: int) -> None:
+        self._most = most
         self.slots, self._slot_of = _placed_temporaries(work)
         self.flags: dict[Buffer, int] = {}
         self.constants: dict[Constant, int] = {}
@@ -167,28 +188,70 @@ class _Linker:
         starts: Sequence[int],
         own: tuple[int, ...] | None,
     ) -> None:
-        """Put the numbers of *launch* behind the others."""
+        """Put *launch* behind the others, in parts if need be."""
+        nodes = launch.nodes if own is None else own
+        begins = [
+            starts[number] + view.offset
+            for view, number in zip(launch.views, named, strict=True)
+        ]
+        bound = [places[number] for number in named]
+        largest = max(view.buffer.nbytes for view in launch.views)
+        if largest <= self._most:
+            strides = [view.strides for view in launch.views]
+            self._append(launch, bound, begins, strides, nodes)
+            return
+        if not can_be_split(launch):
+            raise RefusedLaunch(
+                f"{launch.label} has an array of {largest} bytes; kernels bind "
+                f"{self._most} at most",
+                nodes,
+            )
+        for part, arrays in split(launch, begins, self._most):
+            windows = [array.window(part.sizes[1:]) for array in arrays]
+            self._append(
+                part,
+                [
+                    place._replace(begin=begin, nbytes=nbytes)
+                    for place, (begin, nbytes) in zip(bound, windows, strict=True)
+                ],
+                [
+                    array.start - begin
+                    for array, (begin, _) in zip(arrays, windows, strict=True)
+                ],
+                [array.strides for array in arrays],
+                nodes,
+            )
+
+    def _append(
+        self,
+        launch: Launch,
+        bound: Sequence[Place],
+        begins: Sequence[int],
+        strides: Sequence[tuple[int, ...]],
+        nodes: tuple[int, ...],
+    ) -> None:
+        """Put a launch, whose arrays begin at these bytes, behind the others."""
         bindings: dict[Place, int] = {}
-        operands = tuple(
-            bindings.setdefault(places[number], len(bindings)) for number in named
-        )
+        operands = tuple(bindings.setdefault(place, len(bindings)) for place in bound)
         text, written = _rendered(launch.kernel, operands)
         words = list(launch.sizes)
-        for view, number in zip(launch.views, named, strict=True):
-            start, itemsize = starts[number] + view.offset, view.dtype.itemsize
-            if start % itemsize:
-                raise ValueError(f"{launch.label} has an array at an odd place")
-            words += [start // itemsize, *view.strides]
+        for view, begin, steps in zip(launch.views, begins, strides, strict=True):
+            if begin % view.dtype.itemsize:
+                raise RefusedLaunch(
+                    f"{launch.label} has an array at an odd place", nodes
+                )
+            words += [begin // view.dtype.itemsize, *steps]
         if any(not -(1 << 31) <= word < 1 << 31 for word in words):
-            raise ValueError(f"{launch.label} has a size or a stride beyond 32 bits")
-        begin, content = len(self.numbers), struct.pack(f"<{len(words)}i", *words)
+            raise RefusedLaunch(
+                f"{launch.label} has a size or a stride beyond 32 bits", nodes
+            )
+        start, content = len(self.numbers), struct.pack(f"<{len(words)}i", *words)
         window = max(16, -(-len(content) // 16) * 16)
         self.numbers += content.ljust(-(-window // APART) * APART, b"\0")
         x = min(launch.groups, MOST_GROUPS)
         y = -(-launch.groups // x)
-        nodes = launch.nodes if own is None else own
         self.steps.append(
-            Step(text, written, tuple(bindings), window, begin, x, y, nodes)
+            Step(text, written, tuple(bindings), window, start, x, y, nodes)
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_webgpu.device import Device, KernelRefused, Launches
-from onnxplug_webgpu.linking import FLAG, Linked
+from onnxplug_webgpu.linking import FLAG, Linked, RefusedLaunch
 from onnxplug_webgpu.loss import lost
 from onnxplug_webgpu.pool import Memory
 from onnxplug_webgpu.streams import WebGpuStream
@@ -62,18 +62,6 @@ class Weights:
         self._known.clear()
 
 
-class RefusedLaunch(ValueError):
-    """A kernel that the driver does not compile.
-
-    Attributes:
-        nodes: indices of the graph's nodes that it computes.
-    """
-
-    def __init__(self, message: str, nodes: tuple[int, ...]) -> None:
-        super().__init__(message)
-        self.nodes = nodes
-
-
 class Program:
     """Runs the launches of a plan.
 
@@ -104,10 +92,10 @@ class Program:
         self._device = device
         self._mode = mode
         for nbytes in linked.slots:
-            if nbytes > device.largest:
+            if nbytes > device.largest_buffer:
                 raise ValueError(
                     f"an array between nodes has {nbytes} bytes; {device.adapter} has "
-                    f"arrays of at most {device.largest}"
+                    f"buffers of at most {device.largest_buffer}"
                 )
         self._pipelines = []
         for step in linked.steps:
@@ -159,8 +147,11 @@ class Program:
         used: dict[int, Memory] = {}
         steps = []
         for step, pipeline in zip(self._linked.steps, self._pipelines, strict=True):
-            bound = [memories[kind][number] for kind, number in step.places]
-            used.update((memory.serial, memory) for memory in bound)
+            bound = [
+                (memories[kind][number], begin, nbytes)
+                for kind, number, begin, nbytes in step.places
+            ]
+            used.update((memory.serial, memory) for memory, _, _ in bound)
             group = device.bound(pipeline, self._numbers, step.window, bound)
             steps.append((pipeline.native, group, [step.start], step.x, step.y))
         every = (self._numbers, *used.values())

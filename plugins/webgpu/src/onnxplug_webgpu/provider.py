@@ -38,7 +38,7 @@ class WebGpuProvider(ep.ExecutionProvider):
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take what there are kernels for, and what follows from shapes."""
-        return judge(graph, self._settings.forced, self._context.device.largest)
+        return judge(graph, self._settings.forced, self._context.device.largest_buffer)
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """Programs by the shapes of inputs.

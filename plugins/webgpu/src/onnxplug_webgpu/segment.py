@@ -21,10 +21,10 @@ from onnxplug_compiler.segmentation import Analysis, Unit
 from onnxplug_webgpu.artefact import KeptSegment
 from onnxplug_webgpu.context import WebGpuArray, new_array
 from onnxplug_webgpu.device import Copies, Device
-from onnxplug_webgpu.linking import link
+from onnxplug_webgpu.linking import RefusedLaunch, link
 from onnxplug_webgpu.options import Settings
 from onnxplug_webgpu.pool import Memory
-from onnxplug_webgpu.program import Program, RefusedLaunch, Weights
+from onnxplug_webgpu.program import Program, Weights
 from onnxplug_webgpu.streams import WebGpuStream
 from onnxplug_webgpu.target import WebGpuTarget
 
@@ -160,7 +160,7 @@ class Segment:
             return Plan(None, planned.results)
         checks = [of_node(check, self._nodes) for check in planned.work.checks]
         try:
-            linked = link(planned.work, checks, look)
+            linked = link(planned.work, checks, look, self._device.largest)
             program = Program(linked, self._device, self._weights, look, self._mode)
         except RefusedLaunch as error:
             raise NotCompiled(str(error), self._call_of(error.nodes)) from error
