@@ -223,3 +223,79 @@ def test_wrong_sizes_are_errors_that_leave_the_session(alone: Any) -> None:
     with pytest.raises(onnxplug.errors.NodeError, match=r"few.*do not multiply"):
         session.run(None, {"x": x[:, :32].copy()})
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted)
+
+
+PRODUCTS = {
+    "blocks, turned": (INT4, (64, 96), 1, 32, {"turn": True}),
+    "blocks": (UINT4, (96, 64), 0, 16, {}),
+    "columns": (np.int8, (96, 64), 1, 0, {}),
+    "rows": (np.int8, (96, 64), 0, 0, {}),
+    "one": (np.uint8, (96, 64), 1, 0, {"one": True}),
+    "Gemm": (np.int8, (64, 96), 0, 0, {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+    "odd blocks": (INT4, (96, 64), 0, 36, {"apart": True}),
+}
+"""Elements, sizes of the weights, axis, block, and what else."""
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_products_take_weights_as_codes(alone: Any, name: str, dtype: Any) -> None:
+    element, shape, axis, block, more = PRODUCTS[name]
+    more = dict(more)
+    turn, apart = more.pop("turn", False), more.pop("apart", False)
+    limits = ml_dtypes.iinfo(element)
+    sizes: tuple[int, ...] = (shape[axis],)
+    if block:
+        sizes = tuple(
+            -(-size // block) if each == axis else size
+            for each, size in enumerate(shape)
+        )
+    if more.pop("one", False):
+        sizes = ()
+    codes = RNG.integers(limits.min, limits.max + 1, shape).astype(element)
+    weights = {
+        "codes": codes,
+        "scale": np.asarray(RNG.random(sizes) / 10 + 0.01, dtype),
+        "zero": RNG.integers(limits.min, limits.max + 1, sizes).astype(element),
+        "bias": RNG.standard_normal(64).astype(dtype),
+    }
+    weights["zero"] = weights["zero"].reshape(sizes)
+    nodes = [
+        helper.make_node(
+            "DequantizeLinear", ["codes", "scale", "zero"], ["w"], axis=axis,
+            **({"block_size": block} if block else {}),
+        )
+    ]  # fmt: skip
+    if turn:
+        nodes.append(helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]))
+    right = "t" if turn else "w"
+    if more:
+        nodes.append(helper.make_node("Gemm", ["x", right, "bias"], ["h"], **more))
+    else:
+        nodes.append(helper.make_node("MatMul", ["x", right], ["p"]))
+        nodes.append(helper.make_node("Add", ["p", "bias"], ["h"]))
+    nodes.append(helper.make_node("Relu", ["h"], ["y"]))
+    x = RNG.standard_normal((20, 96) if more else (2, 5, 96)).astype(dtype)
+    settings = onnxplug.SessionOptions()
+    settings.enable_profiling = True
+    session = alone(model_of(nodes, {"x": x}, ["y"], weights))
+    (found,) = session.run(None, {"x": x})
+    kept = [n.op_type for n in session.explain().nodes]
+    assert "DequantizeLinear" in kept
+
+    def spread(parameter: Any) -> Any:
+        wide = parameter.astype(np.float64)
+        if block:
+            return np.repeat(wide, block, axis)[: shape[0], : shape[1]]
+        return wide[:, None] if wide.ndim and not axis else wide
+
+    matrix = (codes.astype(np.float64) - spread(weights["zero"])) * spread(
+        weights["scale"]
+    )
+    matrix = matrix.T if turn or more else matrix
+    bias = weights["bias"].astype(np.float64)
+    wide = x.astype(np.float64) @ matrix
+    wanted = np.maximum(0.5 * wide + 2 * bias if more else wide + bias, 0)
+    bound = 2e-6 if dtype == np.float32 else 3e-3 if apart else 1e-3
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, wanted, bound, bound * np.abs(wide).max())

@@ -23,8 +23,9 @@ class Preferences:
             around those that it claims; the others stay as they are.
         keeps_qdq: ``DequantizeLinear`` of constants stays beside the nodes that read
             it, where the EP claims both, as an EP needs that runs integers and their
-            scale.  Otherwise the host makes the result a constant, which it computes
-            when somebody asks for it.
+            scale; a function says whether a node, the first, keeps such a one, or what
+            passes its result on.  Pure.  Otherwise the host makes the result a
+            constant, which it computes when somebody asks for it.
         expands: whether it would rather have the function body of a node of a graph.
             Asked for the nodes that the EP gets, whose place the bodies take if there
             are any and EPs, whichever, run all of their nodes.  Pure.
@@ -40,7 +41,7 @@ class Preferences:
     """
 
     layout: Literal["NCHW", "NHWC"] = "NCHW"
-    keeps_qdq: bool = False
+    keeps_qdq: bool | Callable[[Graph, Node, Node], bool] = False
     expands: Callable[[Graph, Node], bool] | None = None
     rewrite: Callable[[GraphEditor, Sequence[Node]], Sequence[str]] | None = None
 

@@ -97,7 +97,7 @@ class Preferred:
         self._expanding = {
             at: each.expands for at, each in said if each.expands is not None
         }
-        self._keeping = [at for at, each in said if each.keeps_qdq]
+        self._keeping = {at: each.keeps_qdq for at, each in said if each.keeps_qdq}
         self._rewriting = [at for at, each in said if each.rewrite is not None]
         self._channels_last = [at for at, each in said if each.layout == "NHWC"]
         self._left: set[Node] = set()
@@ -172,7 +172,13 @@ class Preferred:
         def keeps(reader: Node, node: Node) -> bool:
             assert assignment is not None
             owner = assignment.owner[reader.index]
-            return owner in self._keeping and owner == assignment.owner[node.index]
+            if owner not in self._keeping or owner != assignment.owner[node.index]:
+                return False
+            keeping = self._keeping[owner]
+            if not callable(keeping):
+                return keeping
+            with blaming(self._candidates[owner].name, "keeps_qdq"):
+                return keeping(self._graph, reader, node)
 
         return _dequantize(
             self._graph,

@@ -187,3 +187,22 @@ def _too_large(graph: ep.Graph, node: ep.Node, largest: int) -> ep.Reason | None
 def _code(call: Call) -> ep.RefusalCode:
     elements = WebGpuTarget().elements(call.op_type)
     return ep.RefusalCode.DTYPE if elements else ep.RefusalCode.OP
+
+
+def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
+    """Whether weights stay codes: of products, which take them so; see
+    :attr:`onnxplug.ep.Preferences.keeps_qdq`."""
+    name = node.outputs[0]
+    if name is None or reader.domain:
+        return False
+    shape = graph.value(name).shape
+    if shape is None or len(shape) != 2:
+        return False
+    if reader.op_type == "Transpose":
+        return node.op_type == "DequantizeLinear"
+    is_weight = node.op_type in ("DequantizeLinear", "Transpose")
+    return (
+        reader.op_type in ("MatMul", "Gemm")
+        and is_weight
+        and (reader.inputs[1] == name != reader.inputs[0])
+    )

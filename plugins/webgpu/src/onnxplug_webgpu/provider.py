@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnxplug import ep
 from onnxplug_webgpu.artefact import read, write
-from onnxplug_webgpu.capability import judge
+from onnxplug_webgpu.capability import judge, keeps_codes
 from onnxplug_webgpu.context import WebGpuContext
 from onnxplug_webgpu.options import Settings
 from onnxplug_webgpu.partition import WebGpuPartition
@@ -20,6 +20,8 @@ class WebGpuProvider(ep.ExecutionProvider):
         context: of the device.
         weights: where constants on the device are shared.
     """
+
+    preferences = ep.Preferences(keeps_qdq=keeps_codes)
 
     def __init__(
         self,

@@ -66,6 +66,11 @@ def dtype_of(value: Abstract) -> np.dtype[Any]:
     return value.dtype
 
 
+def shape_of(value: Abstract) -> tuple[int, ...]:
+    """The sizes of a value, of which mostly less is asked."""
+    return value.shape
+
+
 def rank_of(value: Abstract) -> int:
     """How many axes a value has."""
     return len(value.shape)

@@ -28,6 +28,7 @@ class Traits(Record):
         any_order: inputs are read, and outputs written, about as fast in any order of
             axes in memory, if it is the same for all.
         of_shapes: nothing but the shapes of inputs is read.
+        unpacks: results are larger than inputs, so those of constants are not kept.
         varies: results of the same inputs may differ.
         has_bodies: it may take any time.
     """
@@ -41,13 +42,14 @@ class Traits(Record):
     channels_last: bool = False
     any_order: bool = False
     of_shapes: bool = False
+    unpacks: bool = False
     varies: bool = False
     has_bodies: bool = False
 
     @property
     def follows(self) -> bool:
         """Whether results of inputs that are known are computed for a plan."""
-        return not self.varies and not self.has_bodies
+        return not (self.varies or self.unpacks or self.has_bodies)
 
     @property
     def keeps_elements(self) -> bool:
@@ -60,9 +62,10 @@ TRAITS: Final = {
     for operators, traits in (
         ("MatMul Gemm", Traits(multiplies=True, anchors=True)),
         (
-            "MatMulInteger com.microsoft.MatMulNBits",
+            "DequantizedMatMul MatMulInteger com.microsoft.MatMulNBits",
             Traits(coded=True, anchors=True),
         ),
+        ("DequantizeLinear", Traits(unpacks=True)),
         ("Conv ConvTranspose", Traits(anchors=True, channels_last=True)),
         (having("reshapes"), Traits(reshapes=True)),
         ("Transpose", Traits(permutes=True)),

@@ -32,12 +32,15 @@ class CodedProduct(NamedTuple):
         b: [batch0, batch1, *sums, N].
         shape: the result's, [*batch, M, N].
         addend: the name of what is added, broadcast to the result.
+        alpha, beta: factors of the product and of what is added.
     """
 
     a: Factor
     b: Factor
     shape: tuple[int, ...]
     addend: str | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
 
     @property
     def folded(self) -> tuple[int, ...]:
@@ -70,7 +73,8 @@ def record_coded(plan: Plan, call: Call, group: Group, outputs: Sequence[str]) -
     product = MAKERS[name](plan, call)
     result, dtype = call.outputs[0], call.dtypes[0]
     assert result is not None and dtype is not None
-    built = Builder(plan, group, call, Finish(addend=product.addend)).build(outputs)
+    finish = Finish(alpha=product.alpha, addend=product.addend, beta=product.beta)
+    built = Builder(plan, group, call, finish).build(outputs)
     first = group.calls[0].outputs[0] if group.calls else result
     assert first is not None
     shape = plan.known(first).shape

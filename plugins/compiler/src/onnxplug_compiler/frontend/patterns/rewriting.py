@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PATTERNS: Final = {
     "Conv": "convolution",
     "ConvTranspose": "convolution",
+    "DequantizeLinear": "codes",
     "Sqrt": "normalization",
     "Softmax": "attention",
 }

@@ -8,7 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from onnxplug_compiler.frontend.call import Call, NotCompiled, broadcast_shape
+from onnxplug_compiler.frontend.call import (
+    Call,
+    NotCompiled,
+    broadcast_shape,
+    broadcasts_to,
+)
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, described, element_of
 from onnxplug_compiler.ir.target import Support
@@ -256,3 +261,79 @@ def _integer(plan: Plan, call: Call) -> CodedProduct:
 
 MAKERS["MatMulInteger"] = _integer
 register("MatMulInteger", Operation(_record, _accepts_integer, _check_integer))
+
+
+# what a pattern made: weights are codes
+
+
+def _accepts_dequantized(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    raise AssertionError("a pattern makes it of what is compiled")
+
+
+def _check_dequantized(call: Call, inputs: Inputs, results: Results) -> None:
+    x, codes, scale = (given(inputs, position) for position in range(3))
+    zero = inputs[3] if len(inputs) > 3 else None
+    turned_x, turned = call.attributes["transA"], call.attributes["transB"]
+    inner, columns = codes.shape[::-1] if turned else codes.shape
+    *lead, rows, depth = x.shape
+    if turned_x:
+        rows, depth = depth, rows
+    if depth != inner:
+        raise NotCompiled(f"{x.shape} and {codes.shape} do not multiply", call)
+    if zero is not None and zero.shape != scale.shape and zero.size * scale.size != 1:
+        raise NotCompiled(f"zero points of {zero.shape} for {scale.shape}", call)
+    shape = (*lead, rows, columns)
+    if given(results).shape != shape:
+        raise NotCompiled(f"a result of {given(results).shape}", call)
+    addend = inputs[4] if len(inputs) > 4 else None
+    if addend is not None and not broadcasts_to(addend.shape, shape):
+        raise NotCompiled(f"{addend.shape} does not broadcast to {shape}", call)
+
+
+def _dequantized(plan: Plan, call: Call) -> CodedProduct:
+    attributes = call.attributes
+    x, codes = plan.view(_name(call, 0)), plan.view(_name(call, 1))
+    x = x.transpose((1, 0)) if attributes["transA"] else x
+    turned, block = attributes["transB"], int(attributes["block_size"])
+    *lead, rows, inner = x.shape
+    columns = codes.shape[0 if turned else 1]
+    in_blocks = attributes["scales"] == "blocks"
+    sums = (inner // block, block) if in_blocks else (inner,)
+
+    def of_codes(view: View, sizes: tuple[int, ...]) -> View:
+        """An array of the matrix's axes, the sums first."""
+        matrix = view.transpose((1, 0)) if turned else view
+        return as_shape(plan, matrix, (1, 1, *sizes, columns))
+
+    def of_scales(name: str) -> View:
+        view = plan.view(name)
+        if in_blocks:
+            found = of_codes(view, (inner // block, 1))
+        elif view.size == 1:
+            found = as_shape(plan, view, ())
+        else:
+            is_inner = (attributes["scales"] == "rows") != bool(turned)
+            found = as_shape(plan, view, (view.size, *[1] * is_inner))
+        return found.broadcast_to((1, 1, *sums, columns))
+
+    zero = call.input(3)
+    right = Factor(
+        Codes(of_codes(codes, sums)),
+        None if zero is None else Codes(of_scales(zero)),
+        scale=of_scales(_name(call, 2)),
+    )
+    left = as_shape(plan, x, (1, 1, math.prod(lead) * rows, *sums))
+    return CodedProduct(
+        Factor(Codes(left)),
+        right,
+        (*lead, rows, columns),
+        call.input(4),
+        float(attributes["alpha"]),
+        float(attributes["beta"]),
+    )
+
+
+MAKERS["DequantizedMatMul"] = _dequantized
+register(
+    "DequantizedMatMul", Operation(_record, _accepts_dequantized, _check_dequantized)
+)

@@ -112,7 +112,7 @@ class Operation(Record):
 
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
-    "coded": "com.microsoft.MatMulNBits MatMulInteger",
+    "coded": "com.microsoft.MatMulNBits MatMulInteger DequantizedMatMul",
     "control_flow": "If Loop Scan",
     "convolution": "Conv ConvTranspose",
     "einsum": "Einsum",
