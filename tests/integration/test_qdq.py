@@ -61,6 +61,16 @@ class Integer(KernelExecutionProvider):
         return super().compile(partition)
 
 
+class OfProducts(Integer):
+    """Keeps quantised weights of products."""
+
+    preferences = ep.Preferences(
+        keeps_qdq=lambda graph, reader, node: (
+            reader.op_type == "MatMul" and node.op_type == "DequantizeLinear"
+        )
+    )
+
+
 class Factory(ToyFactory):
     name = NAME
     takes: frozenset[str]
@@ -134,6 +144,24 @@ def test_who_keeps_them_gets_them(factory: Factory) -> None:
     assert placed(session) == [("DequantizeLinear", NAME), ("MatMul", NAME)]
     assert session.explain().computed_once == []
     assert_near(session.run(None, FEED)[0], X @ WIDE)
+
+
+def test_a_function_says_where_they_are_kept(factory: Factory) -> None:
+    factory.takes, factory.kind = (
+        frozenset({"DequantizeLinear", "MatMul", "Neg"}),
+        (OfProducts),
+    )
+    nodes = node("MatMul", "x floats", "y"), node("Neg", "floats", "z")
+    session = onnxplug.InferenceSession(
+        model(DEQUANTIZE, *nodes, outputs="y z"), providers=[NAME, "cpu"]
+    )
+    (dequantize,) = factory.made.partitions[0].nodes[:1]
+    assert dequantize.op_type == "DequantizeLinear"
+    readers = {n.op_type: n.inputs for n in factory.made.partitions[0].nodes}
+    assert readers["MatMul"][1] == dequantize.outputs[0] != readers["Neg"][0]
+    y, z = session.run(None, FEED)
+    assert_near(y, X @ WIDE)
+    assert_near(z, -WIDE)
 
 
 def test_who_does_not_take_the_node_gets_the_constant(factory: Factory) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, MOST_GROUPS
+from onnxplug_compiler.gpu.packing import packed
 from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.schedule.planned import Result
 from onnxplug_webgpu import __version__
@@ -153,7 +154,9 @@ def _program(linked: Linked, data: _Data, texts: dict[Any, int]) -> dict[str, An
         ],
         "numbers": data.add(linked.numbers),
         "slots": linked.slots,
-        "constants": [data.add(each.array.tobytes()) for each in linked.constants],
+        "constants": [
+            data.add(packed(each.array).tobytes()) for each in linked.constants
+        ],
         "flags": linked.flags,
         "checks": [_check(each) for each in linked.checks],
     }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_compiler.gpu.packing import packed
 from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_webgpu.device import Device, KernelRefused, Launches
 from onnxplug_webgpu.linking import FLAG, Linked, RefusedLaunch
@@ -46,8 +47,9 @@ class Weights:
 
     def _placed(self, constant: Constant) -> Memory:
         def upload() -> Memory:
-            memory = self._device.memory(constant.nbytes)
-            self._device.upload(memory, constant.array)
+            content = packed(constant.array)
+            memory = self._device.memory(content.nbytes)
+            self._device.upload(memory, content)
             return memory
 
         source = constant.find_source() if constant.find_source else None

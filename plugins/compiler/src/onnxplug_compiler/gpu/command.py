@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.packing import packed_element
 from onnxplug_compiler.gpu.render.body import BYTES, Body, Operand
 from onnxplug_compiler.gpu.render.dialect import Dialect
 from onnxplug_compiler.ir.buffers import Buffer
@@ -144,7 +145,7 @@ def operand(view: View, *, written: bool = False) -> Operand:
     Raises:
         ValueError: it has no such elements.
     """
-    element = element_of(view.dtype)
+    element = packed_element(view.buffer, view.dtype) or element_of(view.dtype)
     if element not in BYTES:
         raise ValueError(f"kernels do not compute with {view.dtype}")
     return Operand(element, len(view.shape), written)
@@ -161,7 +162,12 @@ def as_bits(view: View) -> View:
     """The same memory as elements of at most 32 bits, which only move.
 
     Elements of more bits get another axis, the last one.
+
+    Raises:
+        ValueError: bytes hold several elements.
     """
+    if packed_element(view.buffer, view.dtype):
+        raise ValueError(f"constants of {view.dtype} are packed, and do not move")
     nbytes = view.dtype.itemsize
     if nbytes in _BITS:
         dtype = _BITS[nbytes]

@@ -10,6 +10,10 @@ from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.render.dialect import Binding, Dialect
 from onnxplug_compiler.gpu.render.narrow import NARROW, bits_of, widened
 
+PACKED: Final = {f"{sign}{bits}p": bits for bits in (2, 4) for sign in ("i", "u")}
+"""Elements of which words have several, the first in the lowest bits, and their bits;
+they are only read."""
+
 BYTES: Final = {
     "f32": 4,
     "f16": 2,
@@ -24,6 +28,7 @@ BYTES: Final = {
     "u4": 1,
     "i2": 1,
     "u2": 1,
+    **dict.fromkeys(PACKED, 0),
     "i1": 1,
     "i64": 8,
     "u64": 8,
@@ -46,6 +51,7 @@ KINDS: Final = {
     "u4": "u32",
     "i2": "i32",
     "u2": "u32",
+    **{element: f"{element[0]}32" for element in PACKED},
     "i1": "i1",
 }
 """What elements are in registers, but those that are pairs."""
@@ -53,7 +59,10 @@ KINDS: Final = {
 PAIRED: Final = frozenset({"i64", "u64"})
 """Elements that are pairs of words in registers."""
 
-WIDTHS: Final = {f"{sign}{bits}": bits for bits in (2, 4, 8, 16) for sign in ("i", "u")}
+WIDTHS: Final = {
+    **{f"{sign}{bits}": bits for bits in (2, 4, 8, 16) for sign in ("i", "u")},
+    **PACKED,
+}
 """Bits of integers that have fewer than registers."""
 
 
@@ -221,6 +230,11 @@ class Body:
                 f"b{buffer}[2u * u32({place}) + 1u]",
             )
             return Pair(*[self.let("u32", word) for word in words])
+        if element in PACKED:
+            width, each = PACKED[element], 32 // PACKED[element]
+            word = f"b{buffer}[u32({place}) / {each}u]"
+            word = f"{word} >> ((u32({place}) % {each}u) * {width}u)"
+            return self.wrapped(element, dialect.convert(KINDS[element], f"({word})"))
         nbytes = BYTES[element]
         at = f"u32({place})" if nbytes == 4 else f"u32({place}) / {4 // nbytes}u"
         word = f"b{buffer}[{at}]"
