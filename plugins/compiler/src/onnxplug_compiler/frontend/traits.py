@@ -57,13 +57,16 @@ class Traits(Record):
         return self.reshapes or self.permutes
 
 
+CODED: Final = Traits(coded=True, anchors=True)
+"""Of products of codes."""
+
 TRAITS: Final = {
     operator: traits
     for operators, traits in (
         ("MatMul Gemm", Traits(multiplies=True, anchors=True)),
         (
-            "DequantizedMatMul MatMulInteger com.microsoft.MatMulNBits",
-            Traits(coded=True, anchors=True),
+            "MatMulInteger com.microsoft.MatMulNBits",
+            CODED,
         ),
         ("DequantizeLinear", Traits(unpacks=True)),
         ("Conv ConvTranspose", Traits(anchors=True, channels_last=True)),

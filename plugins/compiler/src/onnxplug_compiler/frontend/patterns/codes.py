@@ -19,6 +19,7 @@ from onnxplug_compiler.frontend.patterns.terms import (
     Term,
     Value,
 )
+from onnxplug_compiler.frontend.traits import CODED
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 
 _BROADCAST_SINCE: Final = 7
@@ -89,7 +90,7 @@ def _make(graph: Graph, last: Call, bound: Bound) -> Call | None:
     # along the axis of sums blocks are an axis of their own
     if found is None or (found == "blocks" and axis % 2 != attributes["transB"]):
         return None
-    return Call(
+    product = Call(
         "DequantizedMatMul",
         "",
         last.version,
@@ -99,6 +100,8 @@ def _make(graph: Graph, last: Call, bound: Bound) -> Call | None:
         (),
         last.dtypes,
     )
+    product.traits = CODED
+    return product
 
 
 REWRITES: Final = tuple(
