@@ -156,12 +156,15 @@ def _run_loop(
     scanned = _Gathered(len(names))
     iteration = 0
     while condition and (limit is None or iteration < limit):
-        number = np.asarray(iteration, dtype=np.int64)
+        number = np.array(iteration, np.int64)
         results = run_body("body", [number, condition, *carried])
         # without a condition input the body's condition still ends the loop
-        condition = np.asarray(results[0]).reshape(())
+        condition = results[0]
+        if type(condition) is not np.ndarray or condition.shape:
+            condition = np.asarray(condition).reshape(())
         carried = results[1:first]
-        scanned.add(results[first:])
+        if names:
+            scanned.add(results[first:])
         iteration += 1
     places = placement.bodies_leave["body"][first:]
     return carried + [

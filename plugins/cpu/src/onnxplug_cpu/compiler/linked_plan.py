@@ -29,10 +29,19 @@ class LinkedPlan:
     Attributes:
         program: as given.
         results: as given.
+        is_long: whether a run may be ended on its way.
         was_run: whether it was used again since who gives up plans last looked.
     """
 
-    __slots__ = ("_contents", "_forms", "_watched", "program", "results", "was_run")
+    __slots__ = (
+        "_contents",
+        "_forms",
+        "_watched",
+        "is_long",
+        "program",
+        "results",
+        "was_run",
+    )
 
     def __init__(
         self,
@@ -43,6 +52,7 @@ class LinkedPlan:
         self.program = program
         self.results = results
         self.was_run = False
+        self.is_long = program is not None and program.looks
         self._watched = watched
         self._forms = [(shape, dtype) for dtype, shape, _ in results]
         # the results that do not depend on what is fed
@@ -51,11 +61,6 @@ class LinkedPlan:
             for position, result in enumerate(results)
             if result.content is not None
         )
-
-    @property
-    def is_long(self) -> bool:
-        """Whether a run may be ended on its way."""
-        return self.program is not None and self.program.looks
 
     @property
     def commands(self) -> int:

@@ -53,6 +53,7 @@ class LinkedProgram:
 
     Attributes:
         division, workers, n_inputs, specs, arenas: as given.
+        looks: whether a run may be so long that it should look on its way.
 
     Raises:
         KernelUnavailable: the driver cannot be compiled here.
@@ -92,6 +93,8 @@ class LinkedProgram:
         words[template.constant_words] += added[template.constant_owners]
         words[driver.PYTHON] = shared.python
         self._pauses = template.pauses
+        self._is_long = division.is_long
+        self.looks: Final = self._pauses or self._is_long
         words[driver.RELEASES] = int(
             self._pauses or self.division.seconds > WORTH_RELEASING
         )
@@ -114,11 +117,6 @@ class LinkedProgram:
                 self._own_arena = self.arenas.allocate(self._arena_nbytes)
                 self._bind(instance, self._own_arena.address)
             self._undisturbed = instance.words
-
-    @property
-    def looks(self) -> bool:
-        """Whether a run may be so long that it should look on its way."""
-        return self._pauses or self.division.is_long
 
     @property
     def commands(self) -> tuple[Command, ...]:
@@ -149,10 +147,7 @@ class LinkedProgram:
         if words is not None:
             return self._enter(words, *inputs, *outputs)
         # Python handles signals between two calls, and in its main thread only
-        if (
-            self.division.is_long
-            and threading.current_thread() is threading.main_thread()
-        ):
+        if self._is_long and threading.current_thread() is threading.main_thread():
             return self._run(inputs, outputs, self.division.parts, _nothing)
         return self._run(inputs, outputs)
 
@@ -204,8 +199,6 @@ class LinkedProgram:
             words = instance.words
             if arena is not None and instance.arena != arena.address:
                 self._bind(instance, arena.address)
-            for place, _ in self._checks:
-                words[place] = 0
             if parts is None:
                 done = self._enter(words, *inputs, *outputs)
                 if self._pauses and words[sequence.PAUSED]:
@@ -217,7 +210,8 @@ class LinkedProgram:
             for place, check in self._checks:
                 if words[place]:
                     raise check.error(int(words[place].view(np.int64)))
-            # words that an exception left half changed are not used again
+            # words that an exception left half changed, or with an error of a check,
+            # are not used again
             if len(self._instances) < KEPT_INSTANCES:
                 self._instances.append(instance)
         finally:
