@@ -192,6 +192,7 @@ def test_products_of_inputs_ahead_of_steps(
     both = (False, True)
     # whole blocks of steps and parts of one; more features than elements, and fewer
     check(isa, Given(cell, 16, 1, 50, 16, 1), constant=True, bare=True)
+    check(isa, Given(cell, 70, 1, 18, 20, 1), (True,), constant=True)
     given = Given(cell, 21, 1, 3, 41, 2)
     at_once = check(isa, given, both, constant=True, lengths=True)
     monkeypatch.setattr(commands, "fewest_chunks", lambda _: 3)

@@ -23,6 +23,10 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Value
     from onnxplug_cpu.compiler.kernels.recurrent.steps import StepsWriter
+    from onnxplug_cpu.compiler.machine.isa import Isa
+
+_LONG: Final = 64
+"""Steps for which a block of twice as many is worth its begin."""
 
 _RESET: Final = 2
 """The gate of a GRU whose sum over the state is reset."""
@@ -31,9 +35,16 @@ _REACH: Final = 7
 """Steps whose inputs one pointer reaches: see :mod:`..contraction.tile`."""
 
 
-def block_steps(cell: Cell) -> int:
-    """Steps of a block: a multiple of the gates of each phase."""
-    return 6 if cell.kind == GRU else 8
+def block_steps(isa: Isa, cell: Cell, time: int) -> int:
+    """Steps of a block, a multiple of the gates of each phase; 0 if *time* has too few.
+
+    A larger block reads weights less often, in more registers, but its first products
+    have no steps to be computed beside.
+    """
+    few = 6 if cell.kind == GRU else 8
+    if isa.name == "avx512" and time >= _LONG:
+        return 2 * few
+    return few if time >= 2 * few else 0
 
 
 class Pace(NamedTuple):
@@ -48,10 +59,13 @@ class Pace(NamedTuple):
     features: int
 
 
-def pace_of(cell: Cell, gates: int, chains: int) -> Pace:
-    """As many multiplications of inputs as of the state."""
+def pace_of(steps: int, gates: int, chains: int, features: int) -> Pace:
+    """So many multiplications of inputs for each of the state, as there are about so
+    many *features* for an element of it."""
     elements = max(2, chains)
-    return Pace(elements, max(1, round(elements * gates / block_steps(cell))))
+    while 4 * elements * gates <= 3 * steps:
+        elements *= 2
+    return Pace(elements, max(1, round(elements * gates * features / steps)))
 
 
 class Slice:
@@ -129,7 +143,7 @@ class InputsAhead:
         self.f: Function = writer.f
         k, f = writer.k, writer.f
         self.vector, self.nbytes = writer.vector, writer.nbytes
-        self.steps = block_steps(writer.cell)
+        self.steps = writer.form.ahead
         self.x_step = k.x_time * turn
         self.strides = [self.x_step * n for n in range(1, min(_REACH, self.steps))]
         last = (k.time - 1) * k.x_time
@@ -237,6 +251,7 @@ class InputsAhead:
             self.f.store(total, each)
 
 
-def ahead_bytes(cell: Cell, slot: int) -> int:
-    """The products that are kept for one direction, of so many lanes of all panels."""
-    return 2 * cell.gates * block_steps(cell) * slot * F32.nbytes
+def ahead_bytes(cell: Cell, steps: int, slot: int) -> int:
+    """The products that are kept for one direction, of blocks of so many steps and so
+    many lanes of all panels."""
+    return 2 * cell.gates * steps * slot * F32.nbytes

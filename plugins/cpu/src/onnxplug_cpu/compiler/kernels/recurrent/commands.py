@@ -25,9 +25,10 @@ from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import shared_bytes
 from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps
 from onnxplug_cpu.compiler.kernels.recurrent.sums import PAIR, panel_lanes, tile_of
-from onnxplug_cpu.compiler.machine.isa import LANES
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _FLOPS: Final = 40e9  # of one thread, a second: to guess how long work takes
+_MOST_FEATURES: Final = 3
 SHORTEST_SHARE: Final = 1e-6  # seconds of a step, long beside waiting for others
 _F32: Final = np.dtype(np.float32)
 
@@ -42,7 +43,7 @@ def record_recurrent(recorder: Recorder, cell: Cell, layer: Layer, label: str) -
     directions, _, hidden = layer.r.shape
     if not directions * batch * hidden:
         return
-    if _projects(layer) or _goes_ahead(cell, layer):
+    if _projects(layer) or _steps_ahead(recorder.target.isa, cell, layer):
         x = _reshaped(recorder, layer.x, (1, 1, time, batch, inputs))
         if inputs > 1 and x.strides[4] != 1:
             copy = recorder.temporary(_F32, x.shape)
@@ -80,12 +81,12 @@ def _projects(layer: Layer) -> bool:
     )
 
 
-def _goes_ahead(cell: Cell, layer: Layer) -> bool:
-    """Whether products of inputs are computed beside steps: there are several blocks of
-    steps of one sequence, and weights are constant."""
+def _steps_ahead(isa: Isa, cell: Cell, layer: Layer) -> int:
+    """The steps of a block whose products of inputs are computed beside steps before:
+    of one sequence, with constant weights; otherwise 0."""
     time, batch, _ = layer.x.shape
     constant = isinstance(layer.w.buffer, Constant)
-    return batch == 1 and constant and time >= 2 * block_steps(cell)
+    return block_steps(isa, cell, time) if batch == 1 and constant else 0
 
 
 def _with_lead(view: View) -> View:
@@ -114,9 +115,9 @@ class _Steps:
         self.tiles = [tile_of(isa, len(gates), batch) for gates in phases(cell)]
         self.slot = -(-self.panels // PAIR) * PAIR * self.width
         rows = self.batch * self.directions * cell.gates * self.hidden
-        self.projects, self.ahead = _projects(layer), _goes_ahead(cell, layer)
+        self.projects, self.ahead = _projects(layer), _steps_ahead(isa, cell, layer)
         # where inputs are multiplied, too
-        columns = self.hidden + (self.projects or self.ahead) * layer.x.shape[2]
+        columns = self.hidden + (self.projects or self.ahead > 0) * layer.x.shape[2]
         self.step_flops = rows * columns * 2
 
     def record(self) -> None:
@@ -185,8 +186,14 @@ class _Steps:
             layer.y is not None,
             self.projects,
             self.ahead,
+            self._features() if self.ahead else 0,
             False,
         )
+
+    def _features(self) -> int:
+        """For an element of the state, in whole numbers that are worth a kernel."""
+        ratio = round(self.layer.x.shape[2] / self.hidden)
+        return min(max(1, ratio), _MOST_FEATURES)
 
     def _tiles(self, rows: int) -> dict[str, Word]:
         """What computes the sums of blocks of so many sequences, or one less."""
@@ -285,7 +292,7 @@ class _Steps:
 
     def _products(self) -> Address:
         """Memory for the products of inputs that are computed ahead."""
-        nbytes = ahead_bytes(self.cell, self.slot)
+        nbytes = ahead_bytes(self.cell, self.ahead, self.slot)
         return self.recorder.temporary(_F32, (self.directions, nbytes // 4)).address
 
     def _packed_weights(

@@ -95,7 +95,8 @@ class RecurrentSteps(Generator):
         projects: inputs are given as they are, and multiplied here: of one step of a
             single sequence, whose weights are read once in any case.
         ahead: inputs of a single sequence are given as they are, and products of those
-            of later steps are computed beside each step.
+            of the next block, of so many steps, are computed beside each step; or 0.
+        features: of these inputs for an element of the state, about.
         shares: whether several chunks divide the panels of each step; then states are
             there before, and stay where the last step leaves them.
     """
@@ -107,7 +108,8 @@ class RecurrentSteps(Generator):
     has_lengths: bool
     has_y: bool
     projects: bool
-    ahead: bool
+    ahead: int
+    features: int
     shares: bool
 
     @property

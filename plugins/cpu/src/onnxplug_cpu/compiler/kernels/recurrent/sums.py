@@ -15,7 +15,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     chains_of,
     multiply_add,
 )
-from onnxplug_cpu.compiler.kernels.recurrent.ahead import Slice, block_steps, pace_of
+from onnxplug_cpu.compiler.kernels.recurrent.ahead import Slice, pace_of
 from onnxplug_cpu.compiler.kernels.recurrent.cell import phases
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def tile_of(isa: Isa, gates: int, batch: int) -> Tile:
     return Tile(rows, -width)
 
 
-def chains(isa: Isa, cell: Cell, *, ahead: bool) -> int:
+def chains(isa: Isa, cell: Cell, ahead: int) -> int:
     """In how many chains a single sequence's sums are added up, in registers that
-    weights, or sums *ahead*, leave."""
+    weights, or the sums for so many steps *ahead*, leave."""
     gates = max(map(len, phases(cell)))
     vectors = isa.registers * isa.vector_bytes // (4 * panel_lanes(isa))
-    others = block_steps(cell) if ahead else gates
+    others = ahead or gates
     many = 1
     while (
         gates * many * isa.registers < _CHAINED * vectors
@@ -104,7 +104,7 @@ class SumsOfOne:
     ) -> None:
         self.w, self.f = writer, writer.f
         self.source, self.gates, self.weights = source, gates, weights
-        self.chains = chains(writer.isa, writer.cell, ahead=writer.form.ahead)
+        self.chains = chains(writer.isa, writer.cell, writer.form.ahead)
         self.row_bytes = gates * writer.nbytes
 
     def sums(self, count: Value, beside: Slice | None = None) -> list[Value]:
@@ -143,8 +143,8 @@ class SumsOfOne:
     ) -> tuple[Value, list[Value]]:
         """Multiply elements and features in the same turns, as long as there are both,
         and what features are left; how many elements are done, and the sums."""
-        f, many = self.f, len(sums)
-        pace = pace_of(self.w.cell, self.gates, self.chains)
+        f, form, many = self.f, self.w.form, len(sums)
+        pace = pace_of(form.ahead, self.gates, self.chains, form.features)
         turns = f.minimum(count // pace.elements, beside.count // pace.features)
         done = turns * pace.elements
 
