@@ -94,6 +94,7 @@ def test_the_table(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
         == ["large", "compiled", "1", "40", "µs", "40.0%", "2", "GFLOP/s", "90%"]
         for row in rows
     )
+    assert rows[-4].startswith("each run: 3 calls of kernels, which read and write ")
     assert rows[-2:] == ["on the array tier:", "  Odd: why"]
 
 

@@ -456,3 +456,19 @@ def test_the_memory_of_the_device_is_named(adapter: Any) -> None:
     value = on_device(normal(3))
     assert value.device_name() == "webgpu"
     assert str(MemoryLocation("webgpu", 0)) == "webgpu:0"
+
+
+def test_launches_are_recorded_one_by_one(alone: Any, parse: Any, traced: Any) -> None:
+    model = parse("m = MatMul(x, x) r = Relu(m) y = Softmax(r)", "float[9, 9] x",
+                  "float[9, 9] y")  # fmt: skip
+    x = normal(9, 9)
+    session = traced(model)
+    expected = alone(model).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
+    events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    launches = [event["args"] for event in events if "workgroups" in event["args"]]
+    product, softmax = launches
+    assert (product["op_name"], product["tier"]) == ("MatMul + Relu 9×9×9", "compiled")
+    assert product["flops"] == 2 * 9 * 9 * 9
+    assert product["bytes"] == 3 * 4 * 9 * 9
+    assert softmax["op_name"] == "Softmax"

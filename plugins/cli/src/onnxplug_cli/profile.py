@@ -222,6 +222,7 @@ def print_profile(profile: RunProfile, usual: float) -> None:
         taken = duration(seconds / runs)
         rows.append((of_them, "", f"{calls / runs:.3g}", taken, f"{share:.1%}", "", ""))
     print_table(header, rows, right=header[2:])
+    _print_totals([row for row in profile.rows if row.bytes], runs)
     if profile.remarks:
         say()
     for tier in dict.fromkeys(remark.tier for remark in profile.remarks):
@@ -233,3 +234,16 @@ def print_profile(profile: RunProfile, usual: float) -> None:
         for (op_type, note), count in counts.most_common():
             times = f"×{count}" if count > 1 else ""
             say(f"  {escape(op_type)}{times}: {escape(note)}")
+
+
+def _print_totals(kernels: Sequence[Row], runs: int) -> None:
+    if not kernels:
+        return
+    calls = sum(row.calls for row in kernels) / runs
+    moved = sum(row.bytes for row in kernels) / runs
+    done = sum(row.flops for row in kernels) / runs
+    say()
+    say(
+        f"each run: {calls:.4g} calls of kernels, which read and write "
+        f"{moved / 1e6:.3g} MB and do {done / 1e6:.3g} million operations"
+    )

@@ -25,14 +25,16 @@ from onnxplug_webgpu.adapters import installed_version
 from onnxplug_webgpu.device import Device
 from onnxplug_webgpu.linking import APART, FLAG, KINDS, FlagCheck, Linked, Place, Step
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 _LENGTH: Final = 8
 """Bytes of the length of the description that the bytes begin with."""
 
 _ALIGNMENT: Final = 64
 _MOST: Final = 1 << 40
-"""No number of a description is larger."""
+"""No number of a description is larger, but of what is only shown."""
+
+_MOST_WORK: Final = 1 << 62
 
 
 class KeptSegment(Record):
@@ -149,6 +151,7 @@ def _program(linked: Linked, data: _Data, texts: dict[Any, int]) -> dict[str, An
                 step.start,
                 step.x,
                 step.y,
+                [step.label, step.flops, step.nbytes],
             ]
             for step in linked.steps
         ],
@@ -256,7 +259,7 @@ class _Reader:
         return Constant(content.size, lambda: content)
 
     def _step(self, found: Any, counts: tuple[int, ...], length: int) -> Step:
-        number, places, window, start, x, y = found
+        number, places, window, start, x, y, (label, flops, nbytes) = found
         text, written = self._texts[_whole(number)]
         bound = tuple(
             Place(
@@ -275,7 +278,19 @@ class _Reader:
         window, start = _whole(window), _whole(start)
         if start % APART or start + window > length or not window:
             raise ValueError("a launch has its numbers elsewhere")
-        return Step(text, written, bound, window, start, _groups(x), _groups(y), ())
+        return Step(
+            text,
+            written,
+            bound,
+            window,
+            start,
+            _groups(x),
+            _groups(y),
+            nodes=(),
+            label=_text(label),
+            flops=_whole(flops, _MOST_WORK),
+            nbytes=_whole(nbytes, _MOST_WORK),
+        )
 
 
 def _groups(count: Any) -> int:

@@ -58,6 +58,9 @@ class Step(Record):
         start: where these begin.
         x, y: workgroups.
         nodes: indices of the graph's nodes that it computes.
+        label: what it is called in profiles.
+        flops: how many operations it has.
+        nbytes: how many bytes it reads and writes.
     """
 
     text: str
@@ -68,6 +71,9 @@ class Step(Record):
     x: int
     y: int
     nodes: tuple[int, ...]
+    label: str = ""
+    flops: int = 0
+    nbytes: int = 0
 
 
 class FlagCheck(Record):
@@ -251,7 +257,19 @@ class _Linker:
         x = min(launch.groups, MOST_GROUPS)
         y = -(-launch.groups // x)
         self.steps.append(
-            Step(text, written, tuple(bindings), window, start, x, y, nodes)
+            Step(
+                text,
+                written,
+                tuple(bindings),
+                window,
+                start,
+                x,
+                y,
+                nodes,
+                launch.label,
+                launch.flops,
+                launch.nbytes,
+            )
         )
 
 

@@ -14,6 +14,7 @@ from onnxplug_webgpu.device import Device, KernelRefused, Launches
 from onnxplug_webgpu.linking import FLAG, Linked, RefusedLaunch
 from onnxplug_webgpu.loss import lost
 from onnxplug_webgpu.pool import Memory
+from onnxplug_webgpu.profiling import run_recorded
 from onnxplug_webgpu.streams import WebGpuStream
 
 
@@ -114,6 +115,7 @@ class Program:
         inputs: Sequence[Memory | None],
         outputs: Sequence[Memory | None],
         stream: WebGpuStream,
+        profiler: ep.Profiler | None = None,
     ) -> None:
         """Queue the launches.
 
@@ -121,6 +123,7 @@ class Program:
             inputs: ``None`` for what no kernel reads.
             outputs: in no memory of an input; ``None`` for what is not computed.
             stream: whoever waits for it is told what kernels found.
+            profiler: records each launch, which takes time; not of a capture.
 
         Raises:
             MemoryError: there is no memory for what is between nodes.
@@ -128,7 +131,10 @@ class Program:
         """
         with self._device.lock:
             work = self._bound(inputs, outputs)
-            stream.queue(work)
+            if profiler is None or stream.is_capturing:
+                stream.queue(work)
+            else:
+                run_recorded(self._linked, work, self._device, stream, profiler)
         if work.cleared is not None:
             stream.read(work.cleared, FLAG * self._linked.flags, self._check)
 

@@ -56,6 +56,7 @@ class RestoredSegment:
         arrays: Sequence[Array],
         bound: Sequence[WebGpuArray | None],
         stream: WebGpuStream,
+        profiler: ep.Profiler | None = None,
     ) -> list[Any]:
         """Queue the work; see :meth:`~.segment.Segment.run`.
 
@@ -76,7 +77,7 @@ class RestoredSegment:
                     f"value {name!r} is {array.dtype}{list(array.shape)}; it was "
                     f"compiled for {given.dtype}{list(given.shape)}"
                 )
-        return run_plan(self._device, plan, arrays, bound, stream, self._mode)
+        return run_plan(self._device, plan, arrays, bound, stream, self._mode, profiler)
 
 
 class RestoredPartition(ep.CompiledPartition):

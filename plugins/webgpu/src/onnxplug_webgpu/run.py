@@ -34,6 +34,7 @@ class RunnableSegment(Protocol):
         arrays: Sequence[WebGpuArray | np.ndarray[Any, Any]],
         bound: Sequence[WebGpuArray | None],
         stream: WebGpuStream,
+        profiler: ep.Profiler | None = None,
     ) -> list[Any]:
         """See :meth:`~.segment.Segment.run`."""
 
@@ -116,7 +117,8 @@ class Run:
             ]
             rooms = [bound.get(name) for name in segment.outputs]
             rooms = [r if isinstance(r, WebGpuArray) else None for r in rooms]
-            results = segment.run(arrays, rooms, self._stream)
+            profiler = self._context.profiler if self._context else None
+            results = segment.run(arrays, rooms, self._stream, profiler)
         except NotCompiled as refusal:
             raise Refused(refusal, segment) from refusal
         except DeviceLost as error:

@@ -180,6 +180,7 @@ class Segment:
         arrays: Sequence[Array],
         bound: Sequence[WebGpuArray | None],
         stream: WebGpuStream,
+        profiler: ep.Profiler | None = None,
     ) -> list[Array]:
         """Queue the work on *arrays*; the results, those that follow from shapes on the
         host.  Sizes that depend on elements are waited for.
@@ -189,6 +190,7 @@ class Segment:
             bound: for each output an array to fill, or ``None``; one that is an input,
                 too, or whose size depends on elements, is left as it is.
             stream: whoever waits for it is told what kernels found.
+            profiler: records each launch.
 
         Raises:
             NotCompiled: some call is not computed for these shapes.
@@ -206,7 +208,7 @@ class Segment:
         for position, *_ in self._counted:
             rooms[position] = None
         rooms += [None] * (len(plan.results) - len(rooms))
-        made = run_plan(self._device, plan, arrays, rooms, stream, self._mode)
+        made = run_plan(self._device, plan, arrays, rooms, stream, self._mode, profiler)
         for position, count, axis in self._counted:
             made[position] = self._filled(made[position], made[count], axis, stream)
         return made[: len(self.outputs)]
@@ -274,6 +276,7 @@ def run_plan(
     bound: Sequence[WebGpuArray | None],
     stream: WebGpuStream,
     mode: str,
+    profiler: ep.Profiler | None = None,
 ) -> list[Array]:
     """Queue *plan*; see :meth:`Segment.run`."""
     _check(bound, plan.results)
@@ -291,7 +294,7 @@ def run_plan(
         memories = [
             each.memory if isinstance(each, WebGpuArray) else None for each in made
         ]
-        plan.program.run(inputs, memories, stream)
+        plan.program.run(inputs, memories, stream, profiler)
     return made
 
 
