@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,3 +15,17 @@ def one_thread() -> Iterator[None]:
 
     with threadpool_limits(1, user_api="openmp"):
         yield
+
+
+@pytest.fixture
+def integer_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes skl2onnx write flags as integers: protobuf 7 takes no booleans for them."""
+    from skl2onnx.common import tree_ensemble as writing
+
+    flag = "nodes_missing_value_tracks_true"
+    write = writing.add_node
+
+    def add_node(*values: Any, **named: Any) -> None:
+        write(*values, **named | {flag: int(named.get(flag, 0))})
+
+    monkeypatch.setattr(writing, "add_node", add_node)

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("skl2onnx", reason="make test-exporters installs it")
 
-from skl2onnx.common import tree_ensemble as writing
 from sklearn.base import is_classifier
 from sklearn.ensemble import (
     ExtraTreesClassifier,
@@ -115,18 +114,6 @@ CASES: Final = (
         name="binary-gaps",
     ),
 )
-
-
-@pytest.fixture
-def integer_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes skl2onnx write flags as integers: protobuf 7 takes no booleans for them."""
-    flag = "nodes_missing_value_tracks_true"
-    write = writing.add_node
-
-    def add_node(*values: Any, **named: Any) -> None:
-        write(*values, **named | {flag: int(named.get(flag, 0))})
-
-    monkeypatch.setattr(writing, "add_node", add_node)
 
 
 @pytest.mark.filterwarnings(
