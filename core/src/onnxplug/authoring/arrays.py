@@ -7,7 +7,7 @@ numpy is imported when there is an array.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep.types import EXTENSIONS, DataType
 from onnxplug.errors import OutputMismatch
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+
+
+_ONLY_TEXT: Final = frozenset({str})
 
 
 @functools.cache
@@ -100,7 +103,7 @@ def as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             return result
         items = result.ravel().tolist()
         # no step of this is one of Python
-        if list(map(type, items)).count(str) == len(items):
+        if _ONLY_TEXT.issuperset(map(type, items)):
             return result
     else:
         items = array.ravel().tolist()

@@ -13,6 +13,7 @@ import onnx.helper
 import pytest
 
 import onnxplug
+from onnxplug.errors import NodeError
 
 Array = np.ndarray[Any, Any]
 
@@ -347,6 +348,32 @@ def test_one_hot_encoders(shape: tuple[int, ...]) -> None:
         close(node(x=given)[0], np.array(expected).reshape(*shape, 3), 0)
 
 
+@pytest.mark.parametrize("dtype", ["object", *DTYPES])
+def test_one_hot_encoders_without_zeros(dtype: str) -> None:
+    """As scikit-learn's own encoders are converted unless they ignore others."""
+    categories: list[Any] = [3, -2, 4]
+    attribute, other, notes = "cats_int64s", 7, [""]
+    if dtype == "object":
+        categories, attribute, other = ["é", "?", "a"], "cats_strings", "b"
+        notes = [*looked_up("OneHotEncoder")]
+    x = np.array([categories, categories[::-1]], dtype)
+    node = Node(
+        "OneHotEncoder",
+        {"x": x},
+        ["FLOAT"],
+        notes=notes,
+        zeros=0,
+        **{attribute: categories},
+    )
+    expected = [[float(each == c) for c in categories] for each in x.ravel()]
+    close(node(x=x)[0], np.array(expected).reshape(2, 3, 3), 0)
+    for unknown in (other, -9) if dtype != "object" else (other,):
+        x[1, 2] = unknown
+        told = f"OneHotEncoder: {x[1, 2].item() if dtype != 'object' else unknown!r}"
+        with pytest.raises(NodeError, match=told.removesuffix(".0")):
+            node(x=x)
+
+
 @pytest.mark.parametrize("kind", ["int64s", "floats", "strings"])
 @pytest.mark.parametrize("keys", ["int64s", "floats"])
 def test_label_encoders(keys: str, kind: str) -> None:
@@ -383,6 +410,48 @@ def test_label_encoders(keys: str, kind: str) -> None:
         (made,) = node(x=given)
         assert made.shape == given.shape
         assert made.ravel().tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("op_type", "version", "attributes", "expected"),
+    [
+        ("LabelEncoder", 1, {"classes_strings": TEXTS[:3]}, [2, 0, -1, 1]),
+        (
+            "LabelEncoder",
+            2,
+            {"keys_strings": TEXTS[:3], "values_floats": [0.5, 2.5, -1.0]},
+            [-1.0, 0.5, 9.0, 2.5],
+        ),
+        (
+            "LabelEncoder",
+            4,
+            {"keys_strings": [*TEXTS[:3], TEXTS[0]], "values_int64s": [4, -8, 7, 1]},
+            [7, 1, -1, -8],
+        ),
+        (
+            "CategoryMapper",
+            1,
+            {"cats_strings": TEXTS[:3], "cats_int64s": [40, 80, -10]},
+            [-10, 40, -1, 80],
+        ),
+    ],
+)
+def test_encoders_of_texts(
+    op_type: str, version: int, attributes: dict[str, Any], expected: list[float]
+) -> None:
+    default = {"default_float": 9.0} if "values_floats" in attributes else {}
+    node = Node(
+        op_type,
+        {"x": np.zeros(1, object)},
+        ["FLOAT" if default else "INT64"],
+        version=version,
+        notes=looked_up(op_type),
+        **attributes,
+        **default,
+    )
+    x = np.array([TEXTS[2], TEXTS[0], "other", TEXTS[1]], object)
+    assert node(x=x)[0].tolist() == expected
+    assert node(x=x[:0])[0].shape == (0,)
 
 
 def test_category_mappers() -> None:

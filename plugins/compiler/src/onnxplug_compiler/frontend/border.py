@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_compiler.frontend.call import Call, Infer, data_type
-from onnxplug_kernels.ml.encode import Chosen, Found, Maps
+from onnxplug_kernels.ml.encode import Chosen, Found, Maps, Required
 
 _I64: Final = np.dtype(np.int64)
 _ML: Final = "ai.onnx.ml"
@@ -60,10 +60,12 @@ def _of_labels(call: Call) -> tuple[Call, ...]:
 def _of_categories(call: Call) -> tuple[Call, ...]:
     """Of texts their places among the categories."""
     texts = call.attributes["cats_strings"]
-    if not texts or call.attributes["cats_int64s"] or not call.attributes["zeros"]:
+    if not texts or call.attributes["cats_int64s"]:
         return ()
-    changed = {"cats_strings": (), "cats_int64s": tuple(range(len(texts)))}
-    return _finding(call, texts, {**call.attributes, **changed})
+    found = Found(texts) if call.attributes["zeros"] else Required(texts)
+    numbers = tuple(range(len(texts)))
+    changed = {"cats_strings": (), "cats_int64s": numbers, "zeros": 1}
+    return _finding(call, found, {**call.attributes, **changed})
 
 
 def _of_tokens(call: Call) -> tuple[Call, ...]:
@@ -74,12 +76,15 @@ def _of_tokens(call: Call) -> tuple[Call, ...]:
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
     pool = tuple([numbers[word] for word in words])
     changed = {"pool_strings": (), "pool_int64s": pool}
-    return _finding(call, tuple(numbers), {**call.attributes, **changed})
+    return _finding(call, Found(numbers), {**call.attributes, **changed})
 
 
 def _of_keys(call: Call) -> tuple[Call, ...]:
-    """Of numbers those of the texts that they become."""
+    """Of numbers those of the texts that they become, or of texts the numbers."""
     attributes = dict(call.attributes)
+    found = _of_texts(call)
+    if found:
+        return found
     if call.op_type == "CategoryMapper":
         keys, texts = attributes["cats_int64s"], attributes["cats_strings"]
         keyed = {"keys_int64s": keys}
@@ -107,6 +112,42 @@ def _of_keys(call: Call) -> tuple[Call, ...]:
     return _choosing(
         call, "LabelEncoder", {**_LOOKUP, **keyed, **changed}, (*texts, default)
     )
+
+
+def _of_texts(call: Call) -> tuple[Call, ...]:
+    """Of texts their places among those that are listed, and of these the numbers."""
+    dtype, attributes = call.dtypes[0], dict(call.attributes)
+    if dtype is None or dtype.kind not in "iuf":
+        return ()
+    if call.op_type == "CategoryMapper":
+        texts, numbers = attributes["cats_strings"], attributes["cats_int64s"]
+        values: dict[str, Any] = {"values_int64s": numbers}
+    elif "classes_strings" in attributes:
+        texts = attributes["classes_strings"]
+        values = {"values_int64s": tuple(range(len(texts)))}
+    else:
+        texts = attributes["keys_strings"]
+        values = {name: attributes[name] for name in _VALUES}
+        if any(_given(attributes[name]) for name in _KEYS if name != "keys_strings"):
+            return ()
+    sizes = [len(each) for each in values.values() if _given(each)]
+    if not texts or sizes != [len(texts)]:
+        return ()
+    given = attributes.keys() & set(_DEFAULTS)
+    defaults: dict[str, Any] = {name: attributes[name] for name in sorted(given)}
+    keys = {"keys_int64s": tuple(range(len(texts)))}
+    changed: dict[str, Any] = {**_LOOKUP, **keys, **values, **defaults}
+    return _finding(call, Found(texts), changed, "LabelEncoder")
+
+
+_KEYS: Final = ("keys_floats", "keys_int64s", "keys_strings", "keys_tensor")
+_VALUES: Final = ("values_floats", "values_int64s", "values_strings", "values_tensor")
+_DEFAULTS: Final = (
+    "default_float",
+    "default_int64",
+    "default_string",
+    "default_tensor",
+)
 
 
 def _given(values: Any) -> bool:
@@ -158,21 +199,25 @@ def _choosing(
 
 
 def _finding(
-    call: Call, texts: Sequence[str], attributes: Mapping[str, Any]
+    call: Call, found: Found, attributes: Mapping[str, Any], op_type: str = ""
 ) -> tuple[Call, ...]:
-    """The places of texts among *texts*, and then *call* on these."""
+    """The places of texts that are *found*, and then *call* on these.
+
+    Args:
+        op_type: of the second, if it is another one's.
+    """
     name = call.inputs[0]
     assert name is not None
     number = _number_of(name) + call.op_type + str(call.nodes[0])
     numbers = _changed(
         call,
-        call.op_type,
+        op_type or call.op_type,
         attributes,
         (number, *call.inputs[1:]),
         call.outputs,
         call.dtypes,
     )
-    return _border(call, (name,), (number,), Found(texts)), numbers
+    return _border(call, (name,), (number,), found), numbers
 
 
 def _number_of(name: str) -> str:

@@ -193,9 +193,9 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
             return step_of(SegmentFunction(segment), unit.inputs, unit.outputs)
         node = partition.nodes[self._places[unit.node]]
         if unit.texts is not None:
-            from onnxplug_kernels.ml.encode import Chosen, Found
+            from onnxplug_kernels.ml import encode
 
-            look_up = (Found if unit.finds else Chosen)(unit.texts)
+            look_up = getattr(encode, unit.look_up)(unit.texts)
             return step_of(look_up, unit.inputs, unit.outputs, node)
         found = find_function(partition.graph, node)
         if isinstance(found, ep.Reason):

@@ -43,8 +43,8 @@ class KeptUnit(Record):
     Attributes:
         inputs, outputs: names of values.
         node: of one that is computed on arrays its node's index; otherwise ``None``.
-        texts, finds: of one that is no more than texts that are looked up these, and
-            whether their places are found or they are chosen.
+        texts, look_up: of one that is no more than texts that are looked up these, and
+            which class of ``onnxplug_kernels.ml.encode`` does that.
         shapes: of the inputs of a segment, if the model states them.
     """
 
@@ -52,7 +52,7 @@ class KeptUnit(Record):
     outputs: tuple[str | None, ...]
     node: int | None = None
     texts: tuple[str, ...] | None = None
-    finds: bool | None = None
+    look_up: str = ""
     shapes: Shapes | None = None
 
 

@@ -139,12 +139,14 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                 continue
             (call,) = unit.calls
             node = self._nodes[call.nodes[0]]
-            texts = finds = None
+            texts, look_up = None, ""
             if isinstance(call.function, Found | Chosen):
-                texts, finds = call.function.texts, isinstance(call.function, Found)
+                look_up = type(call.function).__name__
+                texts = call.function.texts
             elif call.inputs != node.inputs or call.outputs != node.outputs:
                 return  # it is a part of the node
-            units.append(KeptUnit(call.inputs, call.outputs, node.index, texts, finds))
+            own = KeptUnit(call.inputs, call.outputs, node.index, texts, look_up)
+            units.append(own)
         plans.keep_units(
             KeptUnits(
                 tuple(units),

@@ -140,10 +140,7 @@ def one_hot_encoder(
     values = x if x.dtype == object else as_int64(xp, x)
     places = xp.reshape(_places(xp, values, categories), values.shape)
     if not zeros and bool(xp.any(places < 0)):
-        unknown = xp.to_numpy(values)[xp.to_numpy(places) < 0]
-        raise ValueError(
-            f"OneHotEncoder: {unknown[0]!r} is not among the categories, and zeros is 0"
-        )
+        raise unknown_category(xp.to_numpy(values)[xp.to_numpy(places) < 0][0])
     hot = places[..., None] == xp.arange(len(categories))
     return xp.astype(hot, xp.float32)
 
@@ -359,6 +356,27 @@ class Found:
         # no step of this is one of Python
         found = map(self._place, x.ravel().tolist(), itertools.repeat(-1))
         return np.fromiter(found, np.int64, x.size).reshape(x.shape)
+
+
+class Required(Found):
+    """As :class:`Found`, for categories that all texts have to be among.
+
+    Raises:
+        ValueError: one is not.
+    """
+
+    def __call__(self, x: Any) -> Any:
+        places = super().__call__(x)
+        if places.min(initial=0) < 0:
+            raise unknown_category(x[places < 0][0])
+        return places
+
+
+def unknown_category(category: object) -> ValueError:
+    """What is raised of what is none of an encoder's categories."""
+    return ValueError(
+        f"OneHotEncoder: {category!r} is not among the categories, and zeros is 0"
+    )
 
 
 class Chosen:

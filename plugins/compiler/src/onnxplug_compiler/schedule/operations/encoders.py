@@ -28,8 +28,12 @@ from onnxplug_compiler.schedule.operations.registry import (
 )
 from onnxplug_kernels.ml.encode import (
     sorted_keys,
+    unknown_category,
     values_and_default,
 )
+
+_MOST_REQUIRED: Final = 1 << 9
+"""Categories at most of which there is an identity matrix."""
 
 _BEYOND: Final = 2.0**62
 """What floats become at most that are no category."""
@@ -38,8 +42,10 @@ _BEYOND: Final = 2.0**62
 def _accepts_one_hot(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     attributes = call.attributes
     categories = attributes["cats_int64s"]
-    if attributes["cats_strings"] or not attributes["zeros"]:
-        return f"{call.op_type} is compiled for numbers, with zeros for unknown ones"
+    if attributes["cats_strings"]:
+        return f"{call.op_type} is compiled for numbers"
+    if not attributes["zeros"] and len(categories) > _MOST_REQUIRED:
+        return f"{call.op_type} is compiled for fewer categories with zeros=0"
     if not categories or len(set(categories)) < len(categories):
         return f"{call.op_type} is compiled for categories that differ"
     return moved(call, dtypes, target)
@@ -47,6 +53,9 @@ def _accepts_one_hot(call: Call, dtypes: Dtypes, target: Support) -> str | None:
 
 def _record_one_hot(plan: Plan, call: Call) -> None:
     x, out = places(plan, call)
+    if not call.attributes["zeros"]:
+        _record_required(plan, call, x, out)
+        return
     formula = Formula.of(x)
     value = formula.read(x.reshape((*x.shape, 1)) or x)
     categories = attribute(call.attributes["cats_int64s"], I64)
@@ -57,6 +66,43 @@ def _record_one_hot(plan: Plan, call: Call) -> None:
         element="i1",
     )
     formula.record(plan.recorder, formula.cast(hot, "f32"), out, call.op_type)
+
+
+def _record_required(plan: Plan, call: Call, x: View, out: View) -> None:
+    """Rows of the identity at the places of categories; what is none is an index
+    outside, from which it can be told."""
+    recorder = plan.recorder
+    categories = attribute(call.attributes["cats_int64s"], I64)
+    count = len(categories)
+    if x.dtype != I64:
+        formula, whole = Formula.of(x), recorder.temporary(I64, x.shape)
+        value = _integer(formula, formula.read(x), x)
+        formula.record(recorder, value, whole, call.op_type)
+        x = whole
+    ordered, found, _ = sorted_keys(categories)
+    place = recorder.temporary(I64, x.shape)
+    table = recorder.constant(np.arange(count + 1))
+    keys = Keys(ordered, found, count, count)
+    recorder.target.tables.record_lookup(recorder, x, keys, table, place, call.op_type)
+    formula = Formula("i64")
+    known, value = formula.read(place), formula.read(x)
+    many, none = formula.number(count), formula.number(0)
+    below = formula.step("Less", value, none, element="i1")
+    down, up = formula.step("Sub", value, many), formula.step("Add", value, many)
+    outside = formula.step("Where", below, down, up)
+    lacks = formula.step("Equal", known, many, element="i1")
+    index = recorder.temporary(I64, x.shape)
+    chosen = formula.step("Where", lacks, outside, known)
+    formula.record(recorder, chosen, index, call.op_type)
+    identity = recorder.constant(np.eye(count, dtype=np.float32))
+    indexing = recorder.target.indexing
+    indexing.record_gather(recorder, identity, index, out, 0, label=call.op_type)
+    check = recorder.checks[-1]
+
+    def unknown(found: int) -> Exception:
+        return unknown_category(found + count if found < 0 else found - count)
+
+    recorder.checks[-1] = check._replace(error=unknown)
 
 
 def _integer(formula: Formula, value: Number, x: View) -> Number:
