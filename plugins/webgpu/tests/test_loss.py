@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,59 @@ class _Gone:
 
     def request_device_sync(self, **given: Any) -> Any:
         raise RuntimeError("unplugged")
+
+
+def test_threads_get_what_is_right_or_are_told_of_a_loss(
+    device: Device, alone: Any, parse: Any
+) -> None:
+    session = alone(
+        parse(
+            "g = Gather(x, i) y = Softmax(g)", "float[N, 6] x, int64[K] i",
+            "float[K, 6] y",
+        )
+    )  # fmt: skip
+    wrong: list[BaseException] = []
+    counts = {"right": 0, "lost": 0}
+    has_ended = threading.Event()
+
+    def work(seed: int) -> None:
+        numbers = np.random.default_rng(seed)
+        binding = session.io_binding()
+        while not has_ended.is_set():
+            n = int(numbers.integers(1, 9))
+            x = numbers.standard_normal((n, 6)).astype(np.float32)
+            i = numbers.integers(0, n, 3)
+            shares = np.exp(x[i])
+            try:
+                value = onnxplug.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)
+                binding.bind_ortvalue_input("x", value)
+                binding.bind_cpu_input("i", i)
+                binding.bind_output("y", "webgpu" if seed % 2 else "cpu")
+                session.run_with_iobinding(binding)
+                found = binding.get_outputs()[0].numpy()
+                expected = shares / shares.sum(-1, keepdims=True)
+                np.testing.assert_allclose(found, expected, 1e-4)
+                counts["right"] += 1
+            except onnxplug.errors.DeviceReset:
+                counts["lost"] += 1
+            except BaseException as error:  # noqa: BLE001
+                wrong.append(error)
+                return
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(4):
+        time.sleep(0.2)
+        with device.lock:
+            device.native.destroy()
+    time.sleep(0.2)
+    has_ended.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not wrong, wrong
+    assert counts["right"] and counts["lost"], counts
 
 
 def test_a_captured_graph_does_not_outlive_its_device(

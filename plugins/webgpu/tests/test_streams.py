@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug.ep import MemoryLocation
+from onnxplug_testing.random_models import draw_model
 
 EP = "WebGpuExecutionProvider"
 RNG = np.random.default_rng(1)
@@ -183,6 +184,47 @@ def test_what_cannot_be_captured_is_refused(beside: Any, parse: Any) -> None:
         beside(model, enableGraphCapture="1")
     with pytest.raises(onnxplug.errors.OptionError, match="NCHW"):
         beside(model, preferredLayout="CHWN")
+
+
+def captured_as_it_is(seed: int) -> bool:
+    """Whether a random model can be captured; then replays give what plain runs do."""
+    drawn = draw_model(seed, control_flow=False)
+    plain = onnxplug.InferenceSession(drawn.model, providers=[EP])
+    feeds = {each.name: drawn.feeds[each.name] for each in plain.get_inputs()}
+    try:
+        session = onnxplug.InferenceSession(
+            drawn.model, providers=[(EP, {"enableGraphCapture": "1"})]
+        )
+    except onnxplug.errors.SessionRefused as error:
+        assert "is an input or a constant" in str(error)
+        return False
+    binding = session.io_binding()
+    values = {name: on_device(array) for name, array in feeds.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for output, array in zip(
+        session.get_outputs(), plain.run(None, feeds), strict=True
+    ):
+        binding.bind_ortvalue_output(output.name, on_device(np.zeros_like(array)))
+    for turn in range(4):
+        fed = {name: np.roll(array, turn) for name, array in feeds.items()}
+        for name, array in fed.items():
+            values[name].update_inplace(array)
+        session.run_with_iobinding(binding)
+        for ours, theirs in zip(
+            binding.get_outputs(), plain.run(None, fed), strict=True
+        ):
+            np.testing.assert_array_equal(ours.numpy(), theirs)
+    return True
+
+
+def test_random_models_are_replayed_as_they_run(adapter: Any) -> None:
+    assert sum(captured_as_it_is(seed) for seed in range(5)) >= 3
+
+
+@pytest.mark.exhaustive
+def test_many_random_models_are_replayed_as_they_run(adapter: Any) -> None:
+    assert sum(captured_as_it_is(seed) for seed in range(8, 150)) >= 80
 
 
 DECODER = """

@@ -18,7 +18,7 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
 from onnxplug_webgpu.adapters import Adapter, find_adapters
-from onnxplug_webgpu.loss import driving, is_loss
+from onnxplug_webgpu.loss import driving, is_loss, lost
 from onnxplug_webgpu.pool import ALIGNMENT, Memory, Pool, of_its_own
 
 _MOST_BINDINGS: Final = 4096
@@ -147,12 +147,16 @@ class Device:
         """Note that the device is lost."""
         self._is_lost = True
 
+    def check_there(self) -> None:
+        """Raise what wgpu does if the device is lost."""
+        self.native.create_command_encoder().finish()
+
     def is_gone(self) -> bool:
         """Whether it is lost, asked of the driver."""
         if self._is_lost:
             return True
         try:
-            self.native.create_command_encoder().finish()
+            self.check_there()
         except Exception as error:  # noqa: BLE001
             ep.raise_interruption(error)
             return is_loss(error)
@@ -182,6 +186,11 @@ class Device:
         """Whether what was put into *memory* is there: of a device that was lost
         meanwhile it is not."""
         return memory.generation == self.generation and not self._is_lost
+
+    def _check(self, memories: Sequence[Memory]) -> None:
+        """Check, under the lock, that nothing was lost with the device before."""
+        if not all(map(self.has, memories)):
+            raise lost(self)
 
     # memory
 
@@ -235,12 +244,17 @@ class Device:
 
     def upload(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Queue that the bytes of *array*, which may change then, are written to
-        *memory*."""
+        *memory*.
+
+        Raises:
+            DeviceLost: the device is, or the one that *memory* is of.
+        """
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if not content.size:
             return
         rest = content.size % 4
         with self.lock, driving(self):
+            self._check([memory])
             whole = content.size - rest
             if whole:
                 self.queue.write_buffer(memory.buffer, 0, content[:whole])
@@ -272,13 +286,20 @@ class Device:
     # work
 
     def submit(self, work: Sequence[Launches | Copies]) -> int:
-        """Queue *work*, in order; how often that was done until now."""
+        """Queue *work*, in order; how often that was done until now.
+
+        Raises:
+            DeviceLost: the device is, or the one that memory of *work* is of.
+        """
 
         def encode(encoder: Any) -> None:
             for part in work:
                 if isinstance(part, Copies):
+                    for source, target, _ in part.pairs:
+                        self._check([source, target])
                     self._encode_copies(encoder, part)
                 else:
+                    self._check(part.memories)
                     self._encode_launches(encoder, part)
 
         return self.encoded(encode)
@@ -372,6 +393,7 @@ class Device:
                 for as much as can be.
         """
         places = [(memory.serial, begin, nbytes) for memory, begin, nbytes in bound]
+        self._check([numbers, *(memory for memory, _, _ in bound)])
         key = (pipeline.serial, numbers.serial, window, *places)
         found = self._bound.get(key)
         if found is None:

@@ -12,8 +12,9 @@ from onnxplug.authoring.nodes import describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SAID: Final = ("device is lost", "device lost")
-"""What wgpu says, in any case, of whatever is asked of a lost device."""
+_SAID: Final = ("device is lost", "device lost", "pollthread", "get_token")
+"""What wgpu says, in any case, of whatever is asked of a lost device, or of one that is
+being destroyed."""
 
 REMEDY: Final = (
     "what was in its memory is gone; the next run makes a new device, so feed or bind "

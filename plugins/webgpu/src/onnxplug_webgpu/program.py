@@ -12,7 +12,6 @@ from onnxplug_compiler.gpu.packing import packed
 from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_webgpu.device import Device, KernelRefused, Launches
 from onnxplug_webgpu.linking import FLAG, Linked, RefusedLaunch
-from onnxplug_webgpu.loss import lost
 from onnxplug_webgpu.pool import Memory
 from onnxplug_webgpu.profiling import run_recorded
 from onnxplug_webgpu.streams import WebGpuStream
@@ -163,8 +162,6 @@ class Program:
             group = device.bound(pipeline, self._numbers, step.window, bound)
             steps.append((pipeline.native, group, [step.start], step.x, step.y))
         every = (self._numbers, *used.values())
-        if not all(map(device.has, every)):
-            raise lost(device)
         return Launches(tuple(steps), flags, every)
 
     def _check(self, content: np.ndarray[Any, np.dtype[np.uint8]]) -> None:

@@ -43,6 +43,7 @@ class Readback:
         self._room: Any = None
         self._promise: Any = None
         self._number = 0
+        self._generation = 0
         self._error: BaseException | None = None
         self._is_finished = False
         self.nbytes = 0
@@ -87,6 +88,7 @@ class Readback:
                     if not device.has(memory):
                         raise lost(device)
                 self._room = device.room(nbytes)
+                self._generation = device.generation
                 self._number = device.encoded(self._encode)
                 self._promise = self._room.map_async(
                     device.wgpu.MapMode.READ, 0, nbytes
@@ -154,7 +156,12 @@ class Readback:
             self._promise.sync_wait()
         device.completed = max(device.completed, self._number)
         first: Exception | None = None
-        try:
+        # what is mapped goes with a device that is lost, as whoever queues work finds
+        with device.lock:
+            if device.is_lost or self._generation != device.generation:
+                raise lost(device)
+            with driving(device):
+                device.check_there()
             starts = itertools.accumulate(self._sizes(), initial=0)
             for (_, nbytes, consume), start in zip(self._parts, starts, strict=False):
                 found = room.read_mapped(start, -(-nbytes // 8) * 8, copy=False)
@@ -163,8 +170,8 @@ class Readback:
                 except Exception as error:  # noqa: BLE001
                     ep.raise_interruption(error)
                     first = first or error
-        finally:
-            room.unmap()
+            with driving(device):
+                room.unmap()
             device.give_back(room)
         if first is not None:
             raise first
