@@ -21,6 +21,7 @@ from ...cpu.tests.compiler.differential import (
     disagreement,
     of_any_size,
     other_sizes,
+    outcome,
     session,
 )
 from ...cpu.tests.compiler.random_graphs import RandomGraph
@@ -52,7 +53,8 @@ def test_a_random_graph(seed: int, adapter: Any) -> None:
         # errors grow with the sizes, which are at most twice as large
         feeds += [other_sizes(case, 2 * seed + number) for number in range(2)]
     for each in feeds:
-        assert not disagreement(case, each, expected, found, slack=8)
+        if has_numbers(expected, each):
+            assert not disagreement(case, each, expected, found, slack=8)
     if seed % 4 == 2:
         check_bound(choose, case, expected, found)
     if seed % 8 == 4:
@@ -62,6 +64,14 @@ def test_a_random_graph(seed: int, adapter: Any) -> None:
                 range(16),
             )
             assert set(again) == {None}
+
+
+def has_numbers(expected: onnxplug.InferenceSession, feeds: Any) -> bool:
+    """Whether no result is NaN, as of sizes of 0: drivers may take it that none is."""
+    results = outcome(expected, feeds)
+    if isinstance(results, Exception):
+        return True
+    return not any(x.dtype.kind == "f" and np.isnan(x).any() for x in results)
 
 
 def check_bound(
