@@ -1,12 +1,15 @@
 """Runs a command, and has a second validator look at the kernels that it compiled.
 
-    python tools/validate_shaders.py FOLDER COMMAND …
+    python tools/validate_shaders.py [--nvrtc] FOLDER COMMAND …
 
 wgpu validates kernels by naga; the second one is Tint, in Dawn, which Chrome has, for a
 device with WebGPU's default limits.  It comes by npm into FOLDER, about 190 MB; where
 there is no node or npm, kernels are not validated by it, which is said, and is an error
 if ONNXPLUG_REQUIRE names tint.  The status is the command's, or 1 if a kernel is wrong.
 The command finds FOLDER in ONNXPLUG_TINT, if Tint is there.
+
+With --nvrtc the same kernels in CUDA C++ are compiled for Hopper, too, which takes a
+tenth of a second for each; it needs nvidia-cuda-nvrtc.
 """
 
 from __future__ import annotations
@@ -51,7 +54,27 @@ def validate(folder: Path, texts: Path) -> tuple[int, list[dict[str, str]]]:
     return int(count), [json.loads(line) for line in wrong]
 
 
-def main(folder: Path, command: list[str]) -> int:
+def compile_for_hopper(texts: Path) -> list[str]:
+    """What NVRTC says of kernels that it does not take."""
+    # where the tests of the dialect have it
+    sys.path.append(str(TOOLS.parents[1] / "compiler" / "tests" / "gpu"))
+    from nvrtc import find_nvrtc
+
+    nvrtc = find_nvrtc()
+    if nvrtc is None:
+        sys.exit("NVRTC is not installed; pip install nvidia-cuda-nvrtc")
+    wrong = []
+    paths = sorted(texts.glob("*.cu"))
+    for path in paths:
+        try:
+            nvrtc.compile(path.read_text("utf-8"), "sm_90a")
+        except ValueError as error:
+            wrong.append(str(error))
+    print(f"NVRTC compiles {len(paths) - len(wrong)} of {len(paths)} kernels")
+    return wrong
+
+
+def main(folder: Path, command: list[str], also_cuda: bool) -> int:
     """Run *command*; the status that all ends with."""
     missing = install(folder)
     required = "tint" in os.environ.get("ONNXPLUG_REQUIRE", "").split(",")
@@ -68,6 +91,10 @@ def main(folder: Path, command: list[str]) -> int:
             "ONNXPLUG_TINT": "" if missing else str(folder),
         }
         status = subprocess.run(command, env=environment, check=False).returncode
+        if also_cuda:
+            refused = compile_for_hopper(Path(texts))
+            print(*refused, sep="\n")
+            status = status or bool(refused)
         if missing:
             print(f"kernels were not validated by Tint: {missing}")
             return status
@@ -79,6 +106,9 @@ def main(folder: Path, command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
+    given = sys.argv[1:]
+    also_cuda = given[:1] == ["--nvrtc"]
+    given = given[also_cuda:]
+    if len(given) < 2:
         sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2:]))
+    sys.exit(main(Path(given[0]).resolve(), given[1:], also_cuda))

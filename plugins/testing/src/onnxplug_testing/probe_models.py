@@ -122,6 +122,34 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         {"size": [5, 7], "steps": [12, 5, 7], "w": (1, 20, 7), "k": (1, 20, 5),
          "b": (1, 40)},
     ),
+    # of sizes that have tiles of other shapes, and rows that many lanes share
+    "tiles": (
+        "r = Reshape (x, wide)\n y = MatMul (r, m)\n s = Reshape (x, small)\n"
+        "z = MatMul (s, n)",
+        "float[84, 40] y, float[18, 20] z",
+        {"wide": [84, 9], "m": (9, 40), "small": [18, 42], "n": (42, 20)},
+    ),
+    "long_rows": (
+        "r = Reshape (x, long)\n a = Softmax (r)\n c = LayerNormalization (r, s, o)\n"
+        "d = Add (a, c)\n m = ReduceMax (d, last)\n t = ReduceSum (d, last)\n"
+        "e = Mul (d, t)\n y = Sub (e, m)",
+        "float[4, 189] y",
+        {"long": [4, 189], "s": (189,), "o": (189,), "last": [-1]},
+    ),
+    # elements that share a word, and those of two words
+    "bytes": (
+        "g = Greater (x, w)\n t = Transpose <perm = [0, 2, 3, 1]> (g)\n"
+        "y = Cast <to = 1> (t)",
+        "float[2, 9, 7, 6] y",
+        {"w": (6, 1, 7)},
+    ),
+    "int64": (
+        "a = Mul (x, w)\n c = Mul (a, e)\n i = Cast <to = 6> (c)\n"
+        "j = Cast <to = 7> (i)\n k = Mul (j, j)\n l = Add (k, n)\n"
+        "y = Cast <to = 1> (l)",
+        "float[2, 6, 9, 7] y",
+        {"w": (6, 1, 7), "e": np.float32(4096), "n": np.int64(-(2**33) - 5)},
+    ),
     "sorting": (
         "y, i = TopK <axis = 1> (x, k)",
         "float[2, 4, 9, 7] y, int64[2, 4, 9, 7] i",

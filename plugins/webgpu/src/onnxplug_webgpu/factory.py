@@ -67,6 +67,21 @@ class WebGpuSpaces(ep.MemorySpaces):
         return WebGpuContext(device, location)
 
 
+class WebGpuVerification(ep.Verification):
+    """Has drivers checked that are not those of tests."""
+
+    compile_seconds = 20.0
+
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        """One for each family of kernels; none where there are drivers of software,
+        which tests are for."""
+        if device.device.type is ep.DeviceType.CPU and software_drivers():
+            return []
+        from onnxplug_webgpu.probes import probes
+
+        return probes()
+
+
 class WebGpuFactory(ep.EpFactory):
     """Drives GPUs by WebGPU.
 
@@ -81,6 +96,7 @@ class WebGpuFactory(ep.EpFactory):
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
         ep.DeviceType.CPU: "Mesa's software Vulkan on x86-64 processors, on Linux"
     }
+    verification = WebGpuVerification()
 
     def __init__(self) -> None:
         self.memory_spaces = self._spaces = WebGpuSpaces()

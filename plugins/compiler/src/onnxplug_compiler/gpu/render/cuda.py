@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from onnxplug_compiler.gpu.render.dialect import Binding
+from onnxplug_compiler.gpu.render.dialect import Binding, Dialect
 
 _FLOAT_FUNCTIONS: Final = ("exp", "log", "sqrt", "rint", "floor", "ceil", "tan")
 """Of one float, by their names without a suffix."""
@@ -159,4 +159,4 @@ class Cuda:
         )
 
 
-CUDA = Cuda()
+CUDA: Final[Dialect] = Cuda()
