@@ -209,9 +209,11 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Run the units in order."""
+        whole = self._whole
+        if whole is not None:
+            return whole.run(inputs, outputs, context)
         # what is taken down needs commands
-        is_taken_down = context is not None and context.profiler is not None
-        if self._whole is None and not is_taken_down:
+        if context is None or context.profiler is None:
             try:
                 return self._runner.run(inputs, outputs, context)
             except NothingKept:
