@@ -220,3 +220,16 @@ def test_weights_of_few_bits_as_onnx_runtime_has_them(compare, normal, integers,
         N=4,
         block_size=16,
     )
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_distances(compare, ours, normal, opset, metric):
+    form = {"opset": opset, "metric": metric}
+    for dtype in (np.float32, np.float64):
+        for rows in (0, 1, 5):
+            a, b = normal(rows, 7).astype(dtype), 1 + normal(4, 7).astype(dtype)
+            compare("CDist", [a, b], **form)
+            compare("CDist", [a, b], constants=(1,), **form)
+        (found,) = ours("CDist", [b, b], compiled=True, **form)
+        assert (found >= 0).all()  # equal rows must not give NaN

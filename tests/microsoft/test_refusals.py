@@ -24,6 +24,7 @@ PACKED = np.zeros((4, 1, 8), np.uint8)
         ("Attention", [X, X[0]], {}, "attribute 'num_heads'"),
         ("Attention", [X, X[0]], {"num_heads": 2, "do_rotary": 1}, "'do_rotary'"),
         ("RotaryEmbedding", [X, X, X, X], {"scale": 2.0}, "'scale' is 2.0"),
+        ("CDist", [X[0], X[0]], {"metric": "cosine"}, "'metric' is 'cosine'"),
         ("FusedConv", [X, X], {"activation": "Sine"}, "'activation' is 'Sine'"),
         (
             "MatMulNBits",

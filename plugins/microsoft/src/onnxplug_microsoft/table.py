@@ -95,7 +95,7 @@ OPERATORS: Final = Domain(
         _row("BiasGelu", "gelu", types=_SAME, traits=("broadcast",)),
         _row("BiasSoftmax", "gelu", types=_SAME),
         _row("BiasSplitGelu", "gelu"),
-        _row("CDist", kernel="arrays"),
+        _row("CDist", "matmul"),
         _row("ComplexMul", "shape"),
         _row("ComplexMulConj", "shape"),
         _row("ConvTransposeWithDynamicPads", "conv"),

@@ -239,3 +239,16 @@ def _unpacked(packed: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return np.asarray(parts.reshape(packed.shape[0], -1), np.uint8)
+
+
+@operator("CDist")
+def _cdist(body: Body, A: str, B: str, *, metric: str = "sqeuclidean") -> str:
+    """Distances [M, K] between the rows of *A* [M, N] and of *B* [K, N]."""
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise NoFunction(f"'metric' is {metric!r}, not 'euclidean' or 'sqeuclidean'")
+    a, b = (body.reduce("ReduceSum", body.op("Mul", x, x), 1) for x in (A, B))
+    product = body.op("MatMul", A, body.transpose(B, 1, 0))
+    squares = body.op("Sub", a, body.op("Add", product, product))
+    # the difference of nearly equal numbers may come out below zero
+    squares = body.op("Abs", body.op("Add", squares, body.transpose(b, 1, 0)))
+    return squares if metric == "sqeuclidean" else body.op("Sqrt", squares)

@@ -1,4 +1,4 @@
-"""Distinct elements, distances between rows, inverses of matrices."""
+"""Distinct elements, inverses of matrices."""
 
 from __future__ import annotations
 
@@ -30,22 +30,3 @@ def inverse(xp: Any, x: Any) -> Any:
         numpy.linalg.LinAlgError: one has none.
     """
     return in_computing_dtype(lambda xp, x: xp.library.linalg.inv(x), xp, x)
-
-
-@KERNELS.operator(
-    "CDist",
-    since=1,
-    allowed={"metric": ("euclidean", "sqeuclidean")},
-)
-def cdist(xp: Any, a: Any, b: Any, *, metric: str = "sqeuclidean") -> Any:
-    """Distances [M, K] between the rows of *a* [M, N] and of *b* [K, N]."""
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-        raise ValueError(
-            f"CDist of {a.shape} and {b.shape}; expected two matrices whose rows have "
-            f"equal lengths"
-        )
-    squares = xp.sum(a * a, axis=1)[:, None] - 2 * xp.matmul(a, b.T)
-    squares += xp.sum(b * b, axis=1)
-    # the difference of nearly equal numbers may come out below zero
-    squares = xp.abs(squares)
-    return xp.sqrt(squares) if metric == "euclidean" else squares
