@@ -195,15 +195,16 @@ def test_results_in_16_bits_are_those_of_float32_rounded_once(
     assert np.max(np.abs(wide(found) - wanted) / scale) <= half * 1.03
 
 
-SMALL = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32]
+INTEGERS = [
+    np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64
+]  # fmt: skip
 
 
 def every_border(dtype: Any) -> np.ndarray[Any, Any]:
     limits = np.iinfo(dtype)
-    return np.array(
-        [limits.min, limits.min + 1, 0, 1, 2, 3, 7, 100, limits.max - 1, limits.max],
-        dtype,
-    )
+    ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
+    parts = [limits.max // 3, limits.max // 1000 + 1, limits.min // 7]
+    return np.array([*ends, *parts, 0, 1, 2, 3, 7, 100], dtype)
 
 
 def towards_zero(x: Any, y: Any) -> Any:
@@ -227,7 +228,7 @@ INTEGER_CASES = {
 }
 
 
-@pytest.mark.parametrize("dtype", SMALL, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=lambda dtype: dtype.__name__)
 def test_integers_wrap_as_numpys(alone: Any, dtype: Any) -> None:
     """All operators of two integers, and then of one, are steps of one kernel."""
     border = every_border(dtype)
@@ -254,27 +255,31 @@ def test_integers_wrap_as_numpys(alone: Any, dtype: Any) -> None:
         np.testing.assert_array_equal(result, expected, operator)
 
 
-def test_integers_are_powers_of_integers(alone: Any) -> None:
-    bases = np.array([-3, -2, -1, 0, 1, 2, 3, 10, 2**31 - 1], np.int32)
-    exponents = np.array([-3, -2, -1, 0, 1, 2, 3, 31, 33], np.int32)
+@pytest.mark.parametrize("bits", [32, 64])
+def test_integers_are_powers_of_integers(alone: Any, bits: int) -> None:
+    dtype = np.dtype(f"int{bits}")
+    bases = np.array([-3, -2, -1, 0, 1, 2, 3, 10, 2 ** (bits - 1) - 1], dtype)
+    exponents = np.array([-3, -2, -1, 0, 1, 2, 3, bits - 1, bits + 1], dtype)
     x, y = (each.reshape(-1) for each in np.meshgrid(bases, exponents))
 
     def power(base: int, exponent: int) -> int:
         if exponent < 0:
             return 0 if base == 0 else int(1 / base**-exponent)
-        return (base**exponent + 2**31) % 2**32 - 2**31
+        half = 1 << bits - 1
+        return int((base**exponent + half) % (2 * half) - half)
 
     wanted = [power(int(a), int(b)) for a, b in zip(x, y, strict=True)]
     model = model_of(
-        [helper.make_node("Pow", ["x", "y"], ["z"])], {"x": x, "y": y}, {"z": np.int32}
+        [helper.make_node("Pow", ["x", "y"], ["z"])], {"x": x, "y": y}, {"z": dtype}
     )
     (found,) = alone(model).run(None, {"x": x, "y": y})
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_floats_are_powers_of_integers(alone: Any) -> None:
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_floats_are_powers_of_integers(alone: Any, dtype: Any) -> None:
     x = np.array([-1, -1, -1, -2, -2, 0.5, 0, 3], np.float32)
-    y = np.array([2**24 + 1, 2**24 + 2, -3, 3, -3, -2, 0, 4], np.int32)
+    y = np.array([2**24 + 1, 2**24 + 2, -3, 3, -3, -2, 0, 4], dtype)
     model = model_of(
         [helper.make_node("Pow", ["x", "y"], ["z"])],
         {"x": x, "y": y},
@@ -282,3 +287,61 @@ def test_floats_are_powers_of_integers(alone: Any) -> None:
     )
     (found,) = alone(model).run(None, {"x": x, "y": y})
     np.testing.assert_allclose(found, x.astype(np.float64) ** y, 2e-6)
+
+
+REDUCTIONS = {
+    "ReduceSum": lambda x: x.sum(1, keepdims=True),
+    "ReduceProd": lambda x: x.prod(1, keepdims=True),
+    "ReduceMax": lambda x: x.max(1, keepdims=True),
+    "ReduceMin": lambda x: x.min(1, keepdims=True),
+    "ReduceSumSquare": lambda x: (x * x).sum(1, keepdims=True),
+    "ReduceL1": lambda x: np.abs(x).sum(1, keepdims=True),
+    "CumSum": lambda x: np.cumsum(x, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32, np.uint32])
+def test_integers_are_reduced_exactly(alone: Any, dtype: Any) -> None:
+    limits = np.iinfo(dtype)
+    x = RNG.integers(limits.min, limits.max, (7, 40), dtype, endpoint=True)
+    nodes, weights = [], {"axis": np.array(1, np.int64)}
+    for operator in REDUCTIONS:
+        if operator == "CumSum":
+            nodes.append(helper.make_node(operator, ["x", "axis"], [operator]))
+        elif operator == "ReduceSum":
+            weights["axes"] = np.array([1], np.int64)
+            nodes.append(helper.make_node(operator, ["x", "axes"], [operator]))
+        else:
+            nodes.append(helper.make_node(operator, ["x"], [operator], axes=[1]))
+    outputs = dict.fromkeys(REDUCTIONS, dtype)
+    model = model_of(nodes, {"x": x}, outputs, 17, weights)
+    found = alone(model).run(None, {"x": x})
+    with np.errstate(all="ignore"):
+        for result, (operator, function) in zip(found, REDUCTIONS.items(), strict=True):
+            np.testing.assert_array_equal(result, function(x).astype(dtype), operator)
+
+
+def test_floats_become_integers_of_two_words_and_back(alone: Any) -> None:
+    numbers = np.concatenate(
+        [
+            RNG.standard_normal(300) * 2.0 ** RNG.integers(-3, 60, 300),
+            [0, -0.0, 0.99, -0.99, 1, -1, 2**23 - 0.5, 2**24, 2**31, -(2**31)],
+            [2.0**32, 2.0**62, -(2.0**62), 2.0**63 - 2**39, -(2.0**63)],
+        ]
+    ).astype(np.float32)
+    wide = RNG.integers(-(2**63), 2**63, 300)
+    wide = np.concatenate([wide >> shift for shift in (0, 20, 38, 45, 60)])
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Cast", ["w"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["w"], ["u"], to=TensorProto.UINT64),
+        helper.make_node("Cast", ["u"], ["g"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["w"], ["s"], to=TensorProto.INT16),
+    ]
+    feeds = {"x": numbers, "w": wide}
+    outputs = {"i": np.int64, "f": np.float32, "g": np.float32, "s": np.int16}
+    i, f, g, s = alone(model_of(nodes, feeds, outputs)).run(None, feeds)
+    np.testing.assert_array_equal(i, numbers.astype(np.int64))
+    np.testing.assert_array_equal(f, wide.astype(np.float32))
+    np.testing.assert_array_equal(g, wide.astype(np.uint64).astype(np.float32))
+    np.testing.assert_array_equal(s, wide.astype(np.int16))

@@ -299,3 +299,58 @@ def test_products_take_weights_as_codes(alone: Any, name: str, dtype: Any) -> No
     bound = 2e-6 if dtype == np.float32 else 3e-3 if apart else 1e-3
     assert found.dtype == dtype
     np.testing.assert_allclose(found, wanted, bound, bound * np.abs(wide).max())
+
+
+def convolved(
+    x: np.ndarray[Any, Any], w: np.ndarray[Any, Any], stride: int, pad: int, groups: int
+) -> np.ndarray[Any, Any]:
+    """Of integers, channels in groups, zeros around."""
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    windows = windows[:, :, ::stride, ::stride]
+    parts = [
+        np.einsum("nchwij,ocij->nohw", a, b)
+        for a, b in zip(
+            np.split(windows, groups, 1), np.split(w, groups, 0), strict=True
+        )
+    ]
+    return np.concatenate(parts, 1)
+
+
+@pytest.mark.parametrize(
+    ("stride", "pad", "groups"), [(1, 0, 1), (2, 1, 1), (1, 2, 3)], ids=str
+)
+def test_convolutions_of_codes_are_exact(
+    alone: Any, stride: int, pad: int, groups: int
+) -> None:
+    """What is around the input is its zero point."""
+    x, w = bytes_of(2, 6, 8, 9), bytes_of(9, 6 // groups, 3, 3, dtype=np.int8)
+    weights: dict[str, np.ndarray[Any, Any]] = {
+        "w": w,
+        "x_zero": np.array(117, np.uint8),
+        "w_zero": bytes_of(9, dtype=np.int8),
+        "x_scale": np.array(0.03, np.float32),
+        "w_scale": (RNG.random(9) / 90 + 0.001).astype(np.float32),
+        "y_scale": np.array(0.9, np.float32),
+        "y_zero": np.array(120, np.uint8),
+        "bias": RNG.integers(-9000, 9000, 9).astype(np.int32),
+    }
+    attributes = {"strides": [stride] * 2, "pads": [pad] * 4, "group": groups}
+    names = ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero"]
+    nodes = [
+        helper.make_node(
+            "ConvInteger", ["x", "w", "x_zero", "w_zero"], ["i"], **attributes
+        ),
+        helper.make_node("QLinearConv", [*names, "bias"], ["y"], **attributes),
+    ]
+    model = model_of(nodes, {"x": x}, ["i", "y"], weights)
+    i, y = alone(model).run(None, {"x": x})
+    centred = w.astype(np.int64) - weights["w_zero"].reshape(-1, 1, 1, 1)
+    wanted = convolved(x.astype(np.int64) - 117, centred, stride, pad, groups)
+    np.testing.assert_array_equal(i, wanted)
+    factor = 0.03 * weights["w_scale"].astype(np.float64) / 0.9
+    steps = (wanted + weights["bias"][:, None, None]) * factor[:, None, None]
+    found = np.clip(np.rint(steps) + 120, 0, 255)
+    near = np.abs(steps - np.floor(steps) - 0.5) < 1e-4
+    np.testing.assert_array_equal(y[~near], found[~near])
+    assert np.abs(y.astype(int) - found)[near].max(initial=0) <= 1

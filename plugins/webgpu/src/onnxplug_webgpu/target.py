@@ -33,6 +33,7 @@ _MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
 _FLOATS: Final = frozenset({"f32", "f16", "bf16"})
 _INTEGERS: Final = frozenset({"i8", "u8", "i16", "u16", "i32", "u32"})
 _NUMBERS: Final = _FLOATS | _INTEGERS
+_WIDE: Final = frozenset({"i64", "u64"})
 _CODES: Final = SUB_BYTE | {"i8", "u8", "i16", "u16"}
 _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
@@ -50,17 +51,20 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys("ArgMax ArgMin TopK NonZero Unique".split(), RANKED),
     **dict.fromkeys(having("reduction"), _FLOATS),
     **dict.fromkeys(
-        "ReduceMax ReduceMin ReduceSum ReduceProd ReduceL1 ReduceSumSquare".split(),
-        _NUMBERS,
+        "ReduceMax ReduceMin ReduceSum ReduceProd ReduceL1 ReduceSumSquare "
+        "CumSum CumProd".split(),
+        _NUMBERS | _WIDE,
     ),
     **dict.fromkeys(
-        ("MatMulInteger", "QLinearMatMul", "DynamicQuantizeLinear"),
+        (
+            "MatMulInteger QLinearMatMul DynamicQuantizeLinear ConvInteger QLinearConv"
+        ).split(),
         frozenset({"i8", "u8"}),
     ),
     "QuantizeLinear": _CODES,
     "DequantizeLinear": _CODES | {"i32"},
     "com.microsoft.MatMulNBits": _FLOATS,
-    **dict.fromkeys(("MatMul", "Gemm", "Einsum", "CumSum", "CumProd"), _NUMBERS),
+    **dict.fromkeys(("MatMul", "Gemm", "Einsum"), _NUMBERS),
     **dict.fromkeys(
         (
             "Softmax LogSoftmax LayerNormalization RMSNormalization "

@@ -10,7 +10,9 @@ import numpy as np
 
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
-from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
+from onnxplug_compiler.gpu.families.wide_integers import record_wide_reduce
+from onnxplug_compiler.gpu.render import pair_arithmetic, pairs
+from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Operand
 from onnxplug_compiler.gpu.render.steps import largest, smallest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -169,6 +171,9 @@ def record_reduce(
     ):
         raise ValueError(f"{kind} is not computed of {x.dtype}")
     source, target, kept, reduced = _split(x, out, axes)
+    if element in PAIRED:
+        record_wide_reduce(recorder, kind, element, source, target, kept)
+        return
     count = math.prod(source.shape[kept:])
     lanes = LANES if count >= _WORTH_A_GROUP else 1
     written = operand(out).element
@@ -294,9 +299,7 @@ class CumulativeKernel(Parameters):
         index = body.let("u32", f"block * {LANES}u + lane")
         with body.when(f"{index} < {body.size(0)}"):
             line = body.coordinates(index, range(2, 2 + self.rank))
-            sign = "*" if self.product else "+"
-            kind = KINDS[self.element]
-            total = body.var(kind, body.number(kind, self.product))
+            total = self._start(body)
             with body.loop(body.size(1)) as number:
                 at = number
                 if self.reverse:
@@ -304,9 +307,25 @@ class CumulativeKernel(Parameters):
                 value = body.load(0, body.place(0, [*line, at]))
                 if self.exclusive:
                     body.store(1, body.place(1, [*line, at]), total)
-                body.assign(total, f"{total} {sign} {value}")
+                self._join(body, total, value)
                 if not self.exclusive:
                     body.store(1, body.place(1, [*line, at]), total)
+
+    def _start(self, body: Body) -> Any:
+        if self.element in PAIRED:
+            start = pairs.constant(body, int(self.product))
+            return pair_arithmetic.variable(body, start)
+        kind = KINDS[self.element]
+        return body.var(kind, body.number(kind, self.product))
+
+    def _join(self, body: Body, total: Any, value: Any) -> None:
+        """Take one more into the total."""
+        if self.element in PAIRED:
+            join = pairs.product if self.product else pairs.total
+            pair_arithmetic.assign(body, total, join(body, total, value))
+            return
+        sign = "*" if self.product else "+"
+        body.assign(total, f"{total} {sign} {value}")
 
 
 def record_cumulative(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from onnxplug_compiler.gpu.render.body import Body, Pair
+from onnxplug_compiler.gpu.render.body import KINDS, Body, Pair
 
-_FROM: Final = frozenset({"i32", "u32", "i1", "i8", "u8"})
-_TO: Final = _FROM | {"f32"}
 _SIGNS: Final = {
     "Less": ("<", False),
     "LessOrEqual": ("<", True),
@@ -17,48 +14,28 @@ _SIGNS: Final = {
 }
 
 
-def supports(operator: str, operands: Sequence[str], result: str) -> bool:
-    """Whether a step is computed of which an operand or the result is an i64."""
-    if operator == "Cast":
-        return operands[0] in _FROM or (operands[0] == "i64" and result in _TO)
-    if operator == "Where":
-        return list(operands) == ["i1", "i64", "i64"] and result == "i64"
-    if set(operands) != {"i64"}:
-        return False
-    if operator == "Equal" or operator in _SIGNS:
-        return result == "i1"
-    return operator in ("Add", "Sub", "Mul", "Neg", "Max", "Min") and result == "i64"
-
-
 def constant(body: Body, value: int) -> Pair:
     """A literal."""
     low, high = value & 0xFFFF_FFFF, value >> 32 & 0xFFFF_FFFF
     return Pair(body.number("u32", low), body.number("u32", high))
 
 
-def emit(body: Body, operator: str, x: Sequence[Any]) -> Any:
-    """The result of a step but a cast."""
-    if operator == "Where":
-        return _chosen(body, *x)
+def compare(body: Body, operator: str, a: Pair, b: Pair, *, signed: bool) -> str:
+    """The result of a comparison."""
     if operator == "Equal":
-        low, high = f"{x[0].low} == {x[1].low}", f"{x[0].high} == {x[1].high}"
-        return body.let("i1", f"{low} && {high}")
-    if operator in _SIGNS:
-        return body.let("i1", _compared(body, *_SIGNS[operator], x[0], x[1]))
-    if operator == "Neg":
-        return _difference(body, constant(body, 0), x[0])
-    found = x[0]
-    for other in x[1:]:
-        if operator in ("Max", "Min"):
-            sign = ">" if operator == "Max" else "<"
-            first = body.let("i1", _compared(body, sign, False, found, other))
-            found = _chosen(body, first, found, other)
-        elif operator == "Mul":
-            found = product(body, found, other)
-        else:
-            join = total if operator == "Add" else _difference
-            found = join(body, found, other)
-    return found
+        return equal(body, a, b)
+    return body.let("i1", compared(body, *_SIGNS[operator], a, b, signed=signed))
+
+
+def equal(body: Body, a: Pair, b: Pair) -> str:
+    """Whether they are the same."""
+    return body.let("i1", f"{a.low} == {b.low} && {a.high} == {b.high}")
+
+
+def extreme(body: Body, sign: str, a: Pair, b: Pair, *, signed: bool) -> Pair:
+    """The larger one for ``>``, the smaller one for ``<``."""
+    first = body.let("i1", compared(body, sign, False, a, b, signed=signed))
+    return chosen(body, first, a, b)
 
 
 def widened(body: Body, x: str, source: str) -> Pair:
@@ -66,29 +43,30 @@ def widened(body: Body, x: str, source: str) -> Pair:
     dialect = body.dialect
     if source == "i1":
         return Pair(body.let("u32", dialect.select(x, "1u", "0u")), "0u")
-    if source in ("u32", "u8"):
+    if KINDS[source] == "u32":
         return Pair(x, "0u")
     low = body.let("u32", dialect.reinterpret("u32", x))
     sign = dialect.reinterpret("u32", f"({x} >> 31u)")
     return Pair(low, body.let("u32", sign))
 
 
-def narrowed(body: Body, x: Pair, target: str) -> tuple[str, str]:
-    """What is left of it, and the element that this is of."""
+def narrowed(body: Body, x: Pair, source: str, target: str) -> tuple[str, str]:
+    """What is left of an i64 or u64, and the element that this is of."""
     if target == "i1":
         return body.let("i1", f"({x.low} | {x.high}) != 0u"), "i1"
-    if target == "f32":
-        return rounded(body, x), "f32"
+    if KINDS[target] == "f32":
+        return rounded(body, x, signed=source == "i64"), "f32"
     return x.low, "u32"
 
 
-def rounded(body: Body, x: Pair) -> str:
+def rounded(body: Body, x: Pair, *, signed: bool = True) -> str:
     """The nearest float32: of the magnitude the first 32 bits that are not 0, of
     which the last says whether others follow."""
     dialect = body.dialect
-    negative = body.let("i1", f"({x.high} >> 31u) != 0u")
-    minus = _difference(body, constant(body, 0), x)
-    size = _chosen(body, negative, minus, x)
+    sign = f"({x.high} >> 31u) != 0u" if signed else "false"
+    negative = body.let("i1", sign)
+    minus = difference(body, constant(body, 0), x)
+    size = chosen(body, negative, minus, x)
     zeros = body.let(
         "u32",
         dialect.select(
@@ -115,7 +93,8 @@ def rounded(body: Body, x: Pair) -> str:
     return body.let("f32", dialect.select(negative, f"-{scaled}", scaled))
 
 
-def _chosen(body: Body, condition: str, yes: Pair, no: Pair) -> Pair:
+def chosen(body: Body, condition: str, yes: Pair, no: Pair) -> Pair:
+    """One of two."""
     select = body.dialect.select
     return Pair(
         body.let("u32", select(condition, yes.low, no.low)),
@@ -123,8 +102,15 @@ def _chosen(body: Body, condition: str, yes: Pair, no: Pair) -> Pair:
     )
 
 
-def _compared(body: Body, sign: str, or_equal: bool, a: Pair, b: Pair) -> str:
-    first, second = (body.dialect.reinterpret("i32", each.high) for each in (a, b))
+def compared(
+    body: Body, sign: str, or_equal: bool, a: Pair, b: Pair, *, signed: bool
+) -> str:
+    """A comparison, as an expression."""
+    first, second = a.high, b.high
+    if signed:
+        first, second = (
+            body.dialect.reinterpret("i32", each) for each in (first, second)
+        )
     equal = "=" if or_equal else ""
     high = f"{first} {sign} {second}"
     return f"({high}) || ({first} == {second} && {a.low} {sign}{equal} {b.low})"
@@ -137,7 +123,8 @@ def total(body: Body, a: Pair, b: Pair) -> Pair:
     return Pair(low, body.let("u32", f"{a.high} + {b.high} + {carry}"))
 
 
-def _difference(body: Body, a: Pair, b: Pair) -> Pair:
+def difference(body: Body, a: Pair, b: Pair) -> Pair:
+    """Their difference, which wraps."""
     low = body.let("u32", f"{a.low} - {b.low}")
     borrow = body.dialect.select(f"{a.low} < {b.low}", "1u", "0u")
     return Pair(low, body.let("u32", f"{a.high} - {b.high} - {borrow}"))

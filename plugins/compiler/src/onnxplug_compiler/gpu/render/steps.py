@@ -8,7 +8,14 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug_compiler.gpu.render import angles, arcs, exponentials, integers, pairs
+from onnxplug_compiler.gpu.render import (
+    angles,
+    arcs,
+    exponentials,
+    integers,
+    pairs,
+    wide_steps,
+)
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, WIDTHS, Body
 from onnxplug_compiler.gpu.render.narrow import NARROW, rounded
 from onnxplug_compiler.ir.elementwise import Chain, Step
@@ -35,8 +42,8 @@ def supports(
     operator: str, operands: Sequence[str], result: str, attributes: Mapping[str, Any]
 ) -> bool:
     """Whether a step is computed; as ``Target.supports_step``."""
-    if "i64" in (*operands, result):
-        return pairs.supports(operator, operands, result)
+    if not PAIRED.isdisjoint((*operands, result)):
+        return wide_steps.supports(operator, operands, result)
     if operator == "Cast":
         return operands[0] in _CAST and result in _CAST
     if operator == "Where":
@@ -78,7 +85,7 @@ def emit_chain(body: Body, chain: Chain, inputs: Sequence[Any]) -> list[Any]:
         if element not in KINDS and element not in PAIRED:
             raise ValueError(f"numbers of {element} are not computed with")
     for element, value in chain.constants:
-        if element == "i64":
+        if element in PAIRED:
             values.append(pairs.constant(body, int(value)))
         else:
             values.append(body.number(KINDS[element], _held(element, value)))
@@ -112,8 +119,9 @@ def _emit(
     operator, element = step.operator, step.element
     if operator == "Cast":
         return _cast(body, operands[0], elements[0], element)
-    if "i64" in (*elements, element):
-        return pairs.emit(body, operator, operands)
+    if not PAIRED.isdisjoint((*elements, element)) and element not in _FLOATS:
+        of = elements[0]
+        return wide_steps.emit(body, operator, operands, of, dict(step.attributes))
     kind = KINDS[element]
     if operator == "Where":
         return body.let(kind, body.dialect.select(*operands))
@@ -145,10 +153,14 @@ def fitted(body: Body, element: str, operator: str, value: str) -> str:
     return body.let(KINDS[element], value)
 
 
-def _raised(body: Body, kind: str, x: Sequence[str], elements: Sequence[str]) -> str:
+def _raised(body: Body, kind: str, x: Sequence[Any], elements: Sequence[str]) -> str:
     """A power; of a float by an integer, too, which float32 may not hold."""
     if kind != "f32":
         return integers.power(body, kind, *x)
+    if elements[1] in PAIRED:
+        odd = body.let("i1", f"({x[1].low} & 1u) != 0u")
+        exponent = pairs.rounded(body, x[1], signed=elements[1] == "i64")
+        return _pow(body, x[0], exponent, odd)
     of_floats = KINDS[elements[1]] == "f32"
     exponent = x[1] if of_floats else body.let("f32", body.dialect.convert("f32", x[1]))
     odd = (
@@ -203,10 +215,10 @@ def _cast(body: Body, x: Any, source: str, target: str) -> Any:
     """As numpy: floats towards zero, integers wrapped."""
     if source == target:
         return x
-    if target == "i64":
-        return pairs.widened(body, x, source)
-    if source == "i64":
-        x, source = pairs.narrowed(body, x, target)
+    if target in PAIRED:
+        return wide_steps.widened(body, x, source)
+    if source in PAIRED:
+        x, source = pairs.narrowed(body, x, source, target)
         if source == target:
             return x
     dialect, kind = body.dialect, KINDS[target]

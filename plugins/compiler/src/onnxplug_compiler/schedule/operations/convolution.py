@@ -142,6 +142,22 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     return Convolution(shape, finish, parts or ())
 
 
+def plain_parts(
+    plan: Plan, call: Call, x: View, w: View, shape: tuple[int, ...]
+) -> list[Part]:
+    """The contractions of a convolution of other arrays than the inputs of *call*.
+
+    Args:
+        shape: of the result.
+    """
+    if 0 in shape:
+        return []
+    groups = int(call.attributes["group"])
+    geometry = geometry_of(call, x.shape, w.shape, shape)
+    padded = _padded(plan, x, geometry, in_rows=False)
+    return list(_parts(padded, _weights(call, w, groups), geometry, groups))
+
+
 def _depthwise(
     plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
 ) -> list[Depthwise] | None:
@@ -358,7 +374,8 @@ def _seen(view: View, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
     return View(view.buffer, view.offset, view.dtype, shape, strides)
 
 
-def _check(call: Call, inputs: Inputs, results: Results) -> None:
+def check_convolution(call: Call, inputs: Inputs, results: Results) -> None:
+    """Raise ``NotCompiled`` unless all sizes go together, and are not too large."""
     x, w, y = given(inputs).shape, given(inputs, 1).shape, given(results).shape
     if not 3 <= len(x) <= 2 + _MOST_SPATIAL or len(w) != len(x) or len(y) != len(x):
         raise NotCompiled(f"{call.op_type} of {x} with weights {w}", call)
@@ -408,4 +425,4 @@ def _record(plan: Plan, call: Call) -> None:
     raise AssertionError("convolutions are recorded with their chains")
 
 
-register("Conv ConvTranspose", Operation(_record, computed, _check))
+register("Conv ConvTranspose", Operation(_record, computed, check_convolution))

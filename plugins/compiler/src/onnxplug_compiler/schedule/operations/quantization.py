@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -40,14 +41,20 @@ _LIMITS: Final = {
 """What numbers are quantised to."""
 
 
-def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
-    """Codes that the target takes as elements of the operator, and floats."""
+def accepts_codes(
+    call: Call, dtypes: Dtypes, target: Support, more: Collection[str] = ()
+) -> str | None:
+    """Accepts codes that the target takes as elements of the operator, and floats.
+
+    Args:
+        more: elements that are taken as well.
+    """
     codes = target.elements(call.op_type)
     if not codes:
         return f"{call.op_type} is not compiled"
+    taken = NARROW_FLOATS.union(codes, more)
     for dtype in (*dtypes, *call.dtypes):
-        element = None if dtype is None else element_of(dtype)
-        if dtype is not None and element not in codes and element not in NARROW_FLOATS:
+        if dtype is not None and element_of(dtype) not in taken:
             return f"{call.op_type} is not compiled for {dtype}"
     return None
 
@@ -61,7 +68,7 @@ def _accepts_quantize(call: Call, dtypes: Dtypes, target: Support) -> str | None
     scale = dtypes[1]
     if scale is not None and element_of(scale) not in NARROW_FLOATS:
         return f"QuantizeLinear is not compiled for a scale of {scale}"
-    return _accepts(call, dtypes, target)
+    return accepts_codes(call, dtypes, target)
 
 
 def _check(call: Call, inputs: Inputs, results: Results) -> None:
@@ -186,7 +193,7 @@ def _record_quantize(plan: Plan, call: Call) -> None:
         chain.record(plan.recorder, found, out, call.op_type)
 
 
-register("DequantizeLinear", Operation(_record_dequantize, _accepts, _check))
+register("DequantizeLinear", Operation(_record_dequantize, accepts_codes, _check))
 register("QuantizeLinear", Operation(_record_quantize, _accepts_quantize, _check))
 
 
@@ -238,7 +245,7 @@ def _record_dynamic(plan: Plan, call: Call) -> None:
 
 register(
     "DynamicQuantizeLinear",
-    Operation(_record_dynamic, _accepts, _check_dynamic, any_output=True),
+    Operation(_record_dynamic, accepts_codes, _check_dynamic, any_output=True),
 )
 
 
@@ -253,7 +260,7 @@ def _accepts_product(call: Call, dtypes: Dtypes, target: Support) -> str | None:
                 return f"{call.op_type} is not compiled for {dtype}"
     if call.dtypes[0] is not None and element_of(call.dtypes[0]) not in ("i8", "u8"):
         return f"{call.op_type} is not compiled to {call.dtypes[0]}"
-    return _accepts(call, dtypes, target)
+    return accepts_codes(call, dtypes, target)
 
 
 def _check_product(call: Call, inputs: Inputs, results: Results) -> None:

@@ -122,6 +122,7 @@ OPERATORS: Final = {
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
     "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
+    "integer_convolution": "ConvInteger QLinearConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",

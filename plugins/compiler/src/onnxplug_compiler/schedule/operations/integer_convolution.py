@@ -1,0 +1,165 @@
+"""Convolutions of small integers: contractions of what differs from zero points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.elementwise import Number
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.coded import as_shape
+from onnxplug_compiler.schedule.operations.convolution import (
+    check_convolution,
+    plain_parts,
+)
+from onnxplug_compiler.schedule.operations.quantization import accepts_codes, quantised
+from onnxplug_compiler.schedule.operations.registry import (
+    Dtypes,
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    given,
+    register,
+)
+
+_I16, _I32 = np.dtype(np.int16), np.dtype(np.int32)
+_BYTES: Final = frozenset({"i8", "u8"})
+
+
+def _as_conv(call: Call, x: int, w: int) -> Call:
+    """The convolution alone, of the inputs at these positions."""
+    names = call.inputs[x], call.inputs[w]
+    return Call(
+        "Conv", "", call.version, names, call.outputs[:1], call.attributes, call.nodes,
+        call.dtypes[:1],
+    )  # fmt: skip
+
+
+def _of_bytes(dtypes: Dtypes, positions: Sequence[int]) -> bool:
+    found = [dtypes[n] for n in positions if n < len(dtypes)]
+    return all(each is None or element_of(each) in _BYTES for each in found)
+
+
+def _centred(plan: Plan, name: str | None, zero: str | None, *, rows: bool) -> View:
+    """What an array differs from its zero point by, in int16.
+
+    Args:
+        rows: a vector of zero points has one for each place of the first axis.
+    """
+    assert name is not None
+    x = plan.view(name)
+    chain = Formula("i32")
+    value = chain.read_wide(x)
+    if zero is not None:
+        value = chain.step("Sub", value, chain.read_wide(_spread(plan, zero, x, rows)))
+    out = plan.recorder.ordered_like(x, x.shape, _I16)
+    chain.record(plan.recorder, value, out, "ConvInteger")
+    return out
+
+
+def _spread(plan: Plan, name: str, x: View, rows: bool) -> View:
+    """A zero point or scale, repeated to the shape of *x*."""
+    view = plan.view(name)
+    if view.size == 1:
+        return as_shape(plan, view, ()).broadcast_to(x.shape)
+    if not rows or view.shape != x.shape[:1]:
+        raise NotCompiled(f"zero points of {view.shape} for {x.shape}")
+    return as_shape(plan, view, (view.size, *[1] * (len(x.shape) - 1))).broadcast_to(
+        x.shape
+    )
+
+
+def _record(
+    plan: Plan, conv: Call, x: View, w: View, out: View, after: Epilogue
+) -> None:
+    """Each contraction with its part of what becomes of the sums."""
+    recorder = plan.recorder
+    for part in plain_parts(plan, conv, x, w, out.shape):
+        folded = Epilogue(
+            after.chain,
+            tuple(map(part.fold, after.operands)),
+            tuple(map(part.fold, after.outputs)),
+        )
+        tile = recorder.temporary(_I32, folded.outputs[0].shape)
+        recorder.target.contractions.record_contraction(
+            recorder, part.a, part.b, tile, epilogue=folded, label=conv.op_type
+        )
+
+
+def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if not _of_bytes(dtypes, (0, 1, 2, 3)):
+        return f"ConvInteger is not compiled for {', '.join(map(str, dtypes))}"
+    return accepts_codes(call, dtypes, target, more=frozenset({"i32"}))
+
+
+def _check_integer(call: Call, inputs: Inputs, results: Results) -> None:
+    check_convolution(_as_conv(call, 0, 1), inputs[:2], results[:1])
+
+
+def _record_integer(plan: Plan, call: Call) -> None:
+    output = call.outputs[0]
+    assert output is not None
+    x = _centred(plan, call.inputs[0], call.input(2), rows=False)
+    w = _centred(plan, call.inputs[1], call.input(3), rows=True)
+    out = plan.destination(output)
+    chain = Formula("i32")
+    after = chain.epilogue([chain.tile()], [out])
+    _record(plan, _as_conv(call, 0, 1), x, w, out, after)
+
+
+register("ConvInteger", Operation(_record_integer, _accepts_integer, _check_integer))
+
+
+def _accepts_linear(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if not _of_bytes([*dtypes, call.dtypes[0]], (0, 2, 3, 5, 7, len(dtypes))):
+        return f"QLinearConv is not compiled for {', '.join(map(str, dtypes))}"
+    return accepts_codes(call, dtypes, target, more=frozenset({"i32"}))
+
+
+def _check_linear(call: Call, inputs: Inputs, results: Results) -> None:
+    both = given(inputs), given(inputs, 3)
+    check_convolution(_as_conv(call, 0, 3), both, results[:1])
+    bias = inputs[8] if len(inputs) > 8 else None
+    if bias is not None and bias.shape != both[1].shape[:1]:
+        raise NotCompiled(f"{bias.shape} is none for {both[1].shape[0]} filters", call)
+
+
+def _record_linear(plan: Plan, call: Call) -> None:
+    output = call.outputs[0]
+    assert output is not None
+    names = call.inputs
+    x = _centred(plan, names[0], names[2], rows=False)
+    w = _centred(plan, names[3], names[5], rows=True)
+    out = plan.destination(output)
+    chain = Formula("f32")
+    total = chain.tile_of("i32")
+
+    def read(position: int, element: str = "f32") -> Number:
+        """One number for each channel, or for all."""
+        name = names[position]
+        assert name is not None
+        view = plan.view(name)
+        axes = [1] * (len(out.shape) - 2) if view.size != 1 else []
+        shape = (view.size, *axes) if view.size != 1 else ()
+        spread = as_shape(plan, view, shape).broadcast_to(out.shape)
+        return chain.cast(chain.read(spread), element)
+
+    if call.input(8) is not None:
+        total = chain.step("Add", total, read(8, "i32"), element="i32")
+    factor = chain.step("Div", chain.step("Mul", read(1), read(4)), read(6))
+    steps = chain.step("Mul", chain.cast(total, "f32"), factor)
+    element = element_of(out.dtype)
+    assert element is not None
+    found = quantised(chain, steps, read(7), element)
+    _record(plan, _as_conv(call, 0, 3), x, w, out, chain.epilogue([found], [out]))
+
+
+register("QLinearConv", Operation(_record_linear, _accepts_linear, _check_linear))
