@@ -238,11 +238,12 @@ def test_steps_in_several_commands(
 def test_steps_that_threads_share(
     isa: Isa, cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = Given(cell, 7, 2, 4, 35, 1)
-    alone = check(isa, given, (True,), lengths=True)
     monkeypatch.setattr(commands, "SHORTEST_SHARE", 1e-9)
-    for pieces in (1, 3):
+    # several pairs of panels, and one
+    for hidden, pieces in ((35, 1), (35, 3), (13, 1)):
         monkeypatch.setattr(commands, "fewest_chunks", lambda _, n=pieces: n)
+        given = Given(cell, 7, 2, 4, hidden, 1)
+        alone = check(isa, given, (True,), lengths=True, workers=1)
         shared = check(isa, given, (True,), lengths=True, workers=3)
         assert shared.tobytes() == alone.tobytes()
 

@@ -169,11 +169,13 @@ class _Steps:
         self._call(steps, words, self.time, 0, groups, ends=True)
 
     def _shares(self, groups: int) -> int:
-        """How many threads divide each step: those that have no sequences of their own,
-        if what each has to do is long beside waiting for the others."""
+        """How many threads divide the pairs of panels of each step: those that have no
+        sequences of their own, if what each has to do is long beside waiting for the
+        others."""
         seconds = self.step_flops / groups / _FLOPS
         free = self.recorder.target.workers // groups
-        return max(1, min(free, self.panels, int(seconds / SHORTEST_SHARE)))
+        pairs = -(-self.panels // PAIR)
+        return max(1, min(free, pairs, int(seconds / SHORTEST_SHARE)))
 
     def _kernel(self) -> RecurrentSteps:
         layer = self.layer
