@@ -154,6 +154,19 @@ def test_what_follows_has_plans_for_powers_of_two() -> None:
     assert 0 < plans(compiled) - len(runs) <= 4
 
 
+def test_sizes_that_settle_have_a_plan_of_their_own() -> None:
+    runs = [detections(1, classes, 60, classes) for classes in (3, 5)]
+    compiled = both(following("y = Identity (c)", "float[M,7] y"), *runs)
+    expected = compiled.run(None, runs[0])[0]
+    before = plans(compiled)
+    for _ in range(80):
+        np.testing.assert_array_equal(compiled.run(None, runs[0])[0], expected)
+    assert len(expected) not in (16, 32) and before < plans(compiled) <= before + 2
+    for _ in range(80):
+        compiled.run(None, runs[0])
+    assert plans(compiled) <= before + 2
+
+
 def test_what_is_kept_of_what_is_kept() -> None:
     body = (
         "g = Greater (s, o) w = NonZero (g) r = Transpose (w) "

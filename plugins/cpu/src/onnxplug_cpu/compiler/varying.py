@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.bounds import normal_axis
+from onnxplug.authoring.bounds import MOST_AXES, normal_axis
 from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.record import Record
@@ -59,6 +59,9 @@ a score of NaN is above no limit."""
 
 _FEWEST: Final = 16
 """Places that are planned for at least."""
+
+_SETTLED: Final = 64
+"""Runs of the same sizes after which these have a plan of their own."""
 
 _MOST_SHAPES: Final = 64
 """Sizes without a plan, of which the latest are known."""
@@ -116,6 +119,8 @@ class VaryingSegment:
         self._unbound = (None,) * len(segment.outputs)
         self._rows: _Rows | None = None
         self._met: dict[Shapes, int] = {}
+        # for sizes the planned ones that they are run as, and how many more runs so
+        self._run_as: dict[Shapes, tuple[Shapes, int, int]] = {}
         self._lock = new_lock()
 
     def __call__(
@@ -123,6 +128,14 @@ class VaryingSegment:
     ) -> tuple[Any, ...]:
         shapes = tuple([array.shape for array in arrays])
         segment = self._segment
+        known = self._run_as.get(shapes)
+        if known is not None:
+            wanted, count, left = known
+            if left:
+                self._run_as[shapes] = wanted, count, left - 1
+                return self._run_padded(arrays, wanted, count, context)
+            self._run_as.pop(shapes, None)
+            return tuple(segment.run(arrays, self._unbound, context))
         if (
             segment.is_planned(shapes)
             or sum(arrays[at].size for at in self._varying) > _MOST_ELEMENTS
@@ -139,8 +152,23 @@ class VaryingSegment:
             return tuple(self._on_arrays.run(arrays, self._unbound, context))
         if not count or wanted == shapes:
             return tuple(segment.run(arrays, self._unbound, context))
+        if len(self._run_as) >= _MOST_SHAPES:
+            self._run_as.clear()
+        self._run_as[shapes] = wanted, count, _SETTLED
+        return self._run_padded(arrays, wanted, count, context)
+
+    def _run_padded(
+        self,
+        arrays: Sequence[Any],
+        wanted: Shapes,
+        count: int,
+        context: ep.RunContext | None,
+    ) -> tuple[Any, ...]:
+        """The first *count* places of what the segment gives for these shapes."""
+        rows = self._rows
+        assert rows is not None
         padded = rows.padded(arrays, wanted)
-        return rows.cut(segment.run(padded, self._unbound, context), count)
+        return rows.cut(self._segment.run(padded, self._unbound, context), count)
 
     def _find_rows(self, shapes: Shapes) -> _Rows:
         segment = self._segment
@@ -189,6 +217,10 @@ class VaryingSegment:
         return met
 
 
+_ALL: Final = (slice(None),) * MOST_AXES
+"""Of each axis."""
+
+
 class _Rows(Record):
     """Which axes of inputs and outputs, by position, have the places that vary; none
     where not each place is computed by itself.
@@ -220,19 +252,20 @@ class _Rows(Record):
         for at, axis in self.inputs.items():
             array = arrays[at]
             more = found[at] = np.empty(shapes[at], array.dtype)
-            count = array.shape[axis]
-            from_, to = array.swapaxes(0, axis), more.swapaxes(0, axis)
-            to[:count] = from_
+            count, before = array.shape[axis], _ALL[:axis]
+            more[(*before, slice(count))] = array
             blank = self.blanks.get(at)
-            to[count:] = from_[-1] if blank is None else blank
+            if blank is None:
+                blank = array[(*before, slice(count - 1, count))]
+            more[(*before, slice(count, None))] = blank
         return found
 
     def cut(self, results: Sequence[Any], count: int) -> tuple[Any, ...]:
         """The results of so many places."""
         found = list(results)
         for at, axis in self.outputs.items():
-            part = (slice(None),) * axis + (slice(count),)
-            found[at] = np.ascontiguousarray(found[at][part])
+            part = found[at][(*_ALL[:axis], slice(count))]
+            found[at] = part if part.flags.c_contiguous else part.copy()
         return tuple(found)
 
 
