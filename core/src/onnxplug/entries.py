@@ -60,6 +60,12 @@ _PATH: Final = Entry(
 _FLAG: Final = Entry("0", ("0", "1").__contains__, "'0' or '1'")
 _IGNORED: Final = Entry(effect=False)
 
+CHECK: Final = "ONNXPLUG_CHECK"
+"""The variable that has all results looked at closely in every run."""
+
+CHECK_RESULTS: Final = "session.check_results"
+"""The same of one session."""
+
 SERVE: Final = "session.serve_while_compiling"
 """By it another EP serves runs while an EP compiles for their shapes."""
 
@@ -67,7 +73,7 @@ RELEASED_ONLY: Final = "session.allow_released_opsets_only"
 """Without it a model of a newer opset is read as one of the newest known."""
 
 SESSION: Final[Mapping[str, Entry]] = {
-    "session.check_results": _FLAG._replace(default=""),
+    CHECK_RESULTS: _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
     "session.model_external_initializers_file_folder_path": _PATH,
     SERVE: _FLAG,

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
-from onnxplug.ep import RunContext
 from onnxplug.errors import EpError, NodeError, OnnxplugError, OutOfMemory
 from onnxplug.interruption import interruption, raise_interruption
+
+if TYPE_CHECKING:
+    from onnxplug.ep import RunContext
 
 FAILURES: Final = (Exception, SystemExit)
 """What an EP may raise that is its own failure, unless a signal handler raised it:

@@ -17,8 +17,6 @@ from onnxplug.entries import (
 from onnxplug.errors import LoadCancelled, OptionError, OptionTypeError
 from onnxplug.levels import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from onnxplug.paths import why_no_path
-from onnxplug.plugins import registry
-from onnxplug.selection import for_devices, parse_options, provider
 from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
@@ -351,6 +349,9 @@ class SessionOptions:
             PluginError: it is not installed or cannot be loaded.
             OptionError: an option is not valid.
         """
+        # EPs are seldom added here, and all that finds them takes long to import
+        from onnxplug.plugins import registry
+        from onnxplug.selection import parse_options, provider
         from onnxplug.selection.available import find_factory
 
         factory = find_factory(name, registry)
@@ -369,6 +370,8 @@ class SessionOptions:
             OptionError: there is no device, they are of several EPs, or an option is
                 not valid.
         """
+        from onnxplug.selection import for_devices
+
         given = dict(options or {})
         self._requests.append(
             for_devices(ep_devices, given, strictness=self._strictness)

@@ -7,6 +7,9 @@ import warnings
 
 from onnxplug.errors import EpWarning
 
+given = 0
+"""How many warnings this process has issued."""
+
 
 def warn_user(
     text: str,
@@ -19,6 +22,8 @@ def warn_user(
     Args:
         cause: the error that it is about, which becomes its ``__cause__``.
     """
+    global given
+    given += 1
     warning = kind(text)
     warning.__cause__ = cause
     level = 1

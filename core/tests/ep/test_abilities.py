@@ -32,7 +32,11 @@ ABILITIES = {
         "serialiser": "Serialiser",
         "specialiser": "Specialiser",
     },
-    "CompiledPartition": {"prewarmer": "Prewarmer", "report": "PartitionReport"},
+    "CompiledPartition": {
+        "prewarmer": "Prewarmer",
+        "report": "PartitionReport",
+        "restorable": "Restorable",
+    },
 }
 
 

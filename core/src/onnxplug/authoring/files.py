@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final
@@ -99,6 +100,26 @@ def open_regular(
 
 def _is_folder(path: _Path) -> OSError:
     return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+
+
+_TICK: Final = 100_000_000
+"""ns after which a file that is written to again has surely another time of change.
+Linux takes that from a clock that ticks every 10 ms or sooner."""
+
+_COARSE_TICK: Final = 2_000_000_000
+"""The same where whole seconds are noted only: FAT has every other one."""
+
+
+def lasting_state(status: os.stat_result) -> tuple[int, ...] | None:
+    """What no other state of any file has in common with that of a file whose status
+    was just asked; ``None`` if it may be written to once more without a sign of it."""
+    # The time of the last change is another one's in a file that was copied or
+    # unpacked, and its inode may have been that one's.  Nobody sets the status's time.
+    times = status.st_mtime_ns, status.st_ctime_ns
+    tick = _TICK if status.st_mtime_ns % 1_000_000_000 else _COARSE_TICK
+    if time.time_ns() - max(times) < tick:
+        return None
+    return *Identity.of(status), status.st_ctime_ns
 
 
 @contextmanager

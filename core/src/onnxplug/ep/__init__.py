@@ -11,37 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep.capability import (
-    CapabilityReport,
-    ComputeCapability,
-    Reason,
-    Refusal,
-    RefusalCode,
-)
-from onnxplug.ep.compiled import CompiledPartition, Prewarmer, RunContext
-from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
-from onnxplug.ep.factory import (
-    EpFactory,
-    Finding,
-    Host,
-    Level,
-    SessionContext,
-)
-from onnxplug.ep.graph import (
-    AttributeValue,
-    ExportedModel,
-    Graph,
-    Node,
-    Partition,
-    SparseTensor,
-    TensorFacts,
-    ValueInfo,
-)
-from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
-from onnxplug.ep.option import OpenOptions, Option, OptionValue
-from onnxplug.ep.preferences import Preferences
-from onnxplug.ep.profiler import Profiler
-from onnxplug.ep.provider import ExecutionProvider
 from onnxplug.ep.types import (
     DataType,
     Dimension,
@@ -76,18 +45,50 @@ from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
     from onnxplug.authoring.sizes import Size
+    from onnxplug.ep.capability import (
+        CapabilityReport,
+        ComputeCapability,
+        Reason,
+        Refusal,
+        RefusalCode,
+    )
     from onnxplug.ep.compatibility import Compatibility, CompatibilityCheck
+    from onnxplug.ep.compiled import CompiledPartition, Prewarmer, RunContext
     from onnxplug.ep.costs import CostModel, Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind, MemorySpaces
+    from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator, Trait
     from onnxplug.ep.editor import GraphEditor
+    from onnxplug.ep.factory import (
+        EpFactory,
+        Finding,
+        Host,
+        Level,
+        SessionContext,
+    )
     from onnxplug.ep.function import Call, ComputedConstant, Function
+    from onnxplug.ep.graph import (
+        AttributeValue,
+        ExportedModel,
+        Graph,
+        Node,
+        Partition,
+        SparseTensor,
+        TensorFacts,
+        ValueInfo,
+    )
     from onnxplug.ep.hooks import hookimpl
+    from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
     from onnxplug.ep.operators import OperatorSupport
+    from onnxplug.ep.option import OpenOptions, Option, OptionValue
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
+    from onnxplug.ep.preferences import Preferences
+    from onnxplug.ep.profiler import Profiler
+    from onnxplug.ep.provider import ExecutionProvider
     from onnxplug.ep.random import next_seed
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.report import PartitionReport
+    from onnxplug.ep.restorable import Restorable
     from onnxplug.ep.serialiser import Serialiser
     from onnxplug.ep.specialiser import Specialiser, ValueLocations
     from onnxplug.ep.streams import (
@@ -171,6 +172,7 @@ __all__ = [
     "Refusal",
     "RefusalCode",
     "RefusedDevice",
+    "Restorable",
     "RunCancelled",
     "RunContext",
     "SelectionPolicy",
@@ -201,38 +203,73 @@ __all__ = [
 ]
 
 
-# what most EPs have no use for, and what takes long to import
+# all but types and errors, as the start of a program needs few of them
 _LATER = {
+    "Allocator": "memory",
+    "AttributeValue": "graph",
     "Call": "function",
+    "CapabilityReport": "capability",
     "CapturePhase": "streams",
     "CapturedGraph": "streams",
     "Compatibility": "compatibility",
     "CompatibilityCheck": "compatibility",
+    "CompiledPartition": "compiled",
+    "ComputeCapability": "capability",
     "ComputedConstant": "function",
     "CostModel": "costs",
     "Costs": "costs",
+    "DataTransfer": "memory",
     "DeviceContext": "device_context",
+    "DeviceType": "devices",
     "Domain": "domain",
+    "EpDevice": "devices",
+    "EpFactory": "factory",
     "Event": "streams",
+    "ExecutionProvider": "provider",
+    "ExportedModel": "graph",
+    "Finding": "factory",
     "Function": "function",
     "FunctionBody": "domain",
+    "Graph": "graph",
     "GraphCapture": "streams",
     "GraphEditor": "editor",
+    "HOST": "memory",
+    "HardwareDevice": "devices",
+    "Host": "factory",
     "InferTypes": "domain",
+    "Level": "factory",
     "MemoryKind": "device_context",
+    "MemoryLocation": "memory",
     "MemorySpaces": "device_context",
     "ModelInfo": "policy",
+    "Node": "graph",
+    "OpenOptions": "option",
     "Operator": "domain",
     "OperatorSupport": "operators",
+    "Option": "option",
+    "OptionValue": "option",
+    "Partition": "graph",
     "PartitionReport": "report",
+    "Preferences": "preferences",
+    "Prewarmer": "compiled",
     "Probe": "verification",
+    "Profiler": "profiler",
+    "Reason": "capability",
+    "Refusal": "capability",
+    "RefusalCode": "capability",
     "RefusedDevice": "refused",
+    "Restorable": "restorable",
+    "RunContext": "compiled",
     "SelectionPolicy": "policy",
     "Serialiser": "serialiser",
+    "SessionContext": "factory",
     "Size": ".authoring.sizes",
+    "SparseTensor": "graph",
     "Specialiser": "specialiser",
     "Stream": "streams",
+    "TensorFacts": "graph",
     "Trait": "domain",
+    "ValueInfo": "graph",
     "ValueLocations": "specialiser",
     "Verification": "verification",
     "WeightSource": "weights",

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onnxplug.ep.graph import Partition
-from onnxplug.ep.memory import MemoryLocation
-from onnxplug.ep.option import OptionValue
-from onnxplug.ep.profiler import Profiler
-
 if TYPE_CHECKING:
+    from onnxplug.ep.graph import Partition
+    from onnxplug.ep.memory import MemoryLocation
+    from onnxplug.ep.option import OptionValue
+    from onnxplug.ep.profiler import Profiler
     from onnxplug.ep.report import PartitionReport
+    from onnxplug.ep.restorable import Restorable
     from onnxplug.ep.streams import CapturePhase, Stream
 
 
@@ -133,6 +133,10 @@ class CompiledPartition(ABC):
     report: PartitionReport | None = None
     """What is said of the partition.  It may change in runs; the host asks anew for
     each report."""
+
+    restorable: Restorable | None = None
+    """How it is restored without its graph, as when a process starts; ``None``: it is
+    not.  Asked for once, before the first run."""
 
     prewarmer: Prewarmer | None = None
     """Makes ready what is made by shapes in runs; ``None``: nothing is."""

@@ -9,23 +9,15 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-import time
 import weakref
 from collections.abc import Hashable
 from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.authoring.files import Identity
+from onnxplug.authoring.files import lasting_state
 from onnxplug.authoring.locks import new_lock
 from onnxplug.ep.weights import WeightSource
-
-_TICK: Final = 100_000_000
-"""ns after which a file that is written to again has surely another time of change.
-Linux takes that from a clock that ticks every 10 ms or sooner."""
-
-_COARSE_TICK: Final = 2_000_000_000
-"""The same where whole seconds are noted only: FAT has every other one."""
 
 
 class Origin:
@@ -53,7 +45,7 @@ class Origin:
         Of a file that is written to although it is mapped, nothing is promised; those
         who have it read are not to see any of that, so they share among themselves.
         """
-        state = _state(status)
+        state = lasting_state(status)
         if state is None:
             return cls(owner, None, path)
         kind = "mapped" if isinstance(owner, mmap.mmap) else "read"
@@ -101,15 +93,3 @@ class Origin:
 _numbers: Final = itertools.count()
 _known: Final[dict[int, weakref.ref[Origin]]] = {}
 _lock: Final = new_lock()
-
-
-def _state(status: os.stat_result) -> tuple[int, ...] | None:
-    """What no other state of any file has in common with that of a file that was just
-    opened; ``None`` if it may be written to once more without a sign of it."""
-    # The time of the last change is another one's in a file that was copied or
-    # unpacked, and its inode may have been that one's.  Nobody sets the status's time.
-    times = status.st_mtime_ns, status.st_ctime_ns
-    tick = _TICK if status.st_mtime_ns % 1_000_000_000 else _COARSE_TICK
-    if time.time_ns() - max(times) < tick:
-        return None
-    return *Identity.of(status), status.st_ctime_ns

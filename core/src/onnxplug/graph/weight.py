@@ -204,6 +204,16 @@ class Weight:
             return origin.source(raw, digest)
         return WeightSource(digest, None, 0, nbytes)
 
+    def place(self) -> tuple[str, int] | None:
+        """The file that the bytes are in, as it lasts, and where in it they begin."""
+        origin, raw = self._origin, self._raw
+        if self._recipe is not None or raw is None or origin is None:
+            return None
+        source = origin.source(raw) if origin.lasts else None
+        if source is None or origin.path is None:
+            return None
+        return origin.path, source.offset
+
     def lasting_key(self) -> Hashable:
         """Tells the bytes from all others in every process, by its ``repr``.
 

@@ -4,9 +4,6 @@
 longer than making a session, though, and from then on the standard library's own module
 yields other classes to the whole program.  Nearly all distributions are folders of text
 in a folder of ``sys.path``, and those are read here.
-
-Invariant: what lies in the folder that the program was started in counts only if the
-user named that folder, for it may hold anything, a downloaded model's files, say.
 """
 
 from __future__ import annotations
@@ -14,19 +11,12 @@ from __future__ import annotations
 import functools
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.library import Library
-
-_USUAL_FINDERS: Final = (
-    "_frozen_importlib_external",
-    "importlib_metadata",
-    "onnxplug_onnxruntime.stand_in",
-)
-"""Modules of the finders that find no plugin but in the folders of ``sys.path``."""
+from onnxplug.search_path import METADATA, finders_are_usual, search_path
 
 
 class InstalledDistribution:
@@ -71,69 +61,13 @@ class InstalledDistribution:
         return self._folder
 
 
-def _current_folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it was deleted
-        return ""
-
-
-_STARTED_IN: Final = _current_folder()
-
-
-def search_path() -> list[str]:
-    """``sys.path`` without the current folder where nobody named it.
-
-    Python puts it there by itself: as ``""`` for ``-c`` and at the prompt, by its name
-    for ``-m``, and by its name for an empty item of ``PYTHONPATH``.  Where it stands a
-    second time, it was named: in ``PYTHONPATH``, in a ``.pth`` file, or by the program.
-    """
-    # others are no folders to Python either
-    paths = [path for path in sys.path if path and isinstance(path, str)]
-    for folder in (_put_by_python(), _put_by_an_empty_item()):
-        if folder in paths:
-            paths.remove(folder)
-    return paths
-
-
-def _put_by_python() -> str:
-    """The folder that stands on ``sys.path`` because the program was started there."""
-    if sys.flags.safe_path:
-        return ""
-    main = sys.modules.get("__main__")
-    if getattr(main, "__spec__", None) is not None:  # python -m, python archive.zip
-        return _STARTED_IN
-    process = sys.modules.get("multiprocessing.process")
-    if (
-        process is not None
-        and process.parent_process() is not None
-        and "" not in sys.path
-        and not hasattr(main, "__file__")
-    ):
-        # what was "" to the parent of a process that was spawned
-        return str(process.ORIGINAL_DIR)
-    return ""
-
-
-def _put_by_an_empty_item() -> str:
-    variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
-    items = variable.split(os.pathsep)
-    named = [os.path.abspath(item) for item in items if item]
-    if variable and "" in items and _STARTED_IN not in named:
-        return _STARTED_IN
-    return ""
-
-
 def installed_distributions() -> list[InstalledDistribution] | None:
     """The distributions on the :func:`search_path`, of each name the first.
 
     ``None`` when there may be others: in an archive, an egg, or known to some finder.
     """
-    for finder in sys.meta_path:
-        if hasattr(finder, "find_distributions") and (
-            finder.__module__ not in _USUAL_FINDERS
-        ):
-            return None
+    if not finders_are_usual():
+        return None
     found: dict[str, InstalledDistribution] = {}
     for path in search_path():
         if path.endswith(".egg"):
@@ -146,7 +80,7 @@ def installed_distributions() -> list[InstalledDistribution] | None:
             continue
         for child in children:
             stem, extension = os.path.splitext(child.lower())
-            if extension in (".dist-info", ".egg-info"):
+            if extension in METADATA:
                 name = re.sub(r"[-_.]+", "-", stem.partition("-")[0])
                 if name not in found:
                     found[name] = InstalledDistribution(os.path.join(path, child), name)

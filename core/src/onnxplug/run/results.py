@@ -18,6 +18,7 @@ import numpy as np
 
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
+from onnxplug.entries import CHECK, CHECK_RESULTS
 from onnxplug.ep import (
     DataType,
     MapType,
@@ -37,9 +38,6 @@ from onnxplug.plugins.settings import truth
 
 if TYPE_CHECKING:
     from onnxplug.run.device import Device
-
-CHECK: Final = "ONNXPLUG_CHECK"
-CHECK_RESULTS: Final = "session.check_results"
 
 MOST_SEEN: Final = 1024
 """Sets of shapes that a partition remembers having been run with."""

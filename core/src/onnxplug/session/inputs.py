@@ -29,7 +29,6 @@ from onnxplug.ep import (
 from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
 from onnxplug.escape import escape
-from onnxplug.graph.graph import outside
 from onnxplug.guard import in_words, type_in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.session.model_info import type_name
@@ -507,6 +506,8 @@ def _as_key(name: str, dtype: DataType, key: Any) -> str | int:
 def _sparse_checker(
     name: str, dtype: DataType, shape: tuple[Dimension, ...] | None
 ) -> Check:
+    from onnxplug.graph.graph import outside  # few models have sparse inputs
+
     def check(value: Any) -> Any:
         value = _held(value)
         if not isinstance(value, SparseTensor):

@@ -20,7 +20,6 @@ from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.selection.choose import EpMaker, close
 from onnxplug.session.model_info import ModelMetadata
-from onnxplug.shapes.stated import merged
 from onnxplug.shapes.symbols import forget, forget_all, stated_as
 
 if TYPE_CHECKING:
@@ -54,10 +53,6 @@ class OpenedModel(Record):
     files: Mapping[str, Identity]
     registry: PluginRegistry
     declared: Mapping[str, ValueType | None]
-
-    def declared_type(self, name: str) -> ValueType | None:
-        """The type of an input or output, with all the names that the model states."""
-        return merged(self.declared.get(name), self.built.graph.value(name).type)
 
     def attach(self, session: object) -> None:
         """Let the registry know that *session* uses the model's EPs."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.authoring.record import Record
 from onnxplug.errors import InvalidArgument, OptionTypeError
-from onnxplug.graph.load import in_memory
 from onnxplug.guard import in_words
 from onnxplug.options import SessionOptions
 
@@ -78,6 +77,8 @@ def read_source(path_or_bytes: Any) -> str | memoryview:
     """The path of a model, or its bytes."""
     if isinstance(path_or_bytes, str | os.PathLike):
         return os.fsdecode(path_or_bytes)
+    from onnxplug.graph.load import in_memory  # of a path not needed at once
+
     source, _ = in_memory(path_or_bytes)
     return source
 

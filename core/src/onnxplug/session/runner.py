@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ from onnxplug.run.plan import only_partition
 from onnxplug.run.run import Run
 from onnxplug.session.inputs import InputChecker
 from onnxplug.session.model_info import NodeArg, node_arg
+from onnxplug.session.named_outputs import NamedOutputs
 from onnxplug.session.outputs import DeclaredShapes, own
 from onnxplug.session.prepared_call import PreparedCall, not_prepared, prepare_fed
 from onnxplug.session.profiling import recorded_execution, recorded_run
+from onnxplug.shapes.stated import merged
 
 if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from onnxplug.session.io_binding import IOBinding
 
 
-class ModelRunner:
+class ModelRunner(NamedOutputs):
     """The runs of one built model, from any number of threads.
 
     Whoever calls :meth:`run`, or that of :attr:`bound`, has acquired the model.
@@ -50,12 +52,12 @@ class ModelRunner:
     ) -> None:
         """*declared* are types of outputs where the model states others than follow."""
         graph = built.graph
+        super().__init__(graph.outputs)
         self.built = built
         self.profile = profile
         self.input_names = [*graph.inputs, *graph.defaults]
-        self.output_names = list(graph.outputs)
         self._described: dict[str, NodeArg] = {}
-        self._selection = self.output_names, list(range(len(graph.outputs)))
+        self._stated = declared
         self._checker = InputChecker(
             graph.input_types(),
             {name: weight.array for name, weight in graph.defaults.items()},
@@ -120,38 +122,31 @@ class ModelRunner:
 
         return IOBinding
 
-    def describe(
-        self, names: Iterable[str], type_of: Callable[[str], ValueType | None]
-    ) -> list[NodeArg]:
-        """The inputs or outputs of these *names*; *type_of* gives their types once."""
+    @property
+    def required(self) -> Collection[str]:
+        """Names of the inputs that must be fed."""
+        return self.built.graph.inputs
+
+    @property
+    def optional(self) -> Collection[str]:
+        """Names of the inputs that have a default."""
+        return self.built.graph.defaults
+
+    @property
+    def providers(self) -> list[str]:
+        """The names of the EPs in use, best first."""
+        return [ep.name for ep in self.built.chosen]
+
+    def describe(self, names: Iterable[str]) -> list[NodeArg]:
+        """The inputs or outputs of these *names*, with all the names of sizes that the
+        model states."""
         known = self._described
         if not known:
             graph = self.built.graph
-            known |= {
-                name: node_arg(name, type_of(name))
-                for name in (*graph.input_types(), *graph.outputs)
-            }
+            for name in (*graph.input_types(), *graph.outputs):
+                stated = merged(self._stated.get(name), graph.value(name).type)
+                known[name] = node_arg(name, stated)
         return [known[name].copy() for name in names]
-
-    def unknown(self, names: Sequence[str]) -> list[str]:
-        """Those of *names* that no output has; the others are likely to be selected."""
-        if names == self._selection[0]:
-            return []
-        unknown = [name for name in names if name not in self.output_names]
-        if not unknown:
-            places = [self.output_names.index(name) for name in names]
-            self._selection = list(names), places
-        return unknown
-
-    def select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
-        """Those of *results* that have these names."""
-        if names == self.output_names:
-            return results
-        known, places = self._selection
-        if names != known:  # another thread may want others
-            places = [self.output_names.index(name) for name in names]
-        selected = [results[place] for place in places]
-        return selected if len(set(places)) == len(places) else own(selected, [])
 
     def _prepared(self) -> PreparedCall:
         return prepare_fed(self.built, self._checker, self._declared)

@@ -6,51 +6,32 @@ import contextlib
 import functools
 import itertools
 import weakref
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from onnxplug.authoring.locks import new_lock
-from onnxplug.errors import EPFail, InvalidArgument, RunError
+from onnxplug.errors import EPFail, InvalidArgument
 from onnxplug.guard import close_after
 from onnxplug.options import RunOptions, SessionOptions
-from onnxplug.selection.order import CPU
-from onnxplug.session.closing import call_each, close_model
+from onnxplug.session.closing import call_each
 from onnxplug.session.inputs import require_mapping
+from onnxplug.session.lifecycle import SessionLifecycle, reopened
 from onnxplug.session.model_info import ModelMetadata, NodeArg
-from onnxplug.session.opening import open_model
 from onnxplug.session.outputs import as_output_names
-from onnxplug.session.profiling import new_profile
 from onnxplug.session.request import SessionRequest, read_options, read_source
-from onnxplug.session.runner import ModelRunner
-from onnxplug.session.variants import Variants
 from onnxplug.shapes.symbols import BeliedSymbols
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
-    from onnxplug.compile.model import BuiltModel
     from onnxplug.partition.assigned import OrtEpAssignedSubgraph
     from onnxplug.partition.report import Explanation
     from onnxplug.plugins import PluginRegistry
-    from onnxplug.run.profiling import Profile
-    from onnxplug.selection.request import ProviderEntry, ProviderRequest
+    from onnxplug.selection.request import ProviderEntry
     from onnxplug.session.io_binding import IOBinding
-    from onnxplug.session.opening import OpenedModel
     from onnxplug.session.ort_value import OrtValue
-    from onnxplug.shapes.symbols import Symbol
     from onnxplug.specialise.prewarm import Prepared
 
 
-_Session = TypeVar("_Session", bound="InferenceSession")
-
-
-class InferenceSession:
+class InferenceSession(SessionLifecycle):
     """A model ready to run.
 
     Args:
@@ -110,50 +91,6 @@ class InferenceSession:
         )
         self._open()
 
-    def _open(self) -> None:
-        """Make the session that is requested."""
-        with new_profile(self._request.options) as profile:
-            self._start((), None, profile)
-
-    def _start(
-        self,
-        extra_outputs: Sequence[str],
-        resolved: Sequence[ProviderRequest] | None,
-        profile: Profile | None,
-    ) -> None:
-        """Make the session or, with *extra_outputs*, a variant of one.
-
-        Args:
-            resolved: the EPs if they are resolved already.
-            profile: what is recorded in; that of a variant is the session's, which
-                ends it.
-        """
-        opened = open_model(self._request, extra_outputs, resolved, profile)
-        self._extra_outputs = extra_outputs
-        self._profiling_start = 0 if profile is None else profile.start_time_ns
-        self._variants: Variants[InferenceSession] = Variants()
-        self._lock = new_lock()
-        self._hold(opened, self._request, profile)
-
-    def _hold(
-        self, opened: OpenedModel, request: SessionRequest, profile: Profile | None
-    ) -> None:
-        """Run *opened*, which is what *request* asks for, from now on."""
-        # closes what is dropped: a session, one that could not be made included, and
-        # one that is alive when the interpreter ends
-        ended = None if self._extra_outputs else profile
-        closer = weakref.finalize(self, close_model, opened.built, ended)
-        runner = ModelRunner(opened.built, profile, opened.declared)
-        request = request._replace(files=opened.files)
-        # nothing is called meanwhile, so that no interrupt divides these
-        self._closer, self._opened = closer, opened
-        self._request, self._runner = request, runner
-        opened.attach(self)
-
-    @property
-    def _built(self) -> BuiltModel:
-        return self._opened.built
-
     @property
     def _model_path(self) -> str | None:
         """The model's path, which programs read that were written for ONNX Runtime."""
@@ -169,21 +106,12 @@ class InferenceSession:
         Raises:
             EpError: an EP failed to close; all else is closed nonetheless.
         """
-        with self._locked():
+        with self._locked(), self._opening:
             try:
                 call_each([*(each.close for each in self._variants), self._closer])
             finally:
-                self._opened.detach(self)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the session's lock, which :meth:`set_providers` replaces by another."""
-        while True:
-            lock = self._lock
-            with lock:
-                if self._lock is lock:
-                    yield
-                    return
+                if self._model is not None:
+                    self._model.detach(self)
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -197,7 +125,7 @@ class InferenceSession:
             close_after(error, self.close)
 
     def __reduce__(self) -> tuple[Callable[..., InferenceSession], tuple[Any, ...]]:
-        return _reopen, (type(self), self._request.pickled())
+        return reopened, (type(self), self._request.pickled())
 
     # running
 
@@ -240,11 +168,11 @@ class InferenceSession:
         try:
             results = runner.call(input_feed) if run_options is None else None
             if results is None:
-                runner = self._in_use()
+                used = runner = self._in_use()
                 try:
-                    results = runner.run(input_feed, run_options)
+                    results = used.run(input_feed, run_options)
                 finally:
-                    runner.built.release()
+                    used.built.release()
         except EPFail as error:
             if not self._fall_back(error):
                 raise
@@ -253,17 +181,6 @@ class InferenceSession:
             self._forget(error.symbols, runner, run_options)
             return self.run(output_names, input_feed, run_options)
         return runner.select(output_names, results) if output_names else results
-
-    def _in_use(self) -> ModelRunner:
-        """What runs the model, which stays open until it is released."""
-        runner = self._runner
-        while not runner.built.acquire():
-            if runner is self._runner:
-                raise RunError(
-                    "the session is closed; create another one to run the model"
-                )
-            runner = self._runner  # of set_providers in another thread
-        return runner
 
     def run_with_ort_values(
         self,
@@ -357,7 +274,7 @@ class InferenceSession:
         if output_names is not None:
             output_names = as_output_names(output_names)
         with contextlib.suppress(BeliedSymbols):  # the run sees to it
-            self._runner.check(input_feed)
+            self._full.check(input_feed)
         run = functools.partial(self.run, output_names, input_feed, run_options)
         submit_for(run, callback, user_data)
 
@@ -429,11 +346,11 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed."""
-        return self._describe(self._built.graph.inputs)
+        return self._describe(self._runner.required)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The inputs that have a default and may be fed."""
-        return self._describe(self._built.graph.defaults)
+        return self._describe(self._runner.optional)
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs."""
@@ -449,7 +366,7 @@ class InferenceSession:
 
     def get_providers(self) -> list[str]:
         """The names of the EPs in use, best first."""
-        return [ep.name for ep in self._built.chosen]
+        return self._runner.providers
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """The options of each EP in use, as text."""
@@ -464,12 +381,13 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Create the session anew with other EPs; on failure it stays as it was."""
-        other = _reopen(
+        other = reopened(
             type(self),
             self._request._replace(
                 providers=providers, provider_options=provider_options, policy=None
             ),
         )
+        model = other._opened
         # the closer is bound to the session it was made for, so another is made
         detached = other._closer.detach()
         assert detached is not None
@@ -482,9 +400,10 @@ class InferenceSession:
                 variants = before["_variants"]
                 call_each([*(each.close for each in variants), before["_closer"]])
             finally:
-                before["_opened"].detach(self)
-                self._opened.attach(self)
-                self._opened.detach(other)
+                if before["_model"] is not None:
+                    before["_model"].detach(self)
+                model.attach(self)
+                model.detach(other)
 
     def enable_fallback(self) -> None:
         """Let :meth:`run` do without an EP that fails.
@@ -500,6 +419,8 @@ class InferenceSession:
 
     def _fall_back(self, error: EPFail) -> bool:
         """Make the session anew with the CPU EP, if it may, since a run failed."""
+        from onnxplug.selection.order import CPU  # few EPs fail
+
         if not self._request.falls_back or self.get_providers() == [CPU]:
             return False
         warn_user(f"the session is made anew with {CPU}: {error}", cause=error)
@@ -532,7 +453,7 @@ class InferenceSession:
             if profile is None:
                 return ""
             for session in (*self._variants, self):
-                session._runner.stop_recording()
+                session._full.stop_recording()
         return profile.end()
 
     def get_profiling_start_time_ns(self) -> int:
@@ -546,53 +467,4 @@ class InferenceSession:
         return assigned_subgraphs(self._built.explanation)
 
     def _describe(self, names: Collection[str]) -> list[NodeArg]:
-        return self._runner.describe(names, self._opened.declared_type)
-
-    def _forget(
-        self,
-        belied: frozenset[Symbol],
-        runner: ModelRunner,
-        run_options: RunOptions | None = None,
-    ) -> None:
-        """Make the model anew without what a run by *runner* has *belied*."""
-        from onnxplug.session.remaking import remake  # which few feeds need
-
-        with self._locked():
-            self._in_use().built.release()  # a closed session makes no other
-            if self._runner is not runner:
-                return  # another thread has made it anew, and the run is done by that
-            before, closer, request = self._opened, self._closer, self._request
-            extra, profile = self._extra_outputs, runner.profile
-            opened = remake(request, before, belied, extra, profile, run_options)
-            request = request._replace(belied=request.belied | belied)
-            try:
-                self._hold(opened, request, profile)
-                closer.detach()  # as it would end the profile
-            finally:
-                left = before if self._opened is opened else opened
-                try:
-                    left.built.close()
-                finally:
-                    left.detach(self)
-                    self._opened.attach(self)
-
-    def _variant(self, names: Collection[str]) -> InferenceSession:
-        """This session with more outputs."""
-
-        def make(extra_outputs: tuple[str, ...]) -> InferenceSession:
-            variant = type(self).__new__(type(self))
-            variant._request = self._request
-            variant._start(extra_outputs, self._opened.resolved, self._runner.profile)
-            return variant
-
-        with self._locked():
-            self._in_use().built.release()  # a closed session makes no other
-            return self._variants.get(names, make)
-
-
-def _reopen(kind: type[_Session], request: SessionRequest) -> _Session:
-    """A session like another one."""
-    session = kind.__new__(kind)
-    session._request = request.unpickled()
-    session._open()
-    return session
+        return self._runner.describe(names)

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.authoring.sizes import Size, names_in
 from onnxplug.ep import TensorType, ValueType
-from onnxplug.graph import Graph
-from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes.stated import (
     merged,
     names_of_sizes,
@@ -25,7 +23,7 @@ from onnxplug.shapes.stated import (
 
 if TYPE_CHECKING:
     from onnxplug.ep import Size
-    from onnxplug.graph import Function
+    from onnxplug.graph import Function, Graph
 
 Symbol: TypeAlias = tuple[str, str]
 """An input, and what its type states of the size of a dimension, such as a name."""
@@ -157,6 +155,8 @@ def forget(
     Returns:
         The types of inputs and outputs that were changed, as declared.
     """
+    from onnxplug.graph.scopes import all_graphs  # checks of feeds need no graph
+
     types = graph.input_types()
     alone = {text for type in types.values() for _, text in _texts(type)}
     declared = {}

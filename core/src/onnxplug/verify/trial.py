@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from onnxplug.authoring.record import Record
 from onnxplug.compile.build import build_model
 from onnxplug.compile.load import load
+from onnxplug.entries import CHECK_RESULTS
 from onnxplug.errors import SessionRefused, UnassignedNode
 from onnxplug.guard import FAILURES, close_after, in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.options import SessionOptions
 from onnxplug.run.device import device_at
-from onnxplug.run.results import CHECK_RESULTS
 from onnxplug.selection import SessionContext
 from onnxplug.session.runner import ModelRunner
 from onnxplug.shapes.symbols import forget_all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -157,3 +158,20 @@ class Address(Record):
 
     buffer: Buffer
     offset: int = 0
+
+
+def constant_named(partition: ep.Partition, name: str, nbytes: int) -> Constant:
+    """A constant of the partition, loaded when its address is asked for."""
+    return Constant(
+        nbytes,
+        functools.partial(content_of, partition, name),
+        (id(partition.graph), name),
+        functools.partial(partition.weight, name),
+    )
+
+
+def content_of(partition: ep.Partition, name: str) -> np.ndarray[Any, Any]:
+    """The content of a constant of the partition."""
+    content = partition.constant(name)
+    assert content is not None, f"{name} is no constant"
+    return np.asarray(content)

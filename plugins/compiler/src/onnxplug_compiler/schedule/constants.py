@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from onnxplug import ep
 from onnxplug_compiler.frontend.call import Abstract
-from onnxplug_compiler.ir.buffers import Constant
+from onnxplug_compiler.ir.buffers import constant_named, content_of
 from onnxplug_compiler.ir.views import View
 
 LARGE: Final = 1 << 16
@@ -35,7 +32,7 @@ class Constants:
             large = Abstract(dtype.numpy, sizes)
             if len(sizes) == len(shape) and large.size > LARGE:
                 return large
-        return Abstract.known(_load(self._partition, name))
+        return Abstract.known(content_of(self._partition, name))
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -56,19 +53,3 @@ class Constants:
         nbytes = value.size * value.dtype.itemsize
         buffer = constant_named(self._partition, name, nbytes)
         return View.contiguous(buffer, value.dtype, value.shape)
-
-
-def constant_named(partition: ep.Partition, name: str, nbytes: int) -> Constant:
-    """A constant of the partition, loaded when its address is asked for."""
-    return Constant(
-        nbytes,
-        functools.partial(_load, partition, name),
-        (id(partition.graph), name),
-        functools.partial(partition.weight, name),
-    )
-
-
-def _load(partition: ep.Partition, name: str) -> np.ndarray[Any, Any]:
-    content = partition.constant(name)
-    assert content is not None, f"{name} is no constant"
-    return np.asarray(content)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.ir.pieces import Work
 
 if TYPE_CHECKING:
     from onnxplug_compiler.frontend.call import Abstract
+    from onnxplug_compiler.ir.pieces import Work
     from onnxplug_compiler.ir.recorder import PackedConstants, Recorder
     from onnxplug_compiler.ir.target import Target
 

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,9 @@ import onnxplug_kernels
 from onnxplug import ep
 from onnxplug.authoring.entries import fingerprint
 from onnxplug.authoring.number_list import NumberList
+from onnxplug.authoring.source_state import state_of
 from onnxplug_compiler.schedule.constants import LARGE
-from onnxplug_cpu.compiler.runtime.jit import state_of
-
-FORMAT: Final = 2
-"""Of ``marshal``: equal values give equal bytes, whoever else refers to them."""
+from onnxplug_cpu.compiler.kept_plans import FORMAT
 
 
 def identity_of(partition: ep.Partition, how: tuple[Any, ...]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
@@ -20,13 +20,9 @@ from onnxplug_cpu.compiler.linked_plan import Array, LinkedPlan, run_bound
 from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library
 from onnxplug_cpu.compiler.runtime.kept import KeptConstants, NothingKept, restored
-from onnxplug_cpu.compiler.steps import (
-    FindFunction,
-    SegmentFunction,
-    Step,
-    StepSequence,
-    step_of,
-)
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.steps import FindFunction, Step, StepSequence
 
 
 class KeptSegment:
@@ -145,6 +141,9 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         threads: int,
         make_whole: Callable[[], ep.CompiledPartition],
     ) -> None:
+        self._partition = partition
+        self._plans = plans
+        self._kept = units
         self._nodes = len(partition.nodes)
         self._notes = dict(units.notes)
         self._places = {node.index: n for n, node in enumerate(partition.nodes)}
@@ -156,13 +155,14 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         self._lock = new_rlock()
         self._segments: list[KeptSegment] = []
         self._numbers = dict(units.numbers)
-        steps = [
-            self._step(partition, unit, plans, find_function) for unit in units.units
-        ]
         self._runner: KeptSegment | StepSequence
-        if len(steps) == 1 and self._segments:
-            (self._runner,) = self._segments
+        if len(units.units) == 1 and units.units[0].node is None:
+            self._runner = self._segment(*units.units)
             return
+        # of what is one program nothing of this is needed
+        from onnxplug_cpu.compiler.steps import StepSequence
+
+        steps = [self._step(partition, unit, find_function) for unit in units.units]
         notes = {
             id(step.node): self._notes[self._places[unit.node]]
             for step, unit in zip(steps, units.units, strict=True)
@@ -178,19 +178,24 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
             threads,
         )
 
+    def _segment(self, unit: KeptUnit) -> KeptSegment:
+        segment = KeptSegment(unit, self._plans, self._constants)
+        if unit.shapes is not None:
+            segment.plan(unit.shapes)
+        self._segments.append(segment)
+        return segment
+
     def _step(
         self,
         partition: ep.Partition,
         unit: KeptUnit,
-        plans: KeptPlans,
         find_function: FindFunction,
     ) -> Step:
+        from onnxplug_cpu.compiler.steps import SegmentFunction, Step, step_of
+
         if unit.node is None:
-            segment = KeptSegment(unit, plans, self._constants)
-            if unit.shapes is not None:
-                segment.plan(unit.shapes)
-            self._segments.append(segment)
-            return step_of(SegmentFunction(segment), unit.inputs, unit.outputs)
+            run = SegmentFunction(self._segment(unit))
+            return step_of(run, unit.inputs, unit.outputs)
         node = partition.nodes[self._places[unit.node]]
         if unit.texts is not None:
             from onnxplug_kernels.ml import encode
@@ -235,6 +240,13 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         for segment in self._segments:
             segment.close()
         self._constants.clear()
+
+    @property
+    def restorable(self) -> ep.Restorable | None:  # type: ignore[override]
+        """What it was kept as."""
+        from onnxplug_cpu.compiler.restore import restorable
+
+        return restorable(self._partition, self._kept, self._plans)
 
     @property
     def prewarmer(self) -> ep.Prewarmer:  # type: ignore[override]

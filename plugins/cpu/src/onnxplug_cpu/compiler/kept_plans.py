@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug import ep
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.identity import FORMAT, identity_of
 from onnxplug_cpu.compiler.runtime.jit import Library
 
 if TYPE_CHECKING:
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 MOST_KEPT: Final = 4
 """Plans of a segment that a process keeps: a cache that grows by a token has no end."""
+
+FORMAT: Final = 2
+"""Of ``marshal``: equal values give equal bytes, whoever else refers to them."""
 
 KEEP: Final = "ONNXPLUG_CPU_KEEP_PLANS"
 """The variable that says whether plans are kept."""
@@ -91,11 +93,16 @@ class KeptPlans:
     Args:
         library: whose cache that is.
         identity: of the partition.
+        how: it is compiled, as plain values.
+
+    Attributes:
+        identity, how: as given.
     """
 
-    def __init__(self, library: Library, identity: str) -> None:
+    def __init__(self, library: Library, identity: str, how: tuple[Any, ...]) -> None:
         self._library = library
-        self._identity = identity
+        self.identity = identity
+        self.how = how
 
     @classmethod
     def of(
@@ -104,8 +111,10 @@ class KeptPlans:
         """Those of *partition*, compiled as *how* says; ``None`` if none can be."""
         if not plans_are_kept() or not library.cache.is_open:
             return None
+        from onnxplug_cpu.compiler.identity import identity_of
+
         identity = identity_of(partition, how)
-        return None if identity is None else cls(library, identity)
+        return None if identity is None else cls(library, identity, how)
 
     def units(self) -> KeptUnits | None:
         """How the partition was split, if it ever was."""
@@ -143,7 +152,7 @@ class KeptPlans:
         return Keeper(partition, store)
 
     def _load(self, name: str) -> Any:
-        content = self._library.kept(f"{self._identity} {name}")
+        content = self._library.kept(f"{self.identity} {name}")
         if content is None:
             return None
         try:
@@ -154,7 +163,7 @@ class KeptPlans:
 
     def _store(self, name: str, content: Any) -> None:
         data = marshal.dumps(content, FORMAT)
-        self._library.keep(f"{self._identity} {name}", data)
+        self._library.keep(f"{self.identity} {name}", data)
 
 
 class Keeper:

@@ -36,6 +36,7 @@ from onnxplug_cpu.compiler.kept_plans import (
     KeptUnits,
     stated_shapes,
 )
+from onnxplug_cpu.compiler.restore import restorable
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.sequence import sequence
@@ -147,14 +148,14 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                 return  # it is a part of the node
             own = KeptUnit(call.inputs, call.outputs, node.index, texts, look_up)
             units.append(own)
-        plans.keep_units(
-            KeptUnits(
-                tuple(units),
-                tuple(built.analysis.numbers.items()),
-                tuple(p for p, tier in self._tiers.items() if tier == "array"),
-                tuple(self._notes.items()),
-            )
+        kept = KeptUnits(
+            tuple(units),
+            tuple(built.analysis.numbers.items()),
+            tuple(p for p, tier in self._tiers.items() if tier == "array"),
+            tuple(self._notes.items()),
         )
+        plans.keep_units(kept)
+        self.restorable = restorable(self._partition, kept, plans)
 
     def _build(self, refused: Mapping[int, str]) -> _Built:
         """Split into units, without the nodes that are refused, and plan ahead."""

@@ -16,6 +16,7 @@ import onnxplug_compiler
 from onnxplug import ep
 from onnxplug.authoring.entries import Cache, fingerprint
 from onnxplug.authoring.locks import new_lock
+from onnxplug.authoring.source_state import state_of
 from onnxplug_cpu import __version__
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.machine.isa import Isa, amx_problem, host_isa
@@ -334,30 +335,6 @@ def source_state() -> str:
         os.path.dirname(os.path.dirname(__file__)),
         os.path.dirname(onnxplug_compiler.__file__),
     )
-
-
-def state_of(*given: str) -> str:
-    """What changes whenever source in these folders does.
-
-    Names, sizes and times of the files; reading them all would take ten times as long.
-    """
-    found: list[str] = []
-    folders = list(given)
-    try:
-        while folders:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    if entry.name.endswith((".py", ".pyc")):
-                        status = entry.stat()
-                        found.append(
-                            f"{entry.name} {status.st_size} {status.st_mtime_ns}"
-                        )
-                    elif entry.is_dir() and entry.name != "__pycache__":
-                        folders.append(entry.path)
-    except OSError as error:
-        ep.raise_interruption(error)
-        return ""  # it is in an archive, which has the version of the distribution
-    return "\n".join(sorted(found))
 
 
 warned: set[str] = set()

@@ -17,8 +17,14 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.entries import fingerprint
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.ir.buffers import Buffer, Check, Constant, Flag, Packed
-from onnxplug_compiler.schedule.constants import constant_named
+from onnxplug_compiler.ir.buffers import (
+    Buffer,
+    Check,
+    Constant,
+    Flag,
+    Packed,
+    constant_named,
+)
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import (
     TOGETHER,

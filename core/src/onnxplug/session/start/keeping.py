@@ -1,0 +1,65 @@
+"""Makes plain values of a session that was opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onnxplug.ep import HOST
+from onnxplug.run.plan import only_partition
+from onnxplug.session.model_info import node_arg
+from onnxplug.session.start.kept import KeptSession
+from onnxplug.session.start.partition import plain_partition
+from onnxplug.session.start.plain import plain_type
+from onnxplug.session.start.runner import Results
+from onnxplug.session.start.weights import plain_weights
+from onnxplug.shapes.stated import merged
+
+if TYPE_CHECKING:
+    from onnxplug.session.opening import OpenedModel
+    from onnxplug.session.request import SessionRequest
+
+
+def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | None:
+    """What was *opened* for *request*; ``None`` if it is more than one partition on
+    the host, or its EP does not restore it.
+
+    Raises:
+        TypeError, Unkept: no plain values stand for a node or a constant.
+    """
+    built, graph = opened.built, opened.built.graph
+    step = only_partition(built.plan, HOST)
+    if step is None or len(built.chosen) != 1 or graph.defaults or built.captures:
+        return None
+    (unit,) = built.compiled.units
+    restorable = None if unit.compiled is None else unit.compiled.restorable
+    partition = unit.partition
+    types = [partition.value(name).type for name in partition.outputs]
+    if restorable is None or not Results.can_tell(types):
+        return None
+    plain, constants = plain_partition(partition, tuple(restorable.nodes))
+    weights, files = plain_weights(constants)
+    restore = restorable.restore
+    inputs = graph.input_types()
+    seen = {
+        name: merged(opened.declared.get(name), graph.value(name).type)
+        for name in (*inputs, *graph.outputs)
+    }
+    return KeptSession(
+        built.chosen[0].name,
+        (restore.__module__, restore.__name__),
+        restorable.content,
+        plain,
+        weights,
+        files,
+        request.options.config["session.use_memory_mapped_model"] == "1",
+        opened.files,
+        [(name, plain_type(type)) for name, type in inputs.items()],
+        [
+            (name, plain_type(opened.declared.get(name) or graph.value(name).type))
+            for name in graph.outputs
+        ],
+        [tuple(node_arg(name, type)) for name, type in seen.items()],
+        [plain_type(type) for type in types],
+        [slot - 1 for slot in step.inputs],
+        [step.outputs.index(slot) for slot in built.plan.outputs],
+    )
