@@ -27,6 +27,7 @@ FLOORS: Final = (
         "interruption",
         "levels",
         "paths",
+        "search_path",
     },
     {"errors", "ep", "authoring"},
     {

@@ -14,7 +14,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxplug.graph import Weight, origin
+from onnxplug.authoring import files
+from onnxplug.graph import Weight
 from onnxplug.graph.load import load_model
 from onnxplug.partition import GraphPartition
 
@@ -22,11 +23,11 @@ WEIGHTS = np.arange(1 << 16, dtype=np.float32)
 
 SCRIPT = """
 import sys
-from onnxplug.graph import origin
+from onnxplug.authoring import files
 from onnxplug.graph.load import load_model
 from onnxplug.partition import GraphPartition
 
-origin._TICK = 0
+files._TICK = 0
 graph = load_model(sys.argv[1]).graph
 print(GraphPartition(graph, graph.nodes).fingerprint)
 """
@@ -35,7 +36,7 @@ print(GraphPartition(graph, graph.nodes).fingerprint)
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files count as old enough for their times to tell of what is written next."""
-    monkeypatch.setattr(origin, "_TICK", 0)
+    monkeypatch.setattr(files, "_TICK", 0)
 
 
 def model(weights: Any = WEIGHTS, op_type: str = "Add", size: int = 1 << 16) -> Any:
@@ -105,7 +106,7 @@ def test_a_file_that_was_written_to_has_another(path: Path) -> None:
 def test_a_file_that_was_just_written_is_told_by_its_bytes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origin, "_TICK", 1 << 62)
+    monkeypatch.setattr(files, "_TICK", 1 << 62)
     assert fingerprint(path) == fingerprint(model().SerializeToString())
 
 

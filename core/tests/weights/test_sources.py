@@ -15,9 +15,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxplug.authoring import files
 from onnxplug.compile.load import load
 from onnxplug.ep import WeightSource
-from onnxplug.graph import Model, Weight, origin
+from onnxplug.graph import Model, Weight
 from onnxplug.graph.load import load_model
 from onnxplug.options import SessionOptions
 from onnxplug.partition import GraphPartition
@@ -30,7 +31,7 @@ SMALL = np.arange(16, dtype=np.float32)
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files count as old enough for their times to tell of what is written next."""
-    monkeypatch.setattr(origin, "_TICK", 0)
+    monkeypatch.setattr(files, "_TICK", 0)
 
 
 def model(weights: np.ndarray[Any, Any] = WEIGHTS, location: str = "") -> Any:

@@ -31,6 +31,10 @@ except ImportError:  # pragma: no cover
 
 DEFAULT_SIZE: Final = 256 << 20
 
+MARSHAL: Final = 2
+"""The format in which ``marshal`` writes equal bytes for equal values, whoever else
+refers to them."""
+
 _DAY: Final = 24 * 60 * 60
 _DIGEST: Final = 16
 _LARGE: Final = 16 << 20

@@ -53,7 +53,12 @@ if TYPE_CHECKING:
         RefusalCode,
     )
     from onnxplug.ep.compatibility import Compatibility, CompatibilityCheck
-    from onnxplug.ep.compiled import CompiledPartition, Prewarmer, RunContext
+    from onnxplug.ep.compiled import (
+        CompiledPartition,
+        Prewarmer,
+        Restorable,
+        RunContext,
+    )
     from onnxplug.ep.costs import CostModel, Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind, MemorySpaces
     from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
@@ -88,7 +93,6 @@ if TYPE_CHECKING:
     from onnxplug.ep.random import next_seed
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.report import PartitionReport
-    from onnxplug.ep.restorable import Restorable
     from onnxplug.ep.serialiser import Serialiser
     from onnxplug.ep.specialiser import Specialiser, ValueLocations
     from onnxplug.ep.streams import (
@@ -258,7 +262,7 @@ _LATER = {
     "Refusal": "capability",
     "RefusalCode": "capability",
     "RefusedDevice": "refused",
-    "Restorable": "restorable",
+    "Restorable": "compiled",
     "RunContext": "compiled",
     "SelectionPolicy": "policy",
     "Serialiser": "serialiser",

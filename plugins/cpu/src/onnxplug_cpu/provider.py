@@ -145,6 +145,7 @@ class CpuProvider(KernelExecutionProvider):
         if plans is None or units is None:
             return self._planned(partition, threads, plans)
         from onnxplug_cpu.compiler.kept_partition import KeptPartition
+        from onnxplug_cpu.compiler.restore import restorable
         from onnxplug_cpu.compiler.runtime.kept import KeptConstants, NothingKept
 
         try:
@@ -156,6 +157,7 @@ class CpuProvider(KernelExecutionProvider):
                 self.find_kernel,
                 threads,
                 partial(self._planned, partition, threads, plans),
+                partial(restorable, partition, units, plans),
             )
         except NothingKept:
             return self._planned(partition, threads, plans)

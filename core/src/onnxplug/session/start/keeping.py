@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from onnxplug.authoring.files import Identity, lasting_state
 from onnxplug.ep import HOST
 from onnxplug.run.plan import only_partition
 from onnxplug.session.model_info import node_arg
-from onnxplug.session.start.kept import KeptSession
+from onnxplug.session.start.entry import KeptSession
 from onnxplug.session.start.partition import plain_partition
 from onnxplug.session.start.plain import plain_type
 from onnxplug.session.start.runner import Results
-from onnxplug.session.start.weights import plain_weights
+from onnxplug.session.start.weights import Unkept, plain_weights
 from onnxplug.shapes.stated import merged
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | 
     the host, or its EP does not restore it.
 
     Raises:
-        TypeError, Unkept: no plain values stand for a node or a constant.
+        TypeError, Unkept: no plain values stand for a node or a constant, or a
+            file was written to.
     """
     built, graph = opened.built, opened.built.graph
     step = only_partition(built.plan, HOST)
@@ -37,7 +40,8 @@ def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | 
     if restorable is None or not Results.can_tell(types):
         return None
     plain, constants = plain_partition(partition, tuple(restorable.nodes))
-    weights, files = plain_weights(constants)
+    files = [_state(path, identity) for path, identity in opened.files.items()]
+    weights = plain_weights(constants, list(opened.files))
     restore = restorable.restore
     inputs = graph.input_types()
     seen = {
@@ -50,9 +54,8 @@ def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | 
         restorable.content,
         plain,
         weights,
-        files,
         request.options.config["session.use_memory_mapped_model"] == "1",
-        opened.files,
+        files,
         [(name, plain_type(type)) for name, type in inputs.items()],
         [
             (name, plain_type(opened.declared.get(name) or graph.value(name).type))
@@ -63,3 +66,12 @@ def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | 
         [slot - 1 for slot in step.inputs],
         [step.outputs.index(slot) for slot in built.plan.outputs],
     )
+
+
+def _state(path: str, before: Identity) -> tuple[str, tuple[int, ...]]:
+    """A file of the model, and its state, by which it is known in other processes."""
+    status = os.stat(path)
+    state = lasting_state(status)
+    if state is None or Identity.of(status) != before:
+        raise Unkept(f"{path!r} was written to a moment ago")
+    return path, state

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import onnxplug
-from onnxplug.authoring.entries import fingerprint
+from onnxplug.authoring.entries import MARSHAL, fingerprint
 from onnxplug.authoring.files import lasting_state
 from onnxplug.authoring.source_state import state_of
 from onnxplug.entries import CHECK, CHECK_RESULTS
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 """Of entries; what reads others is told by the source."""
-
-MARSHAL: Final = 2
-"""Of ``marshal``: equal values give equal bytes, whoever else refers to them."""
 
 _FOREIGN: Final = (
     "_initializers",

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep.graph import ValueInfo
+from onnxplug.ep.types import TensorType
 from onnxplug.session.start.plain import (
     attribute_of,
     plain_attribute,
@@ -90,8 +91,6 @@ class KeptPartition:
         """
         weight = self._weights.get(name)
         if weight is not None:
-            from onnxplug.ep.types import TensorType
-
             type = TensorType(weight.dtype, weight.shape)
             return ValueInfo(name=name, type=type, is_constant=True)
         return ValueInfo(name=name, type=self._type(name))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from onnxplug.authoring.files import Identity
 from onnxplug.ep.types import (
     MapType,
     SequenceType,
@@ -25,9 +26,8 @@ from onnxplug.session.start.plain import type_of
 from onnxplug.shapes.symbols import BeliedSymbols
 
 if TYPE_CHECKING:
-    from onnxplug.authoring.files import Identity
     from onnxplug.ep import CompiledPartition
-    from onnxplug.session.start.kept import KeptSession
+    from onnxplug.session.start.entry import KeptSession
 
 Shapes: TypeAlias = tuple[tuple[int, ...] | None, ...]
 
@@ -56,7 +56,9 @@ class StartRunner(NamedOutputs):
 
     def __init__(self, kept: KeptSession, compiled: CompiledPartition) -> None:
         super().__init__(kept.outputs)
-        self.files: Mapping[str, Identity] = kept.files
+        self.files: Mapping[str, Identity] = {
+            path: Identity(*state[:4]) for path, state in kept.files
+        }
         self.input_names = self.required = [name for name, _ in kept.inputs]
         self.providers = [kept.ep]
         self._described = {each[0]: NodeArg(*each) for each in kept.described}

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.files import lasting_state, open_regular
+from onnxplug.ep.types import DataType
 
 if TYPE_CHECKING:
     from onnxplug.graph import Weight
+    from onnxplug.graph.contents import Contents
 
 LARGEST: Final = 1 << 16
 """Bytes up to which a constant is kept by its content."""
@@ -30,7 +32,7 @@ class KeptWeights:
 
     Args:
         plain: by name, what :func:`plain_weights` gave.
-        files: the paths of the files that they are in, and their states.
+        files: the paths of the model's files, and their states.
         mapped: as of ``Contents``.
     """
 
@@ -45,7 +47,8 @@ class KeptWeights:
         self._files = files
         self._mapped = mapped
         self._known: dict[str, Weight] = {}
-        self._opened: list[memoryview] | None = None
+        self._opened: dict[int, memoryview] = {}
+        self._contents: Contents | None = None
 
     def get(self, name: str) -> Weight | None:
         """The constant *name*; ``None`` if there is none.
@@ -65,7 +68,6 @@ class KeptWeights:
     def _made(
         self, kind: int, dtype: str, shape: tuple[int, ...], *where: Any
     ) -> Weight:
-        from onnxplug.ep.types import DataType
         from onnxplug.graph.packing import from_raw
         from onnxplug.graph.weight import Weight
 
@@ -74,9 +76,9 @@ class KeptWeights:
             raw = memoryview(where[0])
             return Weight.from_array(from_raw(raw, element, shape))
         number, start, nbytes = where
-        if self._opened is None:
-            self._open()
-        assert self._opened is not None
+        if number not in self._opened:
+            self._opened[number] = self._open(*self._files[number])
+        assert self._contents is not None
         raw = self._opened[number][start : start + nbytes]
         return Weight(
             element,
@@ -86,50 +88,42 @@ class KeptWeights:
             self._contents.origin(raw),
         )
 
-    def _open(self) -> None:
+    def _open(self, path: str, state: tuple[int, ...]) -> memoryview:
         from onnxplug.graph.contents import Contents
 
-        self._contents = Contents(mapped=self._mapped)
-        opened: list[memoryview] = []
-        for path, state in self._files:
-            descriptor, status = open_regular(path)
-            try:
-                if lasting_state(status) != state:
-                    raise Unkept(f"{path!r} is not as it was")
-                opened.append(self._contents.of(path, descriptor, status))
-            finally:
-                os.close(descriptor)
-        self._contents.require_unchanged()
-        self._opened = opened
+        if self._contents is None:
+            self._contents = Contents(mapped=self._mapped)
+        descriptor, status = open_regular(path)
+        try:
+            if lasting_state(status) != state:
+                raise Unkept(f"{path!r} is not as it was")
+            return self._contents.of(path, descriptor, status)
+        finally:
+            os.close(descriptor)
 
 
 def plain_weights(
-    weights: Mapping[str, Weight],
-) -> tuple[dict[str, tuple[Any, ...]], list[tuple[str, tuple[int, ...]]]]:
-    """Constants as plain values, and the files that they are in with their states.
+    weights: Mapping[str, Weight], paths: Sequence[str]
+) -> dict[str, tuple[Any, ...]]:
+    """Constants as plain values.
+
+    Args:
+        paths: of the model's files.
 
     Raises:
         Unkept: one is in no file that lasts, and too large.
     """
     plain: dict[str, tuple[Any, ...]] = {}
-    numbers: dict[str, int] = {}
     left = _MOST
     for name, weight in weights.items():
         facts = str(weight.dtype), weight.shape
         place = weight.place()
-        if place is not None:
+        if place is not None and place[0] in paths:
             path, start = place
-            number = numbers.setdefault(path, len(numbers))
-            plain[name] = _FILE, *facts, number, start, weight.nbytes
+            plain[name] = _FILE, *facts, paths.index(path), start, weight.nbytes
             continue
         left -= weight.nbytes
-        if weight.nbytes > LARGEST or left < 0 or weight.dtype == "string":
+        if weight.nbytes > LARGEST or left < 0 or weight.dtype is DataType.STRING:
             raise Unkept(f"constant {name!r} is in no file")
         plain[name] = _CONTENT, *facts, weight.raw().tobytes()
-    files: list[tuple[str, tuple[int, ...]]] = []
-    for path in numbers:
-        state = lasting_state(os.stat(path))
-        if state is None:
-            raise Unkept(f"{path!r} was written to a moment ago")
-        files.append((path, state))
-    return plain, files
+    return plain

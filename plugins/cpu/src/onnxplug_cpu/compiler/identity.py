@@ -15,11 +15,10 @@ import numpy as np
 import onnxplug
 import onnxplug_kernels
 from onnxplug import ep
-from onnxplug.authoring.entries import fingerprint
+from onnxplug.authoring.entries import MARSHAL, fingerprint
 from onnxplug.authoring.number_list import NumberList
 from onnxplug.authoring.source_state import state_of
 from onnxplug_compiler.schedule.constants import LARGE
-from onnxplug_cpu.compiler.kept_plans import FORMAT
 
 
 def identity_of(partition: ep.Partition, how: tuple[Any, ...]) -> str | None:
@@ -49,7 +48,7 @@ def identity_of(partition: ep.Partition, how: tuple[Any, ...]) -> str | None:
     )
     try:
         whole = *whole, tuple(_nodes(partition)), tuple(_values(partition))
-        return fingerprint(marshal.dumps(whole, FORMAT)).hex()
+        return fingerprint(marshal.dumps(whole, MARSHAL)).hex()
     except (ValueError, TypeError) as error:
         ep.raise_interruption(error)
         return None

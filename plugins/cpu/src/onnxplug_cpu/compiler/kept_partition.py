@@ -126,6 +126,7 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         find_function: the array tier's function of a node.
         threads: of what runs on arrays; 0 for no limit.
         make_whole: gives the partition with all that plans.
+        make_restorable: says how it is restored without its graph, if it is.
 
     Raises:
         NothingKept: a plan is missing that the model states the shapes for.
@@ -140,10 +141,10 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         find_function: FindFunction,
         threads: int,
         make_whole: Callable[[], ep.CompiledPartition],
+        make_restorable: Callable[[], ep.Restorable | None],
     ) -> None:
-        self._partition = partition
         self._plans = plans
-        self._kept = units
+        self._make_restorable = make_restorable
         self._nodes = len(partition.nodes)
         self._notes = dict(units.notes)
         self._places = {node.index: n for n, node in enumerate(partition.nodes)}
@@ -243,10 +244,8 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
 
     @property
     def restorable(self) -> ep.Restorable | None:  # type: ignore[override]
-        """What it was kept as."""
-        from onnxplug_cpu.compiler.restore import restorable
-
-        return restorable(self._partition, self._kept, self._plans)
+        """How it is restored without its graph, if it was made from one."""
+        return self._make_restorable()
 
     @property
     def prewarmer(self) -> ep.Prewarmer:  # type: ignore[override]

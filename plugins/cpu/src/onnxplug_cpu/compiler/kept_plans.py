@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug import ep
+from onnxplug.authoring.entries import MARSHAL
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.runtime.jit import Library
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 MOST_KEPT: Final = 4
 """Plans of a segment that a process keeps: a cache that grows by a token has no end."""
-
-FORMAT: Final = 2
-"""Of ``marshal``: equal values give equal bytes, whoever else refers to them."""
 
 KEEP: Final = "ONNXPLUG_CPU_KEEP_PLANS"
 """The variable that says whether plans are kept."""
@@ -162,7 +160,7 @@ class KeptPlans:
             return None
 
     def _store(self, name: str, content: Any) -> None:
-        data = marshal.dumps(content, FORMAT)
+        data = marshal.dumps(content, MARSHAL)
         self._library.keep(f"{self.identity} {name}", data)
 
 

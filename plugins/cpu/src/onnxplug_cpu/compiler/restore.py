@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
+from onnxplug.authoring.entries import MARSHAL
 from onnxplug.authoring.source_state import state_of
 from onnxplug_cpu.compiler.kept_partition import KeptPartition
 from onnxplug_cpu.compiler.kept_plans import (
-    FORMAT,
     KeptPlans,
     KeptUnits,
     plans_are_kept,
@@ -38,7 +38,7 @@ def restore(
     if (
         not plans_are_kept()
         or machine_code_unavailable() is not None
-        or kernels != _kernels_state()
+        or kernels != source_state_of_kernels()
         or workers != (threads or default_workers())
     ):
         raise NothingKept
@@ -55,6 +55,7 @@ def restore(
         _find_kernel,
         threads,
         _nothing,
+        lambda: None,
     )
 
 
@@ -73,11 +74,11 @@ def restorable(
         kernel = find_kernel(node.domain, node.op_type, version)
         if kernel is None or node.captures:
             return None
-    content = _kernels_state(), plans.identity, plans.how
-    return ep.Restorable(restore, marshal.dumps(content, FORMAT), tuple(on_arrays))
+    content = source_state_of_kernels(), plans.identity, plans.how
+    return ep.Restorable(restore, marshal.dumps(content, MARSHAL), tuple(on_arrays))
 
 
-def _kernels_state() -> str:
+def source_state_of_kernels() -> str:
     spec = find_spec("onnxplug_kernels")
     assert spec is not None, "a requirement of this distribution"
     return state_of(*(spec.submodule_search_locations or ()))
