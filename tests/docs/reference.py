@@ -90,7 +90,11 @@ PAGES = {
                 "Preferences", "Serialiser", "Specialiser", "ValueLocations",
                 "GraphCapture", "CostModel",
             ),
-            "Abilities of a compiled partition": ("PartitionReport", "Prewarmer"),
+            "Abilities of a compiled partition": (
+                "PartitionReport",
+                "Prewarmer",
+                "Restorable",
+            ),
             "Operators of a domain": (
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "Function", "Call",
                 "ComputedConstant", "InferTypes", "Trait",
