@@ -26,8 +26,7 @@ from onnxplug.errors import (
 )
 from onnxplug.hardware import discover
 from onnxplug.plugins import registry
-from onnxplug.session import opening, remaking
-from onnxplug.session import session as sessions
+from onnxplug.session import opening, remaking, runner
 from onnxplug.verify.check import run_probes
 from onnxplug.verify.verdict import Verdict
 from onnxplug_testing import SimulatedFactory
@@ -565,7 +564,7 @@ def test_an_interrupt_leaves_the_session_as_it_was(
         def interrupt(*arguments: Any) -> None:
             raise KeyboardInterrupt
 
-        patched.setattr(sessions, "ModelRunner", interrupt)
+        patched.setattr(runner, "ModelRunner", interrupt)
         with pytest.raises(KeyboardInterrupt):
             made.run(None, OTHER)
     before, other = factory.created

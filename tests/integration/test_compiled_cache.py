@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.graph import origin
+from onnxplug.authoring import files
 from onnxplug.plugins import registry
 from onnxplug_cli.main import main
 
@@ -139,7 +139,7 @@ def model(weights: Any = WEIGHTS, op_type: str = "Mul") -> onnx.ModelProto:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the entries of one test are; files count as old enough."""
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(origin, "_TICK", 0)
+    monkeypatch.setattr(files, "_TICK", 0)
     return tmp_path / "cache" / "onnxplug-compiled"
 
 
@@ -210,7 +210,7 @@ def test_other_processes_find_it(tmp_path: Path, folder: Path) -> None:
         import json, sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         import test_compiled_cache as tests
-        tests.origin._TICK = 0
+        tests.files._TICK = 0
         factory = tests.ScalingFactory()
         tests.registry.add(factory)
         session = tests.open_session({str(path)!r})

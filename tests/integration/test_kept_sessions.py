@@ -337,6 +337,7 @@ def test_options_tell_sessions_apart(path: Path) -> None:
     ):
         options = onnxplug.SessionOptions()
         options.profile_file_prefix = str(path.with_name("trace"))
+        options.logid = "kept"  # whose logger nobody else has
         change(options)
         session = onnxplug.InferenceSession(path, options)
         assert not begins(session)

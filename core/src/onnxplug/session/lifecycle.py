@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.errors import RunError
@@ -111,13 +111,10 @@ class SessionLifecycle:
     @property
     def _full(self) -> ModelRunner:
         """What runs the model in every way."""
-        from onnxplug.session.runner import ModelRunner
-
-        while not isinstance(self._runner, ModelRunner):
-            if not self._closer.alive:
-                raise _closed()
-            _ = self._opened
-        return self._runner
+        if self._model is None and not self._closer.alive:
+            raise _closed()
+        _ = self._opened
+        return cast("ModelRunner", self._runner)
 
     def _hold(
         self, opened: OpenedModel, request: SessionRequest, profile: Profile | None
@@ -131,9 +128,10 @@ class SessionLifecycle:
         closer = weakref.finalize(self, close_model, opened.built, ended)
         runner = ModelRunner(opened.built, profile, opened.declared)
         request = request._replace(files=opened.files)
-        # nothing is called meanwhile, so that no interrupt divides these
-        self._closer, self._model = closer, opened
-        self._request, self._runner = request, runner
+        # nothing is called meanwhile, so that no interrupt divides these; with the
+        # model goes its runner, in other threads too
+        self._closer, self._runner = closer, runner
+        self._request, self._model = request, opened
         opened.attach(self)
 
     @contextlib.contextmanager
