@@ -219,7 +219,7 @@ class InferenceSession(SessionLifecycle):
 
     def io_binding(self) -> IOBinding:
         """A binding of inputs and outputs for runs of this session."""
-        return self._runner.binding_class(self, self._opened.registry)
+        return self._full.binding_class(self, self._opened.registry)
 
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None
