@@ -48,12 +48,14 @@ def test_limits_that_overlap_leave_nothing_behind() -> None:
         assert threads() == before
 
 
-@pytest.mark.parametrize(("size", "limit"), [(2, 2), (40, 1)])
-def test_small_products_are_not_limited(size: int, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "limit"), [((2, 512), 2), ((4, 513), 1), ((2, 2, 2), 1)]
+)
+def test_small_products_are_not_limited(sizes: tuple[int, ...], limit: int) -> None:
     found = []
     function = limiting(lambda *arrays: found.append(set(threads())), 1)
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        function(np.ones((1, 2)), None, np.ones((size, size)))
+        function(*map(np.ones, sizes))
     assert found == [{limit}]
 
 

@@ -22,7 +22,7 @@ _BOUNDED: Final = frozenset(("matmul",))
 """Those of them whose products are no larger than factors of these sizes allow."""
 
 _FEW: Final = 512
-"""Elements of factors of which no product is worth a second thread: 512 × 512
+"""Elements of two factors whose product is not worth a second thread: 512 × 512
 multiplications at most, up to which OpenBLAS uses one."""
 
 _lock = new_lock()
@@ -55,11 +55,14 @@ def limiting(function: Callable[..., Any], threads: int) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def limited(*arrays: Any, **named: Any) -> Any:
-        for array in arrays:
-            if array is not None and array.size > _FEW:
-                with limited_to(threads):
-                    return function(*arrays, **named)
-        return function(*arrays, **named)
+        if len(arrays) <= 2:
+            for array in arrays:
+                if array is None or array.size > _FEW:
+                    break
+            else:
+                return function(*arrays, **named)
+        with limited_to(threads):
+            return function(*arrays, **named)
 
     return limited
 
