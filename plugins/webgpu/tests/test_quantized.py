@@ -354,3 +354,41 @@ def test_convolutions_of_codes_are_exact(
     near = np.abs(steps - np.floor(steps) - 0.5) < 1e-4
     np.testing.assert_array_equal(y[~near], found[~near])
     assert np.abs(y.astype(int) - found)[near].max(initial=0) <= 1
+
+
+@pytest.mark.parametrize(
+    ("stride", "pad", "groups", "dtype"),
+    [(1, 1, 1, np.float32), (2, 0, 3, np.float32), (1, 1, 9, np.float16)],
+    ids=str,
+)
+def test_convolutions_take_weights_as_codes(
+    alone: Any, stride: int, pad: int, groups: int, dtype: Any
+) -> None:
+    filters, depth = 18, 9 // groups
+    weights: dict[str, np.ndarray[Any, Any]] = {
+        "codes": bytes_of(filters, depth, 3, 3, dtype=np.int8),
+        "scale": (RNG.random(filters) / 50 + 0.01).astype(dtype),
+        "zero": bytes_of(filters, dtype=np.int8),
+        "bias": RNG.standard_normal(filters).astype(dtype),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "scale", "zero"], ["w"], axis=0),
+        helper.make_node(
+            "Conv", ["x", "w", "bias"], ["h"], strides=[stride] * 2, pads=[pad] * 4,
+            group=groups,
+        ),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]  # fmt: skip
+    x = RNG.standard_normal((2, 9, 8, 9)).astype(dtype)
+    session = alone(model_of(nodes, {"x": x}, ["y"], weights))
+    (found,) = session.run(None, {"x": x})
+    assert "DequantizeLinear" in {n.op_type for n in session.explain().nodes}
+    each = (-1, 1, 1, 1)
+    full = weights["codes"].astype(np.float64) - weights["zero"].reshape(each)
+    full *= weights["scale"].astype(np.float64).reshape(each)
+    wide = convolved(x.astype(np.float64), full, stride, pad, groups)
+    wide += weights["bias"].astype(np.float64)[:, None, None]
+    bound = 2e-6 if dtype == np.float32 else 1e-3
+    assert found.dtype == dtype
+    wanted = np.maximum(wide, 0)
+    np.testing.assert_allclose(found, wanted, bound, bound * np.abs(wide).max())

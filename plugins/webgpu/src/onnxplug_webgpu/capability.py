@@ -196,13 +196,25 @@ def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
     if name is None or reader.domain:
         return False
     shape = graph.value(name).shape
-    if shape is None or len(shape) != 2:
+    is_made = node.op_type == "DequantizeLinear"
+    if shape is None or (reader.op_type != "Transpose" and reader.inputs[0] == name):
+        return False
+    if reader.op_type == "Conv":
+        # of others the constant is as good
+        by_filters = node.attributes.get("axis", 1) in (0, -len(shape))
+        return (
+            is_made
+            and reader.inputs[1] == name
+            and not node.attributes.get("block_size")
+            and (by_filters or graph.value(node.inputs[1] or "").shape == ())
+        )
+    if len(shape) != 2:
         return False
     if reader.op_type == "Transpose":
-        return node.op_type == "DequantizeLinear"
-    is_weight = node.op_type in ("DequantizeLinear", "Transpose")
+        return is_made
+    is_weight = is_made or node.op_type == "Transpose"
     return (
         reader.op_type in ("MatMul", "Gemm")
         and is_weight
-        and (reader.inputs[1] == name != reader.inputs[0])
+        and (reader.inputs[1] == name)
     )

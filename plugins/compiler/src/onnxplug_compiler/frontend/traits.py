@@ -60,6 +60,9 @@ class Traits(Record):
 CODED: Final = Traits(coded=True, anchors=True)
 """Of products of codes."""
 
+CODED_IMAGES: Final = Traits(coded=True, anchors=True, channels_last=True)
+"""Of convolutions with them."""
+
 TRAITS: Final = {
     operator: traits
     for operators, traits in (

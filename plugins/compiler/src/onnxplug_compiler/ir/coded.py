@@ -73,11 +73,11 @@ class CodedProducts(Protocol):
         """The product of *a* and *b*, batch by batch.
 
         Args:
-            a: ``[batch0, batch1, rows, *sums]``, one or two axes of sums; elements
-                share bytes along the axes of sums only.
+            a: ``[batch0, batch1, *rows, *sums]``, one or two axes of rows, up to four
+                of sums; elements share bytes along the axes of sums only.
             b: ``[batch0, batch1, *sums, columns]``; likewise.
-            out: ``[batch0, batch1, rows, columns]``; of int32 the sums are of int32 and
-                wrap, of floats they are of float32.
+            out: ``[batch0, batch1, *rows, columns]``; of int32 the sums are of int32,
+                and wrap, of floats they are of float32.
             epilogue: takes the result instead of *out*; its value 0 is of int32 or of
                 a float, and says so in *out*'s place.
             label: for profiles, the sizes not included.

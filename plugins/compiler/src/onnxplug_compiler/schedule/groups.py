@@ -22,6 +22,12 @@ def record_group(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
         from onnxplug_compiler.schedule.products import record_product
 
         record_product(plan, anchor, behind, outputs)
+    elif anchor.traits.coded and anchor.traits.channels_last:
+        from onnxplug_compiler.schedule.coded_convolutions import (
+            record_coded_convolution,
+        )
+
+        record_coded_convolution(plan, anchor, behind, outputs)
     elif anchor.traits.coded:
         from onnxplug_compiler.schedule.coded import record_coded
 

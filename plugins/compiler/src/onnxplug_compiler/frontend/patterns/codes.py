@@ -1,4 +1,4 @@
-"""Products of weights that are codes: the product takes the codes.
+"""Products and convolutions of weights that are codes: these take the codes.
 
 The call that both become has the product's left factor, the codes, their scale and zero
 point, and what is added; its attributes are of both.
@@ -19,7 +19,7 @@ from onnxplug_compiler.frontend.patterns.terms import (
     Term,
     Value,
 )
-from onnxplug_compiler.frontend.traits import CODED
+from onnxplug_compiler.frontend.traits import CODED, CODED_IMAGES
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 
 _BROADCAST_SINCE: Final = 7
@@ -104,8 +104,38 @@ def _make(graph: Graph, last: Call, bound: Bound) -> Call | None:
     return product
 
 
-REWRITES: Final = tuple(
-    Rewrite("DequantizeLinear", _term(operator, turned=turned), _make)
-    for operator in ("MatMul", "Gemm")
-    for turned in (False, True)
+def _make_convolution(graph: Graph, last: Call, bound: Bound) -> Call | None:
+    made, ask = graph.producer[bound["weights"]], graph.facts.ask
+    codes, scale = (ask(shape_of, bound[key]) for key in ("codes", "scale"))
+    if len(last.inputs) > 3 or len(codes) < 3 or made.attributes.get("block_size"):
+        return None
+    if element_of(ask(dtype_of, bound["x"])) not in NARROW_FLOATS:
+        return None
+    # one for all, or one for each filter
+    is_first = int(made.attributes.get("axis", 1)) in (0, -len(codes))
+    if math.prod(scale) != 1 and not (is_first and scale == codes[:1]):
+        return None
+    convolution = Call(
+        "DequantizedConv",
+        "",
+        last.version,
+        (bound["x"], bound["codes"], bound["scale"], made.input(2), last.input(2)),
+        last.outputs,
+        last.attributes,
+        (),
+        last.dtypes,
+    )
+    convolution.traits = CODED_IMAGES
+    return convolution
+
+
+_CONVOLUTION: Final = Op("Conv", Value("x"), _codes(), more=True)
+
+REWRITES: Final = (
+    *(
+        Rewrite("DequantizeLinear", _term(operator, turned=turned), _make)
+        for operator in ("MatMul", "Gemm")
+        for turned in (False, True)
+    ),
+    Rewrite("DequantizeLinear", _CONVOLUTION, _make_convolution),
 )

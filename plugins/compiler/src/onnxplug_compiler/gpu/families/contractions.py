@@ -246,7 +246,7 @@ def record_coded(
     label: str = "MatMul",
 ) -> None:
     """The product of factors of codes; see ``ir.coded.CodedProducts``."""
-    _record(recorder, a, b, out, 1, epilogue, label)
+    _record(recorder, a, b, out, len(out.shape) - 3, epilogue, label)
 
 
 def _plain(view: View) -> Factor:

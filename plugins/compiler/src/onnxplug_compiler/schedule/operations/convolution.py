@@ -143,19 +143,23 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
 
 
 def plain_parts(
-    plan: Plan, call: Call, x: View, w: View, shape: tuple[int, ...]
-) -> list[Part]:
-    """The contractions of a convolution of other arrays than the inputs of *call*.
+    plan: Plan, call: Call, x: View, weights: Sequence[View], shape: tuple[int, ...]
+) -> list[list[Part]]:
+    """The contractions of a convolution of other arrays than the inputs of *call*, for
+    each of several arrays of weights of one shape.
 
     Args:
         shape: of the result.
     """
     if 0 in shape:
-        return []
+        return [[] for _ in weights]
     groups = int(call.attributes["group"])
-    geometry = geometry_of(call, x.shape, w.shape, shape)
+    geometry = geometry_of(call, x.shape, weights[0].shape, shape)
     padded = _padded(plan, x, geometry, in_rows=False)
-    return list(_parts(padded, _weights(call, w, groups), geometry, groups))
+    return [
+        list(_parts(padded, _weights(call, each, groups), geometry, groups))
+        for each in weights
+    ]
 
 
 def _depthwise(
@@ -205,7 +209,7 @@ def _finish(plan: Plan, call: Call, rank: int, dtype: np.dtype[Any]) -> Finish:
     bias = call.input(2)
     if len(call.inputs) <= 3:
         return Finish(
-            addend=None if bias is None else _per_channel(plan.view(bias), rank)
+            addend=None if bias is None else per_channel(plan.view(bias), rank)
         )
     contents = []
     for name in call.inputs[2:]:
@@ -218,11 +222,11 @@ def _finish(plan: Plan, call: Call, rank: int, dtype: np.dtype[Any]) -> Finish:
         factor = scale / np.sqrt(variance + call.attributes["epsilon"])
         moved = shift + (before - mean) * factor
         both = [array.astype(dtype) for array in (factor, moved)]
-    by, plus = (_per_channel(plan.recorder.constant(array), rank) for array in both)
+    by, plus = (per_channel(plan.recorder.constant(array), rank) for array in both)
     return Finish(by, addend=plus)
 
 
-def _per_channel(view: View, rank: int) -> View:
+def per_channel(view: View, rank: int) -> View:
     """A vector as one number for each channel of a value of *rank* spatial axes."""
     return _seen(view, (*view.shape, *(1,) * rank), (*view.strides, *(0,) * rank))
 
@@ -323,10 +327,9 @@ def _factors(
         steps.append(
             taps.weights[2] * weights.strides[1 + axis] if numbers[axis] > 1 else 0
         )
-    itemsize = x.dtype.itemsize
     windows = View(
         x.buffer,
-        x.offset + offset * itemsize,
+        x.offset + offset * x.dtype.itemsize,
         x.dtype,
         (images, groups, *counts, *numbers, depth),
         (
@@ -339,7 +342,7 @@ def _factors(
     )
     kernel = View(
         weights.buffer,
-        weights.offset + start * itemsize,
+        weights.offset + start * weights.dtype.itemsize,
         weights.dtype,
         (1, groups, *numbers, depth, weights.shape[-1]),
         (0, weights.strides[0], *steps, *weights.strides[-2:]),

@@ -34,7 +34,7 @@ _I16, _I32 = np.dtype(np.int16), np.dtype(np.int32)
 _BYTES: Final = frozenset({"i8", "u8"})
 
 
-def _as_conv(call: Call, x: int, w: int) -> Call:
+def as_conv(call: Call, x: int, w: int) -> Call:
     """The convolution alone, of the inputs at these positions."""
     names = call.inputs[x], call.inputs[w]
     return Call(
@@ -59,14 +59,20 @@ def _centred(plan: Plan, name: str | None, zero: str | None, *, rows: bool) -> V
     chain = Formula("i32")
     value = chain.read_wide(x)
     if zero is not None:
-        value = chain.step("Sub", value, chain.read_wide(_spread(plan, zero, x, rows)))
+        value = chain.step(
+            "Sub", value, chain.read_wide(spread(plan, zero, x, rows=rows))
+        )
     out = plan.recorder.ordered_like(x, x.shape, _I16)
     chain.record(plan.recorder, value, out, "ConvInteger")
     return out
 
 
-def _spread(plan: Plan, name: str, x: View, rows: bool) -> View:
-    """A zero point or scale, repeated to the shape of *x*."""
+def spread(plan: Plan, name: str, x: View, *, rows: bool) -> View:
+    """A zero point or scale, repeated to the shape of *x*.
+
+    Args:
+        rows: a vector has one for each place of the first axis.
+    """
     view = plan.view(name)
     if view.size == 1:
         return as_shape(plan, view, ()).broadcast_to(x.shape)
@@ -82,7 +88,7 @@ def _record(
 ) -> None:
     """Each contraction with its part of what becomes of the sums."""
     recorder = plan.recorder
-    for part in plain_parts(plan, conv, x, w, out.shape):
+    for part in plain_parts(plan, conv, x, [w], out.shape)[0]:
         folded = Epilogue(
             after.chain,
             tuple(map(part.fold, after.operands)),
@@ -101,7 +107,7 @@ def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:
 
 
 def _check_integer(call: Call, inputs: Inputs, results: Results) -> None:
-    check_convolution(_as_conv(call, 0, 1), inputs[:2], results[:1])
+    check_convolution(as_conv(call, 0, 1), inputs[:2], results[:1])
 
 
 def _record_integer(plan: Plan, call: Call) -> None:
@@ -112,7 +118,7 @@ def _record_integer(plan: Plan, call: Call) -> None:
     out = plan.destination(output)
     chain = Formula("i32")
     after = chain.epilogue([chain.tile()], [out])
-    _record(plan, _as_conv(call, 0, 1), x, w, out, after)
+    _record(plan, as_conv(call, 0, 1), x, w, out, after)
 
 
 register("ConvInteger", Operation(_record_integer, _accepts_integer, _check_integer))
@@ -126,7 +132,7 @@ def _accepts_linear(call: Call, dtypes: Dtypes, target: Support) -> str | None:
 
 def _check_linear(call: Call, inputs: Inputs, results: Results) -> None:
     both = given(inputs), given(inputs, 3)
-    check_convolution(_as_conv(call, 0, 3), both, results[:1])
+    check_convolution(as_conv(call, 0, 3), both, results[:1])
     bias = inputs[8] if len(inputs) > 8 else None
     if bias is not None and bias.shape != both[1].shape[:1]:
         raise NotCompiled(f"{bias.shape} is none for {both[1].shape[0]} filters", call)
@@ -159,7 +165,34 @@ def _record_linear(plan: Plan, call: Call) -> None:
     element = element_of(out.dtype)
     assert element is not None
     found = quantised(chain, steps, read(7), element)
-    _record(plan, _as_conv(call, 0, 3), x, w, out, chain.epilogue([found], [out]))
+    _record(plan, as_conv(call, 0, 3), x, w, out, chain.epilogue([found], [out]))
 
 
 register("QLinearConv", Operation(_record_linear, _accepts_linear, _check_linear))
+
+
+# what a pattern made: weights are codes
+
+
+def _check_dequantized(call: Call, inputs: Inputs, results: Results) -> None:
+    codes, scale = given(inputs, 1), given(inputs, 2)
+    zero, bias = inputs[3], inputs[4]
+    check_convolution(as_conv(call, 0, 1), inputs[:2], results[:1])
+    if zero is not None and zero.shape != scale.shape and zero.size * scale.size != 1:
+        raise NotCompiled(f"zero points of {zero.shape} for {scale.shape}", call)
+    if bias is not None and bias.shape != codes.shape[:1]:
+        raise NotCompiled(f"{bias.shape} is none for {codes.shape[0]} filters", call)
+
+
+def _made_by_pattern(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    raise AssertionError("a pattern makes it of what is compiled")
+
+
+def _record_with_chain(plan: Plan, call: Call) -> None:
+    raise AssertionError("convolutions are recorded with their chains")
+
+
+register(
+    "DequantizedConv",
+    Operation(_record_with_chain, _made_by_pattern, _check_dequantized),
+)

@@ -122,7 +122,7 @@ OPERATORS: Final = {
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
     "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
-    "integer_convolution": "ConvInteger QLinearConv",
+    "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
