@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -252,6 +254,37 @@ def test_what_is_kept_is_given_up_before_there_is_no_memory(adapter: Any) -> Non
     assert device.memory(3 << 20).nbytes == 3 << 20
     with pytest.raises(MemoryError, match="has arrays of at most"):
         device.memory(device.largest_buffer + 1)
+
+
+def test_sessions_share_the_memory_of_an_adapter(
+    device: Device, alone: Any, model: onnx.ModelProto
+) -> None:
+    """Sessions of different sizes take turns with less memory than all have at once;
+    who asks for too much is told, and the others go on."""
+    budget, live = 3 << 20, [0]
+    device.lose()
+    sessions = [alone(model) for _ in range(3)]
+    device.native = planted = Planted(device.native)
+    create = planted.create_buffer
+
+    def scarce(**given: Any) -> Any:
+        size = given["size"]
+        gc.collect()
+        if live[0] + size > budget:
+            raise import_wgpu().GPUOutOfMemoryError("over the budget")
+        buffer = create(**given)
+        live[0] += size
+        weakref.finalize(buffer, lambda: live.__setitem__(0, live[0] - size))
+        return buffer
+
+    planted.create_buffer = scarce
+    for turn in range(6):
+        for number, session in enumerate(sessions):
+            check(session, 10_000 + 7_000 * number + 1_000 * turn)
+    with pytest.raises(onnxplug.errors.OutOfMemory, match="over the budget"):
+        check(sessions[0], 200_000)
+    for session in sessions:
+        check(session, 20_000)
 
 
 @pytest.mark.parametrize("mode", ["disabled", "lazyRelease", "simple", "bucket"])
