@@ -103,6 +103,36 @@ def test_what_a_kernel_finds_is_raised_where_it_is_waited_for(
         np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), x[3:])
 
 
+def test_what_reads_the_results_of_a_failed_run_fails_too(
+    beside: Any, parse: Any
+) -> None:
+    """Whether it is known to have failed by then, or not."""
+    first = beside(
+        parse("y = Gather(x, i)", "float[4, 3] x, int64[2] i", "float[2, 3] y")
+    )
+    second = beside(parse("z = Neg(y)", "float[2, 3] y", "float[2, 3] z"))
+    for waits in (False, True):
+        binding = first.io_binding()
+        binding.bind_ortvalue_input("x", on_device(normal(4, 3)))
+        binding.bind_cpu_input("i", np.array([0, 9]))
+        binding.bind_output("y", "webgpu")
+        first.run_with_iobinding(binding)
+        (y,) = binding.get_outputs()
+        while waits and not y.ready:
+            time.sleep(0.001)
+        with pytest.raises(onnxplug.errors.NodeError, match="out of range"):
+            second.run_with_ort_values(None, {"y": y})
+        reading = second.io_binding()
+        reading.bind_ortvalue_input("y", y)
+        reading.bind_output("z", "webgpu")
+        with pytest.raises(onnxplug.errors.NodeError, match="out of range"):
+            second.run_with_iobinding(reading)
+            reading.get_outputs()[0].numpy()
+        y.update_inplace(np.ones((2, 3), np.float32))
+        (z,) = second.run_with_ort_values(None, {"y": y})
+        np.testing.assert_array_equal(z.numpy(), -np.ones((2, 3)))
+
+
 CAPTURED = """
     < ir_version: 10, opset_import: ["" : 21] >
     agraph (float[R, 2] X) => (float[R, 1] Y) <float[2, 1] w = {1, 2}> {

@@ -93,7 +93,9 @@ class Readback:
                 self._promise = self._room.map_async(
                     device.wgpu.MapMode.READ, 0, nbytes
                 )
-        except BaseException as error:
+        except Exception as error:
+            # one that is interrupted stays open, and is queued by who needs it next
+            ep.raise_interruption(error)
             self._end(error)
             raise
 
