@@ -36,6 +36,7 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
 
     Args:
         runtime: ``onnxplug``, its CPU EP; ``onnxplug-torch``, its EP on PyTorch;
+            ``onnxplug-webgpu``, its EP on WebGPU, and ``tinygrad-webgpu``;
             ``onnxruntime``; ``openvino``; ``torch``, the module itself; ``tabular``,
             the library that fitted a pipeline; or ``lleaves`` or ``tl2cgen``.  With an
             option ``library``, ``onnxplug-native`` and ``onnxruntime`` have an EP of
@@ -52,6 +53,10 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
         return _prepare_onnxruntime(path, feeds, threads)
     if runtime == "openvino":
         return _prepare_openvino(path, feeds, threads)
+    if runtime == "onnxplug-webgpu":
+        return _prepare_webgpu(path, feeds, options)
+    if runtime == "tinygrad-webgpu":
+        return _prepare_tinygrad(path, feeds)
     if runtime in ("tabular", "lleaves", "tl2cgen"):
         from tabular.libraries import prepare_library
 
@@ -109,6 +114,38 @@ def _prepare_openvino(path: str, feeds: Feeds, threads: int) -> Run:
         found = request.infer(share_outputs=True)
         return [found[port] for port in outputs]
 
+    return run
+
+
+def _prepare_webgpu(path: str, feeds: Feeds, given: Any) -> Run:
+    import onnxplug
+
+    options = onnxplug.SessionOptions()
+    options.log_severity_level = 3  # what the adapter is, the benchmark says
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    ep = "WebGpuExecutionProvider"
+    session = onnxplug.InferenceSession(path, options, providers=[(ep, given)])
+    feeds = dict(feeds)
+    return lambda: session.run(None, feeds)
+
+
+def _prepare_tinygrad(path: str, feeds: Feeds) -> Run:
+    os.environ["DEV"] = "WEBGPU"
+    from tinygrad import Tensor, TinyJit
+    from tinygrad.nn.onnx import OnnxRunner
+
+    runner = OnnxRunner(path)
+
+    @TinyJit
+    def compute(**given: Any) -> list[Any]:
+        return [each.realize() for each in runner(given).values()]
+
+    def run() -> Any:
+        given = {key: Tensor(x).realize() for key, x in feeds.items()}
+        return [each.numpy() for each in compute(**given)]
+
+    for _ in range(2):  # the first time it runs, the second it captures
+        run()
     return run
 
 

@@ -66,6 +66,12 @@ __device__ inline u32 abs(u32 x) { return x; }
 __device__ inline i32 abs(i32 x) { return x < i32(0) ? -x : x; }
 __device__ inline f32 abs(f32 x) { return ::fabsf(x); }
 __device__ inline f32 pow(f32 x, f32 y) { return ::powf(x, y); }
+__device__ inline u32 min(u32 x, u32 y) { return x < y ? x : y; }
+__device__ inline i32 min(i32 x, i32 y) { return x < y ? x : y; }
+__device__ inline f32 min(f32 x, f32 y) { return ::fminf(x, y); }
+__device__ inline u32 max(u32 x, u32 y) { return x < y ? y : x; }
+__device__ inline i32 max(i32 x, i32 y) { return x < y ? y : x; }
+__device__ inline f32 max(f32 x, f32 y) { return ::fmaxf(x, y); }
 """
 
 
