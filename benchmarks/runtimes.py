@@ -36,7 +36,7 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
 
     Args:
         runtime: ``onnxplug``, its CPU EP; ``onnxplug-torch``, its EP on PyTorch;
-            ``onnxplug-webgpu``, its EP on WebGPU, and ``tinygrad-webgpu``;
+            ``onnxplug-webgpu``, its EP on WebGPU, and ``tinygrad``, on WebGPU;
             ``onnxruntime``; ``openvino``; ``torch``, the module itself; ``tabular``,
             the library that fitted a pipeline; or ``lleaves`` or ``tl2cgen``.  With an
             option ``library``, ``onnxplug-native`` and ``onnxruntime`` have an EP of
@@ -55,7 +55,7 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
         return _prepare_openvino(path, feeds, threads)
     if runtime == "onnxplug-webgpu":
         return _prepare_webgpu(path, feeds, options)
-    if runtime == "tinygrad-webgpu":
+    if runtime == "tinygrad":
         return _prepare_tinygrad(path, feeds)
     if runtime in ("tabular", "lleaves", "tl2cgen"):
         from tabular.libraries import prepare_library

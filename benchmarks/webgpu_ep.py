@@ -26,7 +26,7 @@ OURS = (
     Runtime("onnxplug on WebGPU", "onnxplug-webgpu"),
     Runtime("onnxplug on the CPU", "onnxplug"),
 )
-PEERS = (Runtime("tinygrad", "tinygrad-webgpu"),)
+PEERS = (Runtime("tinygrad", "tinygrad"),)
 
 if __name__ == "__main__":
     if importlib.util.find_spec("torch") is None:
