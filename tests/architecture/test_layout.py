@@ -30,7 +30,7 @@ COMPILER_FLOORS: Final = (
     {"kernels", "runtime"},
     {"flow"},
     {"cpu_target", "bf16x3_trial"},
-    {"identity", "linked_plan", "steps"},
+    {"identity", "linked_plan", "parametric_plans", "steps"},
     {"kept_plans"},
     {"kept_partition", "segment"},
     {"filled_segment", "restore", "varying"},

@@ -80,8 +80,8 @@ def sizes(
         OutOfBounds: a size is negative, or their product is beyond int64, sizes of 0
             not counted.
     """
-    result = tuple(map(index, shape))
-    if min(result, default=0) < 0:
+    result = tuple([size if isinstance(size, int) else index(size) for size in shape])
+    if any(size < 0 for size in result):
         raise OutOfBounds(f"{what} {list(result)} has a negative size")
     if math.prod(filter(None, result)) * itemsize > MOST_ELEMENTS:
         raise OutOfBounds(
@@ -101,8 +101,8 @@ def at_least(
     Raises:
         OutOfBounds: one is smaller or beyond int64, or there are more or fewer.
     """
-    result = tuple(map(index, values))
-    if result and not minimum <= min(result) <= max(result) <= MOST_ELEMENTS:
+    result = tuple([each if isinstance(each, int) else index(each) for each in values])
+    if not all(minimum <= each <= MOST_ELEMENTS for each in result):
         raise OutOfBounds(f"{what} is {list(result)}; expected {minimum} or more")
     if count is not None and len(result) != count:
         raise OutOfBounds(

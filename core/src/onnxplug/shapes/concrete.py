@@ -124,7 +124,7 @@ def _in_numbers(fact: Fact) -> TensorFacts | None:
     if type(fact) is not Value or fact.shape is None:
         return None
     for size in fact.shape:
-        if type(size) is not int or size < 0 or size > MOST_ELEMENTS:
+        if not isinstance(size, int) or size < 0 or size > MOST_ELEMENTS:
             return None
     return TensorFacts(fact.dtype, fact.shape)  # type: ignore[arg-type]
 

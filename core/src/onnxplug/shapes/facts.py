@@ -94,7 +94,10 @@ def array_of(content: Content) -> np.ndarray[Any, Any] | None:
     """The array that *content* is, if all elements are numbers."""
     if not all(isinstance(element, int) for element in content.elements):
         return None
-    array = np.array(content.elements, content.dtype.numpy)
+    if all(type(element) is int for element in content.elements):
+        array = np.array(content.elements, content.dtype.numpy)
+    else:  # what an EP puts in the place of numbers while it plans
+        array = np.array(content.elements, np.object_)
     return array.reshape(()) if content.is_scalar else array
 
 

@@ -74,7 +74,7 @@ def _kept(content: Content) -> Content:
 def _is_kept(element: Element, values: range) -> bool:
     if isinstance(element, Size):
         return len(element.terms) <= MOST_TERMS and len(str(element)) <= MOST_FOLLOWED
-    return element is None or element in values
+    return element is None or values.start <= element < values.stop
 
 
 def _vector(elements: Iterable[Element], dtype: DataType = DataType.INT64) -> Content:

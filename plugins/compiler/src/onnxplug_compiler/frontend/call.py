@@ -327,7 +327,7 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     Raises:
         NotCompiled: there is none; the array tier then says so in its own words.
     """
-    if len(set(shapes)) == 1:
+    if shapes and all(shape == shapes[0] for shape in shapes[1:]):
         return tuple(shapes[0])
     rank = max(map(len, shapes), default=0)
     result = [1] * rank

@@ -22,6 +22,7 @@ class Common:
         constants: values that never change.
         inputs: names of what is fed, in order.
         outputs: names of what is wanted, in order.
+        tokens: of values; new ones if not given.
 
     Attributes:
         slots: the number of each value, below *count*.
@@ -39,13 +40,14 @@ class Common:
         constants: Constants,
         inputs: Sequence[str],
         outputs: Sequence[str],
+        tokens: Tokens | None = None,
     ) -> None:
         self.calls = calls
         self.forms = forms
         self.constants = constants
         self.inputs = inputs
         self.outputs = outputs
-        self.tokens = Tokens()
+        self.tokens = Tokens() if tokens is None else tokens
         self.inference = Inference(
             calls, forms, constants, inputs, outputs, self.tokens
         )

@@ -85,11 +85,8 @@ def _stretched(
 ) -> frozenset[int]:
     """Axes along which all *outputs* repeat what they have, if it is worth a view to
     compute that once."""
-    shapes = {plan.known(name).shape for name in outputs}
-    if len(shapes) != 1 or not views:
-        return frozenset()
-    (shape,) = shapes
-    if math.prod(shape) < _WORTH_A_VIEW:
+    shape, *others = [plan.known(name).shape for name in outputs]
+    if any(other != shape for other in others) or not views:
         return frozenset()
     strides = [view.broadcast_to(shape).strides for view in views]
     repeated = frozenset(
@@ -97,6 +94,8 @@ def _stretched(
         for axis, size in enumerate(shape)
         if size > 1 and not any(each[axis] for each in strides)
     )
+    if not repeated or math.prod(shape) < _WORTH_A_VIEW:
+        return frozenset()
     computed = math.prod(n for axis, n in enumerate(shape) if axis not in repeated)
     worth = math.prod(shape) - computed >= _WORTH_A_VIEW
     return repeated if worth else frozenset()

@@ -47,7 +47,7 @@ NOTHING: Final = 0
 
 _UNUSED: Final = 1  # the slot of an output that is
 
-_numbers: Final = itertools.count()
+numbers: Final = itertools.count()
 
 
 class Tokens:
@@ -71,7 +71,7 @@ class Tokens:
         key = value.dtype, value.shape
         found = self._forms.get(key)
         if found is None:
-            found = self._forms.setdefault(key, next(_numbers))
+            found = self._forms.setdefault(key, next(numbers))
         return found
 
     def place(self, *key: Any) -> Place:
@@ -106,8 +106,11 @@ class Tokens:
     def _token(self, key: Hashable, value: Abstract) -> int:
         found = self._tokens.get(key)
         if found is None:
-            found = self._tokens.setdefault(key, (next(_numbers), value))
+            found = self._tokens.setdefault(key, (next(numbers), value))
         return found[0]
+
+    def check_numbers(self, what: str) -> None:
+        """Raise where sizes are no numbers and *what* takes nothing else."""
 
     def keep(self, latest: Sequence[Inferred]) -> None:
         """Forget all numbers but those of these values."""
@@ -329,7 +332,7 @@ class Inference:
                 forms[slot] = made_forms[place]
                 contents[slot] = made_contents[place]
         return Inferred(
-            values, keys, forms, contents, results, known, computed, next(_numbers)
+            values, keys, forms, contents, results, known, computed, next(numbers)
         )
 
     def _infer_changed(
@@ -392,7 +395,7 @@ class Inference:
             results,
             known,
             computed,
-            next(_numbers),
+            next(numbers),
             latest.number,
             changed,
         )

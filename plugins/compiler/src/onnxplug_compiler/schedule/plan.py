@@ -20,7 +20,7 @@ from onnxplug_compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_compiler.ir.target import Target
 from onnxplug_compiler.schedule.common import Common
 from onnxplug_compiler.schedule.constants import Constants
-from onnxplug_compiler.schedule.inference import Inferred
+from onnxplug_compiler.schedule.inference import Inferred, Tokens
 from onnxplug_compiler.schedule.memo import Memo
 from onnxplug_compiler.schedule.planned import Planned
 from onnxplug_compiler.schedule.planner import Planner
@@ -51,8 +51,9 @@ class Plans(Common):
         constants: Constants,
         inputs: Sequence[str],
         outputs: Sequence[str],
+        tokens: Tokens | None = None,
     ) -> None:
-        super().__init__(calls, forms, constants, inputs, outputs)
+        super().__init__(calls, forms, constants, inputs, outputs, tokens)
         self.structures: list[Structure] = []
         self.made = 0
         self._memos: dict[Hashable, Memo] = {}
@@ -99,6 +100,15 @@ class Plans(Common):
             with self._lock:
                 if len(self.tokens) - self._few > MOST_TOKENS:
                     self._give_up()
+        return self._made(inputs, recorder, packed, look)
+
+    def _made(
+        self,
+        inputs: Sequence[Abstract],
+        recorder: Recorder[Target],
+        packed: PackedConstants,
+        look: Callable[[], None],
+    ) -> Planned:
         inferred = self.inference.infer(inputs, look)
         structure, latest, changed = self._structure(inferred, recorder.target)
         planner = Planner(self, inferred, structure, recorder, packed, look)

@@ -365,6 +365,8 @@ class Planner:
         if place is None:
             content = self.value(slot).content
             assert content is not None, f"{name} is not computed yet"
+            if content.dtype.hasobject:
+                self.tokens.check_numbers(name)
             view = self.recorder.constant(content)
             place = self._take(slot, view)
             self._plans.viewed.add(name)
@@ -400,6 +402,7 @@ class Planner:
 
     def planned(self, body: Planning, inputs: Sequence[Abstract]) -> Planned:
         """The plan of a body of control flow."""
+        self.tokens.check_numbers("a body of control flow")
         recorder = Recorder(self.recorder.target, self._packed)
         body.forget_latest()  # which may want a constant that is refused by now
         return body.make(inputs, recorder, self._packed, self._look)

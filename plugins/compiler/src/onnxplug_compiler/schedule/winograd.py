@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.ir.families import Transforms
+from onnxplug_compiler.ir.traced import larger
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_copy
 from onnxplug_compiler.schedule.operations.geometry import MOST_PARTS
@@ -131,7 +132,7 @@ class _Turn(NamedTuple):
 def _turn(turn: int, apart: int, size: int, results: int, pad: int) -> _Turn:
     before, first = divmod(turn - pad, apart)
     return _Turn(
-        (turn, len(range(turn, results, apart)), apart),
-        (first, len(range(first, size, apart)), apart),
+        (turn, larger(0, -((turn - results) // apart)), apart),
+        (first, larger(0, -((first - size) // apart)), apart),
         -before,
     )

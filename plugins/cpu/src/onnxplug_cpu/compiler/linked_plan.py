@@ -63,6 +63,11 @@ class LinkedPlan:
         )
 
     @property
+    def is_bare(self) -> bool:
+        """Whether nothing is known of the commands of its program."""
+        return self.program is not None and not self.program.commands
+
+    @property
     def commands(self) -> int:
         """How many its program has."""
         return 0 if self.program is None else len(self.program.division.chunks)

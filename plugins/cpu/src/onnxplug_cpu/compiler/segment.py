@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -29,12 +29,17 @@ from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.kept_plans import Keeper
 from onnxplug_cpu.compiler.linked_plan import LinkedPlan, run_bound
 from onnxplug_cpu.compiler.machine.cores import default_workers
+from onnxplug_cpu.compiler.parametric_plans import ParametricPlans
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
 from onnxplug_cpu.compiler.runtime.jit import Library, warn_of_amx
+from onnxplug_cpu.compiler.runtime.linked import ErrorFound, LinkedProgram
 from onnxplug_cpu.compiler.runtime.out_of_memory import out_of_memory
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 from onnxplug_cpu.compiler.runtime.template import ArraySpec, Described
+
+if TYPE_CHECKING:
+    from onnxplug_compiler.schedule.tracing import TracedPlan
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -205,6 +210,14 @@ class Segment:
         self._making: dict[Shapes, threading.RLock] = {}
         self._lock = new_lock()
         self._common: Plans | None = None
+        self._parametric = ParametricPlans(
+            compiler.library,
+            compiler.target,
+            compiler.packed,
+            compiler.arenas,
+            self._dtypes,
+            self._tracing,
+        )
         self._made = 0
 
     def plan(
@@ -240,14 +253,43 @@ class Segment:
     def _made_once(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         with self._lock:
             plan = self._plans.get(shapes)
-        made = self._make(shapes, look) if plan is None else plan
+        if plan is not None:
+            return plan
+        made = self._parametric_plan(shapes) or self._make(shapes, look)
+        self._keep(shapes, made)
+        program = made.program
+        if isinstance(program, Program):
+            self._parametric.note(shapes, program, look)
+        return made
+
+    def _keep(self, shapes: Shapes, made: LinkedPlan) -> None:
+        """Keep a plan that was made, in the place of others."""
         with self._lock:
-            self._made += plan is None
+            self._made += shapes not in self._plans
             self._plans[shapes] = made
             self._only = made if len(self._plans) == 1 else None
             while self._are_many():
                 self._give_up_one()
-        return made
+
+    def _parametric_plan(self, shapes: Shapes) -> LinkedPlan | None:
+        """The plan for inputs of these shapes, if one before was for all like them."""
+        found = self._parametric.find(shapes)
+        if found is None:
+            return None
+        program, results = found
+        try:
+            check_left(sum(result.nbytes for result in results))
+        except MemoryError as error:
+            raise out_of_memory((), self._nodes, error) from error
+        return LinkedPlan(program, results, self._watched(program))
+
+    def _watched(self, program: LinkedProgram) -> WatchedProgram:
+        compiler = self._compiler
+        return WatchedProgram(program, compiler.library, compiler.workers, self._nodes)
+
+    def _plan_anew(self, shapes: Shapes) -> None:
+        """Make the plan of these shapes of its calls, whatever plan there is."""
+        self._keep(shapes, self._make(shapes, lambda: None))
 
     def _are_many(self) -> bool:
         plans = self._plans
@@ -316,6 +358,15 @@ class Segment:
         with self._lock:
             self._plans.clear()
             self._only = self._common = None
+        self._parametric.close()
+
+    def _tracing(self) -> TracedPlan:
+        """What traces a plan."""
+        from onnxplug_compiler.schedule.tracing import TracedPlan
+
+        return TracedPlan(
+            self.calls, self._forms, self._constants, self.inputs, self.planned
+        )
 
     def _make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         while True:
@@ -342,9 +393,7 @@ class Segment:
             if self._keeps:
                 assert self._keeper is not None
                 self._keeper.keep(shapes, program, planned.results)
-            watched = WatchedProgram(
-                program, compiler.library, compiler.workers, self._nodes
-            )
+            watched = self._watched(program)
         return LinkedPlan(program, planned.results, watched)
 
     @property
@@ -410,6 +459,18 @@ class Segment:
             RunCancelled: the run was cancelled.
             OutOfMemory: there is no memory for what is computed.
         """
+        try:
+            return self._run(arrays, bound, context)
+        except ErrorFound:  # which the plan of these shapes alone can tell
+            self._plan_anew(tuple([array.shape for array in arrays]))
+            return self._run(arrays, bound, context)
+
+    def _run(
+        self,
+        arrays: Sequence[Array],
+        bound: Sequence[Array | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Array]:
         if context is None or context.profiler is None:
             outputs = self._try_run(arrays, bound, context)
             if outputs is not None:
@@ -419,6 +480,9 @@ class Segment:
             plan = self.plan(shapes)
         else:
             plan = self._plan_watched(shapes, context)
+        if context is not None and context.profiler is not None and plan.is_bare:
+            self._plan_anew(shapes)
+            plan = self.plan(shapes)
         try:
             return run_bound(plan, arrays, bound, context)
         except MemoryError as error:

@@ -19,12 +19,18 @@ import pytest
 import onnxplug
 from onnxplug.partition.partition import GraphPartition
 from onnxplug_compiler.schedule import plan
-from onnxplug_cpu.compiler import segment
+from onnxplug_cpu.compiler import parametric_plans, segment
 from onnxplug_cpu.compiler.kernels.normalization import commands as rows
 
 from ..lowered import Lowered, graph, lowered, random
 from ..replanning import compared_with_fresh_plans
 from .decoders import decoder, feeds
+
+
+@pytest.fixture(autouse=True)
+def plans_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan comes of another that was traced."""
+    monkeypatch.setattr(parametric_plans, "FEWEST", 1 << 30)
 
 
 def counts(found: Lowered) -> dict[str, int]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from onnxplug.authoring.bounds import sizes
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.traced import larger
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_padded
 from onnxplug_compiler.schedule.elementwise import Finish
@@ -419,7 +420,7 @@ def check_convolution(call: Call, inputs: Inputs, results: Results) -> None:
         itemsize=given(inputs).dtype.itemsize,
         what="the padded shape",
     )
-    most = max(_ALWAYS_PADDED, _MOST_PADDED * (math.prod(x) + math.prod(y)))
+    most = larger(_ALWAYS_PADDED, _MOST_PADDED * (math.prod(x) + math.prod(y)))
     if math.prod(padded) > most:
         raise NotCompiled(f"{x} would be padded to {padded}", call)
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from onnxplug_compiler.ir.families import Windows
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.target import Target
+from onnxplug_compiler.ir.traced import larger
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import slides_of
 from onnxplug_compiler.schedule.operations.geometry import Geometry, Taps
@@ -121,13 +122,14 @@ def _part(
     filters: int,
 ) -> Depthwise:
     starts = [taps.inputs[0] - zeros for taps, zeros in zip(axes, before, strict=True)]
-    cut = [max(0, start) for start in starts]
+    cut = [larger(0, start) for start in starts]
     sizes = [size - first for size, first in zip(x.shape[2:], cut, strict=True)]
     behind = []
     for taps, start, size in zip(axes, starts, x.shape[2:], strict=True):
         _, places, _ = taps.places
         last = start + (places - 1) * taps.inputs[1]
-        behind.append(max(0, last + (taps.weights[1] - 1) * taps.spacing - size + 1))
+        reach = last + (taps.weights[1] - 1) * taps.spacing
+        behind.append(larger(0, reach - size + 1))
     return Depthwise(
         x.slice([0, 0, *cut], [*x.shape[:2], *sizes]),
         _of_filter(weights, axes, number),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug.authoring.bounds import per_axis
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.traced import larger
 
 if TYPE_CHECKING:
     from onnxplug_kernels.windows import Windows
@@ -108,7 +109,7 @@ def geometry_of(
 
 def _geometry(windows: Windows, spatial: Sequence[int]) -> Geometry:
     after = tuple(
-        max(span - begin - size, 0)
+        larger(span - begin - size, 0)
         for span, begin, size in zip(windows.spans, windows.begin, spatial, strict=True)
     )
     axes = tuple(

@@ -102,7 +102,8 @@ def _record_resize(plan: Plan, call: Call) -> None:
     contents = [
         None if name is None else plan.known(name).content for name in call.inputs[1:]
     ]
-    axes = _resized(call, x.shape, contents)
+    # whose tables are arrays, which are made of numbers
+    axes = _resized(call, tuple(map(int, x.shape)), contents)
     if not axes:
         plan.alias(output, x)
         return

@@ -30,12 +30,12 @@ _WHOLE: dict[int, Type] = {1: I8, 2: I16, 4: I32, 8: I64}
 
 def row_class(nbytes: int) -> str:
     """Which code copies a row of *nbytes* > 0; part of a kernel's key."""
-    if nbytes % _VECTOR == 0 and nbytes // _VECTOR <= _UNROLLED:
-        return f"exactly{nbytes}"
+    if nbytes <= _VECTOR * _UNROLLED and nbytes % _VECTOR == 0:
+        return f"exactly{int(nbytes)}"
     if nbytes >= _VECTOR:
         return "long"
     power = 1 << (nbytes.bit_length() - 1)
-    return f"exactly{nbytes}" if nbytes == power else f"above{power}"
+    return f"exactly{int(nbytes)}" if nbytes == power else f"above{power}"
 
 
 def move_type(nbytes: int) -> Type:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
+
+from onnxplug_compiler.ir.traced import either, larger, smaller
 
 MAX_CHUNKS: Final = (1 << 24) - 1
 """Chunks of one command at most."""
@@ -18,7 +21,7 @@ def fewest_chunks(seconds: float) -> int:
     Args:
         seconds: about how long it takes one thread.
     """
-    return min(max(1, int(seconds / LONGEST_CHUNK)), MAX_CHUNKS)
+    return smaller(larger(1, math.trunc(seconds / LONGEST_CHUNK)), MAX_CHUNKS)
 
 
 BYTES_PER_SECOND: Final = 8e9
@@ -44,7 +47,10 @@ def chunks_for(seconds: float, workers: int) -> int:
         seconds: about how long it takes one thread.
         workers: how many threads there are.
     """
-    if workers < 2 or seconds < workers * SHORTEST_CHUNK:
-        return fewest_chunks(seconds)
-    each = min(CHUNKS_PER_WORKER, max(1, round(seconds / (workers * CHUNK))))
-    return max(workers * each, fewest_chunks(seconds))
+    fewest = fewest_chunks(seconds)
+    if workers < 2:
+        return fewest
+    wanted = larger(1, round(seconds / (workers * CHUNK)))
+    each = smaller(CHUNKS_PER_WORKER, wanted)
+    chunks = larger(workers * each, fewest)
+    return either(seconds, workers * SHORTEST_CHUNK, fewest, chunks)

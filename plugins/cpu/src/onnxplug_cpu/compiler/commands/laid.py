@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.buffers import (
@@ -20,8 +20,16 @@ from onnxplug_compiler.ir.buffers import (
     Temporary,
 )
 from onnxplug_compiler.ir.pieces import Piece, Placed, Work
+from onnxplug_compiler.ir.traced import TracedSize, is_traced
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.commands.words import Block, Code, Command, Word, Words
+from onnxplug_cpu.compiler.commands.words import (
+    Block,
+    ChosenCode,
+    Code,
+    Command,
+    Word,
+    Words,
+)
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -53,6 +61,9 @@ class Laid:
         starts: for each command which is its first word.
         buffers: those that are named.
         uses: where, for each buffer.
+        traced: words, by their numbers, that are traced sizes; 0 stands for them.
+        chosen: words, by their numbers, that are addresses of kernels that traced sizes
+            choose; 0 stands for them.
         nested: which words are addresses of others, of which they have the distance
             from the first one in bytes.
         blocks: which words are the address of the whole block.
@@ -72,6 +83,8 @@ class Laid:
         self.starts: list[int] = []
         self.buffers: list[Buffer] = []
         self.uses: list[Use] = []
+        self.traced: list[tuple[int, TracedSize]] = []
+        self.chosen: list[tuple[int, ChosenCode]] = []
         self.nested: list[int] = []
         self.blocks: list[int] = []
         self.pauses = False
@@ -123,6 +136,9 @@ class Laid:
                 values.append(word & _MASK)
             elif type(word) is Address:
                 buffer, offset = word
+                if type(offset) is not int and is_traced(offset):
+                    self.traced.append((position, cast(TracedSize, offset)))
+                    offset = 0
                 values.append(offset & _MASK)
                 self._use(buffer, position, command)
             elif type(word) is Code:
@@ -135,6 +151,12 @@ class Laid:
                 values.append(0)
                 self.blocks.append(position)
                 self.pauses = self.pauses or word.pauses
+            elif type(word) is ChosenCode:
+                values.append(0)
+                self.chosen.append((position, word))
+            elif is_traced(word):
+                values.append(0)
+                self.traced.append((position, cast(TracedSize, word)))
             else:  # an integer of numpy
                 values.append(int(word) & _MASK)  # type: ignore[arg-type]
             position += 1

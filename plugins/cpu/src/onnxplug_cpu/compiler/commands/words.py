@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.traced import is_traced
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 
 
@@ -13,6 +15,26 @@ class Code(Record):
     """A word: the address of a kernel's function."""
 
     kernel: Kernel
+
+
+class ChosenCode(Record):
+    """A word: the address of the function of a kernel that sizes choose, which are
+    traced.
+
+    Attributes:
+        make: gives the kernel for sizes.
+        sizes: what it takes.
+    """
+
+    make: Callable[..., Kernel]
+    sizes: tuple[int, ...]
+
+
+def code_of(make: Callable[..., Kernel], *sizes: int) -> Code | ChosenCode:
+    """The function of the kernel that *make* gives for *sizes*."""
+    if any(map(is_traced, sizes)):
+        return ChosenCode(make, sizes)
+    return Code(make(*sizes))
 
 
 class Words(Record):
@@ -31,7 +53,7 @@ class Block(Record):
     pauses: bool
 
 
-Word: TypeAlias = int | Address | Code | Words | Block
+Word: TypeAlias = int | Address | Code | ChosenCode | Words | Block
 
 
 class Command(Record):

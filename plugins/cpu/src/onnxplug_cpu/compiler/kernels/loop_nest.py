@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.traced import smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.types import I8, I64
@@ -104,7 +105,7 @@ def chunks(recorder: Recorder, items: int, nanoseconds: float) -> tuple[int, int
     """
     if items == 0:
         return 0, 1
-    count = min(items, chunks_wanted(recorder, nanoseconds))
+    count = smaller(items, chunks_wanted(recorder, nanoseconds))
     each = -(-items // count)
     return -(-items // each), each
 

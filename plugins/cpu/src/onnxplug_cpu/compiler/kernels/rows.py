@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.traced import larger
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen import emit
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Number, Type, Value
@@ -408,9 +409,9 @@ def chunk_size(
         nbytes: what one part reads, from memory at worst.
     """
     parts = chunks_for(1e-9 * count * nanoseconds, workers)
-    parts = max(parts, fewest_chunks(count * nbytes / BYTES_PER_SECOND))
+    parts = larger(parts, fewest_chunks(count * nbytes / BYTES_PER_SECOND))
     if parts == 1:
-        return max(count, 1)
+        return larger(count, 1)
     size = -(-count // parts)
     return -(-size // multiple) * multiple
 
@@ -422,6 +423,6 @@ def fewest_parts(elements: int, nanoseconds: float) -> int:
         elements: of f32, each of which is read and written.
         nanoseconds: what one takes, about, if caches have it.
     """
-    seconds = elements * max(1e-9 * nanoseconds, 8 / BYTES_PER_SECOND)
+    seconds = elements * larger(1e-9 * nanoseconds, 8 / BYTES_PER_SECOND)
     # what takes twice as long as it should does no harm
     return fewest_chunks(seconds / 2)

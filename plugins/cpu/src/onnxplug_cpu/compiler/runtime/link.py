@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.buffers import (
     Buffer,
     Constant,
@@ -57,11 +58,12 @@ def link(
     """
     n_arrays = n_inputs + n_outputs
     head = head_of(n_inputs, n_arrays, specs)
-    placed = work.placed
-    buffers = list(chain.from_iterable([each.buffers for each in placed]))
-    numbers = dict(zip(dict.fromkeys(buffers), count(), strict=False))
-    identities = list(map(numbers.__getitem__, buffers))
-    key = (len(head), tuple([each.piece.assembly.layout for each in placed]))
+    laid: list[Laid] = [each.piece.assembly for each in work.placed]
+    if any(each.traced or each.chosen for each in laid):
+        raise TypeError("a word is a traced size, which is no number")
+    buffers = buffers_of(work)
+    identities = identities_of(buffers)
+    key = (len(head), tuple([each.layout for each in laid]))
     outline = work.outlines.get(key)
     if outline is None or outline.identities != identities:
         if len(work.outlines) >= MOST_OUTLINES:
@@ -70,12 +72,44 @@ def link(
     return outline.filled(work, head, buffers, n_inputs, n_arrays, arenas)
 
 
+def buffers_of(work: Work) -> list[Buffer]:
+    """Those of all pieces, one after another."""
+    return list(chain.from_iterable([each.buffers for each in work.placed]))
+
+
+def identities_of(buffers: Sequence[Buffer]) -> list[int]:
+    """For each buffer the number of it among those that are not the same."""
+    numbers = dict(zip(dict.fromkeys(buffers), count(), strict=False))
+    return list(map(numbers.__getitem__, buffers))
+
+
+class Contents(Record):
+    """What sizes decide of a block.
+
+    Attributes:
+        words: those of all pieces.
+        offsets: of each buffer of each piece, in bytes.
+        entries: the addresses of the kernels of commands.
+        chunks: of commands.
+        sizes: bytes of temporary buffers.
+        pauses: whether commands may end before they are done.
+    """
+
+    words: bytes | bytearray | Block
+    offsets: list[int]
+    entries: list[int]
+    chunks: list[int]
+    sizes: list[int]
+    pauses: bool
+
+
 class Outline:
     """Where everything is in a block.
 
     Attributes:
         identities: for each buffer of each piece the number of it among those that are
             not the same, which the outline is right for.
+        temporaries: which of these buffers are temporary, each once.
     """
 
     def __init__(
@@ -96,7 +130,7 @@ class Outline:
         constant_words: list[int] = []
         constant_owners: list[int] = []
         flag_words: list[int] = []
-        self._temporaries: list[int] = []
+        self.temporaries: list[int] = []
         self._constants: list[int] = []
         self._flags: list[int] = []
         patches: list[int] = []
@@ -122,8 +156,8 @@ class Outline:
                 if type(buffer) is Temporary:
                     number = place_of.get(identity)
                     if number is None:
-                        number = place_of[identity] = len(self._temporaries)
-                        self._temporaries.append(at)
+                        number = place_of[identity] = len(self.temporaries)
+                        self.temporaries.append(at)
                         self._lifetimes.append((index + use.first, index + use.last))
                     else:
                         begin, _ = self._lifetimes[number]
@@ -186,24 +220,47 @@ class Outline:
         arenas: Arenas,
     ) -> Template:
         """The block of *work*, which has this outline; see :func:`link`."""
+        laid: list[Laid] = [each.piece.assembly for each in work.placed]
+        contents = Contents(
+            bytearray().join([each.words for each in laid]),
+            list(chain.from_iterable([each.offsets for each in work.placed])),
+            list(chain.from_iterable([each.entries for each in laid])),
+            list(chain.from_iterable([each.chunks for each in laid])),
+            [buffers[at].nbytes for at in self.temporaries],
+            any(each.pauses for each in laid),
+        )
+        return self.completed(contents, head, buffers, n_inputs, n_arrays, arenas)
+
+    def completed(
+        self,
+        contents: Contents,
+        head: array.array[int],
+        buffers: Sequence[Buffer],
+        n_inputs: int,
+        n_arrays: int,
+        arenas: Arenas,
+    ) -> Template:
+        """The block of commands that have this outline.
+
+        Args:
+            head, n_inputs, n_arrays, arenas: as :func:`link` has them.
+            buffers: those of all pieces, whose sizes do not matter.
+        """
         commands = len(self._starts)
         head[driver.LAST] = commands
         head[driver.PATCH_COUNT] = len(self._patches)
         head[driver.PATCHES] = 8 * self._patches_at
-        laid = [each.piece.assembly for each in work.placed]
-        parts: list[Any] = [head, bytes(24 * commands)]
-        parts += [each.words for each in laid]
+        parts: list[Any] = [head, bytes(24 * commands), contents.words]
         parts.append(bytes(8 * self._tail))
         words: Block = np.frombuffer(bytearray().join(parts), np.uint64)
         words[self._nested] += self._shifts
-        offsets = list(chain.from_iterable([each.offsets for each in work.placed]))
-        words[self._moved] += np.array(offsets, np.int64).view(np.uint64)[
+        words[self._moved] += np.array(contents.offsets, np.int64).view(np.uint64)[
             self._moved_by
         ]
         table = words[self._table : self._table + 3 * commands]
-        table[0::3] = list(chain.from_iterable([each.entries for each in laid]))
+        table[0::3] = contents.entries
         table[1::3] = self._starts
-        table[2::3] = list(chain.from_iterable([each.chunks for each in laid]))
+        table[2::3] = contents.chunks
         patches = words[self._patches_at : self._flags_at]
         patches[0::3] = 8 * self._patches
         numbers = {
@@ -213,7 +270,7 @@ class Outline:
         patches[1::3] = [numbers[at] for at in self._patched]
         patches[2::3] = words[self._patches]
         words[self._flag_words] = 8 * self._flag_places
-        sizes = [buffers[at].nbytes for at in self._temporaries]
+        sizes = contents.sizes
         known = self._places
         if known is None or known[0] != sizes:
             offsets, nbytes = arenas.place(sizes, self._lifetimes)
@@ -228,7 +285,7 @@ class Outline:
             words,
             self._arena,
             self._block,
-            any(each.pauses for each in laid),
+            contents.pauses,
             # as they were when the outline was made
             [cast("Constant | Packed", buffers[at]) for at in self._constants],
             self._constant_words,

@@ -34,6 +34,10 @@ def _nothing(*given: Part) -> None:
     """What there is to do between parts of a run that nobody cancels."""
 
 
+class ErrorFound(Exception):
+    """A run has found an error, which a plan that was made for its sizes tells."""
+
+
 class LinkedProgram:
     """A block of words that runs in one native call, on several threads.
 

@@ -38,8 +38,13 @@ class Part(Record):
 
 def estimated_seconds(command: Command, workers: int) -> float:
     """About how long a command takes; only orders of magnitude count."""
-    seconds = max(command.flops / 40e9, command.nbytes / BYTES_PER_SECOND) or 1e-6
-    threads = min(workers, command.chunks)
+    return seconds_for(command.flops, command.nbytes, command.chunks, workers)
+
+
+def seconds_for(flops: int, nbytes: int, chunks: int, workers: int) -> float:
+    """About how long what a command does takes, by its attributes."""
+    seconds = max(flops / 40e9, nbytes / BYTES_PER_SECOND) or 1e-6
+    threads = min(workers, chunks)
     if threads > 1:  # which only long work is worth
         seconds = max(seconds, 20e-6)
     return 1e-7 + seconds / threads

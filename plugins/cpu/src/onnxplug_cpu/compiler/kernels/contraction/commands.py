@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
 from onnxplug_cpu.compiler.commands.recording import Recorder
@@ -130,13 +132,14 @@ def _fewest_sums(a: View, out: View) -> int:
     Args:
         a, out: as :func:`record_contraction` takes them.
     """
-    rows = min(a.shape[_LEAD - 1], _ROWS)
-    columns = min(out.shape[-1], _COLUMNS)
+    rows = smaller(a.shape[_LEAD - 1], _ROWS)
+    columns = smaller(out.shape[-1], _COLUMNS)
     nbytes = a.dtype.itemsize * (rows + columns)
-    element = max(2 * rows * columns / _FLOPS, nbytes / BYTES_PER_SECOND)
+    element = larger(2 * rows * columns / _FLOPS, nbytes / BYTES_PER_SECOND)
     # what takes twice as long as it should does no harm
     parts = fewest_chunks(math.prod(a.shape[_LEAD:]) * element / 2)
-    return max(1, min(parts, max(a.shape[_LEAD:]) // 2, _MOST_SUMS))
+    longest = functools.reduce(larger, a.shape[_LEAD:])
+    return larger(1, smaller(smaller(parts, longest // 2), _MOST_SUMS))
 
 
 def _sizes(a: View, out: View) -> str:

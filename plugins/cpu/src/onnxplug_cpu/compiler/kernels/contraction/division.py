@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from onnxplug_compiler.ir.traced import either, larger, smaller
+
 
 class Division(NamedTuple):
     """How one matrix of the result is divided.
@@ -59,7 +61,7 @@ def divide(
     row_parts: int,
     column_parts: int,
     chunks: int,
-    rows_first: bool = False,
+    rows_first: int = False,
 ) -> Division:
     """The division of a matrix of so many lines, rows of each, and panels.
 
@@ -74,12 +76,14 @@ def divide(
     tiles = -(-rows // most_rows)
     tile_rows = -(-rows // tiles)
     groups = -(-lines * tiles // together)
-    row_parts = min(row_parts, groups)
-    if rows_first:
-        row_parts = min(groups, max(row_parts, -(-chunks // max(1, column_parts))))
+    row_parts = smaller(row_parts, groups)
+    wanted = -(-chunks // larger(1, column_parts))
+    more = smaller(groups, larger(row_parts, wanted))
+    row_parts = either(0, rows_first, more, row_parts)
     # otherwise of columns: what one thread reads of B no other has to
-    column_parts = min(panels, max(1, column_parts, -(-chunks // row_parts)))
-    row_parts = min(groups, max(row_parts, -(-chunks // column_parts)))
+    wanted = larger(larger(1, column_parts), -(-chunks // row_parts))
+    column_parts = smaller(panels, wanted)
+    row_parts = smaller(groups, larger(row_parts, -(-chunks // column_parts)))
     tall_tiles = rows - tiles * (tile_rows - 1)
     return Division(
         lines,
@@ -113,9 +117,10 @@ def divide_depth(taps: int, depth: int, *, most: int, passes: int = 1) -> Blocks
         most: of K that is summed in one chain.
         passes: over a chunk, at most; more than one only of a single tap.
     """
-    block_depth = max(1, -(-depth // (passes * max(1, -(-depth // (passes * most))))))
-    tap_blocks = max(1, -(-depth // block_depth))
-    most_taps = max(1, most // max(1, depth))
+    each_pass = larger(1, -(-depth // (passes * most)))
+    block_depth = larger(1, -(-depth // (passes * each_pass)))
+    tap_blocks = larger(1, -(-depth // block_depth))
+    most_taps = larger(1, most // larger(1, depth))
     block_taps = -(-taps // -(-taps // most_taps))
     blocks = -(-taps // block_taps) * tap_blocks
     inner = -(-blocks // passes)

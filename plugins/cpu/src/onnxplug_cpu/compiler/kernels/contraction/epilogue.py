@@ -82,7 +82,7 @@ _AXES: Final = 5
 def _operand(view: View, element: str) -> _Operand:
     rows, columns = view.shape[3:]
     stride = 1 if columns == 1 else view.strides[4]
-    kind = {0: SPLAT, 1: UNIT}.get(stride, STRIDED)
+    kind = SPLAT if stride == 0 else UNIT if stride == 1 else STRIDED
     return _Operand(element, kind, rows > 1 and view.strides[3] == 0)
 
 

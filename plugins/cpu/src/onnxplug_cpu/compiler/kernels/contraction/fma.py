@@ -7,11 +7,12 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.traced import either, larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
-from onnxplug_cpu.compiler.commands.words import Code, Word, Words
+from onnxplug_cpu.compiler.commands.words import Code, Word, Words, code_of
 from onnxplug_cpu.compiler.kernels.contraction.block import (
     STRIP_BYTES,
     BlockProduct,
@@ -44,7 +45,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     tile_shape,
     wide_vectors,
 )
-from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
@@ -124,6 +125,33 @@ class _Right(NamedTuple):
 _BLOCK_PRODUCT: Final = Kernel(BlockProduct())
 
 
+class _Tile(NamedTuple):
+    """What the kernel of a tile depends on besides its rows; as of
+    :class:`~.tile.TileProduct`."""
+
+    element: str
+    vectors: int
+    alone: bool
+    masked: bool
+    taps: bool
+    nbytes: int
+    isa: Isa
+
+    def kernel(self, rows: int, added: int) -> Kernel:
+        """That of so many rows, where *added* vectors are added up together."""
+        chains = chains_of(self.isa, added)
+        return _tile(
+            self.element,
+            rows,
+            self.vectors,
+            chains,
+            self.alone,
+            self.masked,
+            self.taps,
+            self.nbytes,
+        )
+
+
 @functools.cache
 def _tile(
     element: str,
@@ -134,15 +162,15 @@ def _tile(
     masked: bool,
     taps: bool,
     nbytes: int,
-) -> Code:
-    return Code(
-        Kernel(TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes))
+) -> Kernel:
+    return Kernel(
+        TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes)
     )
 
 
 @functools.cache
-def _dot(rows: int) -> Code:
-    return Code(Kernel(DotProducts(rows)))
+def _dot(rows: int) -> Kernel:
+    return Kernel(DotProducts(rows))
 
 
 class FmaProduct(Product):
@@ -177,7 +205,7 @@ class FmaProduct(Product):
         strip = 1
         by_rows = self._by_rows(division, right, -(-self.inner // outer))
         if by_rows and outer == 1 and right.way != "dot":
-            strip = max(1, min(division.chunk_panels, STRIP_BYTES // tile_bytes))
+            strip = larger(1, smaller(division.chunk_panels, STRIP_BYTES // tile_bytes))
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
@@ -198,7 +226,9 @@ class FmaProduct(Product):
             "panel_bytes": panel_bytes,
             "by_rows": int(by_rows),
             "strip": strip,
-            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner * strip)),
+            "a_prefetch": -(
+                -division.tile_rows * a_row // larger(1, self.inner * strip)
+            ),
             "b_prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
@@ -213,12 +243,13 @@ class FmaProduct(Product):
 
     def _divide(self, tile: TileShape) -> Division:
         per_panel = tile.vectors * VECTOR_BYTES // self.itemsize
-        seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
+        seconds = larger(self.flops / _FLOPS, self.nbytes / _BYTES)
         wanted = chunks_for(seconds, self.recorder.target.workers)
-        row_parts, cached = self._row_parts(), 1
-        if row_parts > 1:
-            # all rows use some columns of B while those are in the cache
-            cached = round(self.inner * self.columns * self.itemsize / (1 << 20))
+        row_parts = self._row_parts()
+        # all rows use some columns of B while those are in the cache
+        cached = round(self.inner * self.columns * self.itemsize / (1 << 20))
+        if cached > 1 and row_parts == 1:
+            cached = 1
         return divide(
             self.lines,
             self.line_rows,
@@ -228,23 +259,24 @@ class FmaProduct(Product):
             row_parts=row_parts,
             column_parts=cached,
             chunks=-(-wanted // self.batches),
-            rows_first=cached <= 1 and self._rows_first(),
+            rows_first=self._rows_first() if cached <= 1 else 0,
         )
 
-    def _rows_first(self) -> bool:
-        """Whether each thread should have some rows, and read all of B.
+    def _rows_first(self) -> int:
+        """Whether each thread should have some rows, and read all of B: 1 or 0.
 
         What other threads wrote is read more slowly than what nobody writes.  If rows
         of the result are divided as those of A were, a thread has both in its cache.
         """
-        return self.inner * self.columns * self.itemsize < self.nbytes // 2
+        nbytes = self.inner * self.columns * self.itemsize
+        return either(nbytes, self.nbytes // 2, 1, 0)
 
     def _row_parts(self) -> int:
         """Into how many parts caches want the rows divided."""
         kept = self.rows * min(self.depth, 2 * BLOCK_DEPTH) * self.itemsize
         if self.taps > 1:
             kept = self.contraction.window_bytes
-        return max(1, round(kept / ROWS_BYTES))
+        return larger(1, round(kept / ROWS_BYTES))
 
     def _blocks(self, division: Division, right: _Right) -> Blocks:
         """Blocks as *division* wants them: they say how sums are rounded."""
@@ -254,8 +286,8 @@ class FmaProduct(Product):
         # taps share most of A, so that blocks of them need as much of it as all
         if division.all_tiles > 1 and self.taps == 1:
             rows = division.chunk_tiles * division.tile_rows
-            cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
-            passes = max(1, -(-self.depth // cached))
+            cached = larger(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
+            passes = larger(1, -(-self.depth // cached))
         most = BLOCK_DEPTH
         if self.taps > 1:
             few = self.depth <= FEW_CHANNELS
@@ -274,22 +306,19 @@ class FmaProduct(Product):
         left = self.columns - (division.panels - 1) * right.vectors * lanes
         masked = right.way == "rows" and left % lanes != 0
         alone = division.all_tiles == 1
-        low_rows = division.tile_rows
-        if division.tall_tiles < division.tiles:
-            low_rows -= 1
-
+        tall = division.tile_rows
+        low = either(division.tall_tiles, division.tiles, tall - 1, tall)
         isa = self.recorder.target.isa
 
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
         part = left != right.vectors * lanes
-        tall, low = division.tile_rows, low_rows
         panels = right.way == "panels"
-        chains = self._chains(self.usual.vectors if panels else right.vectors)
+        added = self._added_together(self.usual.vectors if panels else right.vectors)
 
-        def function(rows: int, *, tail: bool) -> Code:
+        def function(rows: int, *, tail: bool) -> Word:
             if right.way == "dot":
-                return _dot(rows)
+                return code_of(_dot, rows)
             vectors, ends, nbytes = right.vectors, False, VECTOR_BYTES
             if tail:
                 vectors, ends = -(-left // lanes), masked
@@ -297,8 +326,8 @@ class FmaProduct(Product):
                 halves = left <= half or isa.vector_bytes < VECTOR_BYTES
                 if -(-left // half) % 2 and not masked and halves:
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
-            taps = self.taps > 1
-            return _tile(self.element, rows, vectors, chains, alone, ends, taps, nbytes)
+            tile = _Tile(self.element, vectors, alone, ends, self.taps > 1, nbytes, isa)
+            return code_of(tile.kernel, rows, added)
 
         return {
             "tile": function(tall, tail=not whole),
@@ -307,14 +336,12 @@ class FmaProduct(Product):
             "tile_low_tail": function(low, tail=part),
         }
 
-    def _chains(self, vectors: int) -> int:
-        """In how many chains an element is added up: by every schedule as many as by
-        the usual tiles, of so many vectors."""
+    def _added_together(self, vectors: int) -> int:
+        """The vectors of a usual tile, of so many in a row, which say in how many
+        chains an element is added up by every schedule."""
         vectors = min(vectors, -(-self.columns * self.itemsize // VECTOR_BYTES))
         tiles = -(-self.line_rows // self.usual.rows)
-        return chains_of(
-            self.recorder.target.isa, -(-self.line_rows // tiles) * vectors
-        )
+        return -(-self.line_rows // tiles) * vectors
 
     def _packing(self, division: Division, right: _Right) -> dict[str, Word]:
         """How chunks pack B, if they do."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 
@@ -53,7 +54,8 @@ class Contraction(NamedTuple):
         )
         apart = max(self.offsets) - min(self.offsets)
         once = (across + 1) * a.dtype.itemsize + apart
-        return min(max(once, 0), taps * math.prod(a.shape[2:]) * a.dtype.itemsize)
+        most = taps * math.prod(a.shape[2:]) * a.dtype.itemsize
+        return smaller(larger(once, 0), most)
 
     @property
     def nbytes(self) -> int:

@@ -88,13 +88,13 @@ def _copied_if_apart(
     """A copy of *view* if its elements lie apart along the axis where the output's
     follow each other: transposing whole cache lines is faster than picking from them.
     """
-    if view.size < _COPIED_SIZE or len(view.shape) != len(shape):
+    if len(view.shape) != len(shape):
         return view
     axis = min(range(len(shape)), key=lambda a: (shape[a] == 1, output.strides[a]))
     apart, itemsize = abs(view.strides[axis]), view.dtype.itemsize
     # elements of fewer than 4 bytes no processor gathers
     is_slow = apart * itemsize >= _CACHE_LINE or (apart > 1 and itemsize < 4)
-    if view.shape[axis] < LANES or not is_slow:
+    if not is_slow or view.shape[axis] < LANES or view.size < _COPIED_SIZE:
         return view
     starts = [0] * len(shape)
     sizes = [

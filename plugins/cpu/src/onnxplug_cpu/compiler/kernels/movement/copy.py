@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
@@ -105,8 +106,11 @@ def _divided(layout: Layout, itemsize: int) -> Iterator[Layout]:
     long and has an axis that most of it is along."""
     seconds = 1e-9 * layout.size * max(itemsize / 4, 1)
     parts = fewest_chunks(seconds / 2)
+    if parts < 2:
+        yield layout
+        return
     longest = max(layout.axes, key=lambda axis: axis.size, default=Axis(1, ()))
-    if parts < 2 or layout.size >= parts * longest.size:
+    if layout.size >= parts * longest.size:
         yield layout
         return
     place = layout.axes.index(longest)
@@ -186,8 +190,10 @@ class _Copy:
         rows = self.layout.size // inner.size
         wanted = fewest_chunks(1e-9 * nanoseconds)
         if self.recorder.target.workers > 1:
-            wanted = max(wanted, 4 * self.recorder.target.workers)
-        wanted = min(wanted // rows, nbytes // _LONG_ROW)
+            wanted = larger(wanted, 4 * self.recorder.target.workers)
+        wanted = smaller(wanted // rows, nbytes // _LONG_ROW)
+        if wanted < 2:
+            return outer, nbytes
         for pieces in range(wanted, 1, -1):
             if inner.size % pieces == 0:
                 each = inner.size // pieces

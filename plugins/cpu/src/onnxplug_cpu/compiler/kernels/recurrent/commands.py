@@ -6,13 +6,14 @@ both directions at once.  What is left of a step is one kernel's work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
 
 from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_compiler.ir.recurrent import Cell, Layer
+from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import chunks_for, fewest_chunks
@@ -127,8 +128,8 @@ class _Steps:
         tall = self.batch - blocks * (rows - 1)
         workers = recorder.target.workers
         seconds = self.time * self.step_flops / _FLOPS
-        busy = min(chunks_for(seconds, workers), workers)
-        parts = min(blocks, max(1, -(-busy // self.directions)))
+        busy = smaller(chunks_for(seconds, workers), workers)
+        parts = smaller(blocks, larger(1, -(-busy // self.directions)))
         each = -(-blocks // parts)
         parts = -(-blocks // each)
         words = self._words() | {
@@ -140,13 +141,13 @@ class _Steps:
         }
         groups = self.directions * parts
         shares = self._shares(groups)
-        pieces = min(max(1, self.time), fewest_chunks(seconds / (groups * shares)))
-        count = max(1, -(-self.time // pieces))
+        least = fewest_chunks(seconds / (groups * shares))
+        pieces = smaller(larger(1, self.time), least)
+        count = larger(1, -(-self.time // pieces))
         words |= self._tiles(rows)
         steps = self._kernel()
         if shares == 1:
-            for first in range(0, max(1, self.time), count):
-                now = min(count, self.time - first)
+            for first, now in _pieces(self.time, count):
                 ends = first + now == self.time
                 self._call(
                     steps, words, first, now, groups, begins=not first, ends=ends
@@ -162,8 +163,8 @@ class _Steps:
         record_copy(recorder, zero.broadcast_to(shape), shared, label="Zeros")
         self._call(steps, words, 0, 0, groups, begins=True)
         sharing = steps._replace(shares=True)
-        for piece, first in enumerate(range(0, self.time, count)):
-            now = min(count, self.time - first)
+        each_piece = _pieces(self.time, count) if self.time else ()
+        for piece, (first, now) in enumerate(each_piece):
             words["shared"] = shared.place(piece).address
             self._call(sharing, words, first, now, groups * shares)
         self._call(steps, words, self.time, 0, groups, ends=True)
@@ -384,6 +385,16 @@ class _Steps:
             "lengths_step": 4 * lengths.strides[0],
             "flag": self.recorder.check(error),
         }
+
+
+def _pieces(time: int, count: int) -> Iterator[tuple[int, int]]:
+    """The first of *count* steps and how many there are, one after another; one piece
+    at least."""
+    first, left = 0, time
+    while left > count:
+        yield first, count
+        first, left = first + count, left - count
+    yield first, left
 
 
 def _arranged(

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.traced import either, larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import STILL, WEIGHED, Combining, Slide, slides_of
 from onnxplug_cpu.compiler.codegen.emit import F32
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
-from onnxplug_cpu.compiler.commands.words import Code, Word
+from onnxplug_cpu.compiler.commands.words import Word, code_of
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks_wanted
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
@@ -219,7 +220,7 @@ class _Windows:
         images, channels, planes, lines, pixels = out.shape
         by_channels = channels > 1 and x.strides[1] == 1
         most = self._fixed_pixels() if by_channels else 0
-        tile: Callable[[int], Generator] = self._fixed_tile
+        tile = self._fixed_tile()
         if not most:
             tile = self._any_tile(by_channels)
             most = pixels if self.epilogue is None else _FINISHED_PIXELS
@@ -230,7 +231,8 @@ class _Windows:
         blocks = -(-channels // block)
         wanted = chunks_wanted(recorder, self._nanoseconds(by_channels))
         # each thread some lines: channels are divided for the caches only
-        parts = min(planes * lines, -(-wanted // images))
+        parts = smaller(planes * lines, -(-wanted // images))
+        low_pixels = either(tall_tiles, tiles, tile_pixels - 1, tile_pixels)
         words: dict[str, Word] = {
             **_strided("x", x),
             **_strided("out", out),
@@ -244,8 +246,8 @@ class _Windows:
             "tiles": tiles,
             "tall_tiles": tall_tiles,
             "tile_pixels": tile_pixels,
-            "tile": Code(Kernel(tile(tile_pixels))),
-            "tile_low": Code(Kernel(tile(tile_pixels - (tall_tiles < tiles)))),
+            "tile": code_of(tile, tile_pixels),
+            "tile_low": code_of(tile, low_pixels),
             "finished": 0,
             "finished_distance": 0,
             "epilogue": 0,
@@ -287,25 +289,23 @@ class _Windows:
         size, pixels = self.x.shape[-1], self.out.shape[-1]
         return _fixed_pixels(isa, slide, size, pixels, self.depth)
 
-    def _fixed_tile(self, pixels: int) -> Generator:
-        slide = self.slides[-1]
-        near = self._is_near()
-        depth = self.depth
-        return ChannelTile(
-            self.combining, pixels, slide.taps, slide.stride, near, depth
-        )
+    def _fixed_tile(self) -> Callable[[int], Kernel]:
+        """The tile of so many windows."""
+        slide, combining = self.slides[-1], self.combining
+        more = slide.taps, slide.stride, self._is_near(), self.depth
+        return lambda pixels: Kernel(ChannelTile(combining, pixels, *more))
 
-    def _any_tile(self, by_channels: bool) -> Callable[[int], Generator]:
+    def _any_tile(self, by_channels: bool) -> Callable[[int], Kernel]:
         """The tile of any windows, whatever their number."""
         combining, long, near = self.combining, self._is_long(), self._is_near()
         if by_channels:
-            return lambda _: ChannelTaps(combining, long, near)
+            return lambda _: Kernel(ChannelTaps(combining, long, near))
         pixel = self.x.strides[-1] * self.slides[-1].stride
         x_near = pixel == 1 or self.out.shape[-1] == 1
         out_near = self.epilogue is None and (
             self.out.strides[-1] == 1 or self.out.shape[-1] == 1
         )
-        return lambda _: PixelTile(combining, long, x_near, out_near)
+        return lambda _: Kernel(PixelTile(combining, long, x_near, out_near))
 
     def _is_near(self) -> bool:
         """Whether what a tile writes has consecutive channels."""
@@ -338,12 +338,12 @@ class _Windows:
         lines = math.prod(min(slide.taps, 8) for slide in self.slides[:2])
         most = channels
         if lines > 1:  # otherwise nothing is read again
-            far = self.x.nbytes + self.out.nbytes > _FAR_BYTES
-            nbytes = _FAR_LINES_BYTES if far else _LINES_BYTES
+            both = self.x.nbytes + self.out.nbytes
+            nbytes = either(_FAR_BYTES, both, _FAR_LINES_BYTES, _LINES_BYTES)
             most = nbytes // (lines * self.x.shape[-1] * F32.nbytes)
         if self.epilogue is not None:
-            most = min(most, _FINISHED_BYTES // (tile_pixels * F32.nbytes))
-        most = max(most // LANES, 4) * LANES
+            most = smaller(most, _FINISHED_BYTES // (tile_pixels * F32.nbytes))
+        most = larger(most // LANES, 4) * LANES
         blocks = -(-channels // most)
         return -(-channels // (blocks * LANES)) * LANES
 

@@ -24,5 +24,6 @@ def require_reach(
     for slide, size, count in zip(slides, sizes, counts, strict=True):
         reach = count * slide.stride + slide.taps * slide.dilation + size
         reach += slide.before + slide.after + LANES * slide.stride
-        if min(slide[:3]) < 1 or min(slide[3:]) < 0 or reach > MOST_POSITIONS:
+        small = any(n < 1 for n in slide[:3]) or any(n < 0 for n in slide[3:])
+        if small or reach > MOST_POSITIONS:
             raise ValueError(f"{count} windows do not slide over {size} by {slide}")

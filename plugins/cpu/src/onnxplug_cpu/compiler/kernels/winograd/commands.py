@@ -9,12 +9,13 @@ import numpy as np
 
 from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.traced import smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
-from onnxplug_cpu.compiler.commands.words import Code, Word
+from onnxplug_cpu.compiler.commands.words import Code, Word, code_of
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
@@ -91,7 +92,7 @@ def record_transformed(
     rows, block_tiles, blocks, parts, _ = division
     panel = _panel(recorder)
     flops = 2 * tiling.points * all_tiles * depth * columns
-    together = min(tile_pixels, max(1, _TOGETHER // tile))
+    together = smaller(tile_pixels, max(1, _TOGETHER // tile))
     code, more = epilogue_call(epilogue)
     words: dict[str, Word] = {
         "x": x.address,
@@ -187,12 +188,14 @@ def _tiles(
     vectors = tile_shape(isa).vectors
     panels = -(-columns // (vectors * LANES))
     left = -(-(columns - (panels - 1) * vectors * LANES) // LANES)
-    chains = chains_of(isa, rows * vectors)
     block = -(-depth // -(-depth // MOST_DEPTH))
 
-    def product(vectors: int) -> Code:
-        form = TileProduct("f32", rows, vectors, chains, alone, depth=block)
-        return Code(Kernel(form))
+    def product(wide: int) -> Word:
+        def kernel(rows: int) -> Kernel:
+            chains = chains_of(isa, rows * vectors)
+            return Kernel(TileProduct("f32", rows, wide, chains, alone, depth=block))
+
+        return code_of(kernel, rows)
 
     # a function that is never called need not be compiled
     return {

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.kernels.contraction.tile import tile_shape
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
@@ -122,7 +123,8 @@ def divide(
     if workers == 1:
         return _divided(recorder, tiling, depth, columns, tiles, fewest, 1)
     even = -(-fewest // workers) * workers
-    numbers = {fewest, *(min(even + n * workers, tiles) for n in _MORE_BLOCKS)}
+    # each once: the first of equal ones is taken
+    numbers = [fewest, *(smaller(even + n * workers, tiles) for n in _MORE_BLOCKS)]
     groups = -(-columns // GROUP_COLUMNS)
     return min(
         (
@@ -156,10 +158,11 @@ def _divided(
     # each row of the weights is loaded into registers for so many rows of tiles
     loads = (1 + 1 / rows) / (1 + 1 / most_rows)
     transforms = _TRANSFORM_PRODUCTS * tiling.reach * (depth + width)
-    chunk = max(block_tiles * loads, read) * depth * width + block_tiles * transforms
+    weights = larger(block_tiles * loads, float(read))
+    chunk = weights * depth * width + block_tiles * transforms
     chunks, workers = blocks * parts, recorder.target.workers
     if workers > 1:
-        turns = max(-(-chunks // workers), chunks / workers + _LATE)
+        turns = larger(-(-chunks // workers), chunks / workers + _LATE)
     else:
         turns = tiles / block_tiles
     return Division(rows, block_tiles, blocks, parts, tiling.points * turns * chunk)
