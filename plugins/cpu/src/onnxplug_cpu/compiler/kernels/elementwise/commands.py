@@ -88,7 +88,7 @@ def _copied_if_apart(
     """A copy of *view* if its elements lie apart along the axis where the output's
     follow each other: transposing whole cache lines is faster than picking from them.
     """
-    if len(view.shape) != len(shape):
+    if not shape or len(view.shape) != len(shape):
         return view
     axis = min(range(len(shape)), key=lambda a: (shape[a] == 1, output.strides[a]))
     apart, itemsize = abs(view.strides[axis]), view.dtype.itemsize
