@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, as products and a softmax."""
+"""Scaled dot-product attention: tile by tile, or as products and a softmax."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_compiler.gpu.command import operand
+from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.contractions import record_matmul
+from onnxplug_compiler.gpu.families.flash import FlashKernel, tile_of
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.gpu.families.rows import record_softmax
 from onnxplug_compiler.ir.elementwise import ChainBuilder
@@ -37,14 +38,40 @@ def record_attention(
     fill: float = -math.inf,
     label: str = "Attention",
 ) -> None:
-    """See ``ir.families.Attention``; the scores are in memory between the products,
-    in float32."""
+    """See ``ir.families.Attention``.
+
+    Scores are in no memory, but where a lane would have too many sums: then they are
+    there between products, in float32.
+    """
     if not out.size:
         return
-    batch, heads, queries, _ = q.shape
+    batch, heads, queries, depth = q.shape
     groups, keys = k.shape[1], k.shape[2]
     if not keys:
         raise ValueError("attention to no keys")
+    if mask is not None:
+        mask = mask.broadcast_to((batch, heads, queries, keys))
+    tile = tile_of(heads // groups * queries, depth, v.shape[-1])
+    if tile is not None:
+        masks = "" if mask is None else operand(mask).element
+        element = operand(q).element
+        kernel = FlashKernel(
+            element, tile, depth, v.shape[-1], masks, causal, float(scale),
+            float(softcap), hides, float(fill), undefined,
+        )  # fmt: skip
+        rows = heads // groups * queries
+        blocks = -(-rows // tile.rows)
+        count = batch * groups * blocks
+        launch(
+            recorder,
+            kernel,
+            [q, k, v, out, *([] if mask is None else [mask])],
+            (count, blocks, groups, heads // groups, queries, keys, past_length),
+            count,
+            label,
+            2 * batch * heads * queries * keys * (depth + v.shape[-1]),
+        )
+        return
     scores = recorder.temporary(_F32, (batch, heads, queries, keys))
     operands, builder = [], ChainBuilder()
     found = builder.step(
@@ -56,7 +83,7 @@ def record_attention(
         found = builder.step("Tanh", [found], "f32")
         found = builder.step("Mul", [found, cap], "f32")
     if mask is not None:
-        operands.append(mask.broadcast_to(scores.shape))
+        operands.append(mask)
         if mask.dtype == np.bool_:
             number, filled = builder.input("i1"), builder.constant("f32", fill)
             choice = [number, filled, found] if hides else [number, found, filled]
