@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onnxplug.errors import InvalidArgument, NotFound
 from onnxplug_testing.backend_suite import CPU, Lineup, count_cases
-from onnxplug_testing.suite_command import main
+from onnxplug_testing.suite_command import main, write_table
 
 LINEUP = Lineup(CPU, {})
 
@@ -49,3 +50,23 @@ def test_cases_are_run_by_name() -> None:
     for names in ("test_add", ["test_add"], iter(["test_add"])):
         found = count_cases(LINEUP, names)
         assert (found["cases"], found["pass on the EP and the CPU EP"]) == (1, 1)
+
+
+def test_counts_by_operator_are_stated_between_marks(tmp_path: Path) -> None:
+    file = tmp_path / "counts.md"
+    marks = "<!-- counts of cases -->", "<!-- end of counts -->"
+    file.write_text(f"before\n\n{marks[0]}\nold\n{marks[1]}\n\nafter\n")
+    found = {
+        "cases": 3,
+        "pass wholly on the EP": 2,
+        "of these by operator": {"Abs": 1, "Add": 1},
+    }
+    write_table(file, found)
+    once = file.read_text()
+    assert once.startswith(f"before\n\n{marks[0]}\n\n2 of the 3 cases")
+    assert once.endswith(f"\n\n`Abs` 1, `Add` 1.\n\n{marks[1]}\n\nafter\n")
+    write_table(file, found)
+    assert file.read_text() == once
+    file.write_text("nothing")
+    with pytest.raises(ValueError, match="has no <!-- counts"):
+        write_table(file, found)

@@ -349,6 +349,47 @@ def test_tangents_arcs_and_hyperbolic_functions(alone: Any, parse: Any) -> None:
         np.testing.assert_allclose(found, wanted, 1e-5, 1e-37, err_msg=name)
 
 
+def test_rests_of_floats_are_exact(alone: Any, parse: Any) -> None:
+    session = alone(
+        parse(
+            "c = Mod<fmod=1>(x, z) p = Mod(x, z)",
+            "float[N] x, float[N] z",
+            "float[N] c, float[N] p",
+            opset=26,
+        )
+    )
+    special = [0, -0.0, 1, -1, 0.5, 3, -7, np.inf, -np.inf, np.nan, 1e30, -3e38, 1e-38]
+    count = len(special)
+    signs, powers = RNG.choice([-1, 1], (2, 1000)), RNG.uniform(-37, 38, (2, 1000))
+    x, z = (signs * 10**powers).astype(np.float32)
+    x = np.concatenate([np.repeat(special, count), x]).astype(np.float32)
+    z = np.concatenate([np.tile(special, count), z]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        expected = np.fmod(x, z), np.mod(x, z)
+    for found, wanted in zip(
+        session.run(None, {"x": x, "z": z}), expected, strict=True
+    ):
+        normal = (np.abs(wanted) >= 1.2e-38) | (wanted == 0) | np.isnan(wanted)
+        np.testing.assert_array_equal(found[normal], wanted[normal])
+
+
+def test_hardmax_and_dropout(alone: Any, parse: Any) -> None:
+    session = alone(
+        parse(
+            "y = Hardmax<axis=1>(x) d, m = Dropout(x)",
+            "float[A, B] x",
+            "float[A, B] y, float[A, B] d, bool[A, B] m",
+        )
+    )
+    for shape in ((3, 5), (1, 1), (2, 100), (0, 3)):
+        x = RNG.integers(0, 4, shape).astype(np.float32)
+        y, d, m = session.run(None, {"x": x})
+        places = np.arange(shape[1]) == (x.argmax(1) if x.size else x[:, 0])[:, None]
+        np.testing.assert_array_equal(y, places.astype(np.float32))
+        np.testing.assert_array_equal(d, x)
+        assert m.all() and m.shape == shape
+
+
 def test_bits_are_shifted(alone: Any, parse: Any) -> None:
     session = alone(
         parse(

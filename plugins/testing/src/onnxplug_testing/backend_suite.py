@@ -13,6 +13,7 @@ import multiprocessing
 import tempfile
 import unittest
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -29,6 +30,9 @@ RANDOM: Final = "test_bernoulli"
 ROUNDED: Final = frozenset({"test_dft_inverse"})
 """Cases that expect of zeros how their own sums were rounded, which others pass by the
 same rounding only."""
+
+_HOST: Final = "host"
+"""The tier of nodes that an EP computes on the host."""
 
 _SECONDS_PER_CASE: Final = 120
 
@@ -78,28 +82,42 @@ class Lineup(Record):
 
 
 class CountingBackend(OnnxplugBackend):
-    """Tells how many nodes of the model that was prepared last an EP runs."""
+    """Tells which nodes of the model that was prepared last an EP runs."""
 
     lineup: ClassVar[Sequence[Any]] = (CPU,)
     counted: ClassVar[str] = CPU
     nodes: ClassVar[int] = 0
+    latest: ClassVar[onnxplug.InferenceSession | None] = None
 
     @classmethod
     def prepare(
         cls, model: Any, device: str | None = "CPU", **kwargs: Any
     ) -> OnnxplugBackendRep:
         """A session, whose nodes on the EP are counted."""
-        cls.nodes = 0
+        cls.nodes, cls.latest = 0, None
         settings = onnxplug.SessionOptions()
         settings.add_session_config_entry("session.check_results", "1")
         if CPU not in cls.lineup:
             settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         kwargs |= {"providers": list(cls.lineup), "sess_options": settings}
         prepared = super().prepare(model, device, **kwargs)
+        cls.latest = prepared.session
         cls.nodes = sum(
             node.ep == cls.counted for node in prepared.session.explain().nodes
         )
         return prepared
+
+    @classmethod
+    def operators(cls) -> list[str]:
+        """Those that the EP has computed since, but for what it left to the host."""
+        nodes = () if cls.latest is None else cls.latest.explain().nodes
+        return sorted(
+            {
+                f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+                for node in nodes
+                if node.ep == cls.counted and node.tier != _HOST
+            }
+        )
 
 
 def _outcome(run: Callable[[], None]) -> str:
@@ -132,6 +150,7 @@ def _run_cases(lineup: Lineup, names: Sequence[str], results: Path) -> None:
                 line[word] = _outcome(cases[word][name])
                 if not line[word]:
                     line["nodes"] = backend.nodes if word != "cpu" else 0
+                    line["operators"] = backend.operators() if word == "alone" else []
                     break
             file.write(json.dumps(line) + "\n")
             file.flush()
@@ -249,11 +268,15 @@ def _counts(lineup: Lineup, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any
         and not line.get("cpu")  # nor does the CPU EP pass it
         and line["case"] not in ROUNDED
     }
+    wholly = [line for line in lines if not line["alone"]]
+    operators = Counter(name for line in wholly for name in line["operators"])
     return {
         "ep": ep,
         "options": dict(lineup.options),
         "cases": len(lines),
-        "pass wholly on the EP": sum(not line["alone"] for line in lines),
+        "pass wholly on the EP": len(wholly),
+        "of these compute nothing on it": sum(not line["operators"] for line in wholly),
+        "of these by operator": dict(sorted(operators.items())),
         "pass on the EP and the CPU EP": sum(
             not line["alone"] or not line["both"] for line in lines
         ),

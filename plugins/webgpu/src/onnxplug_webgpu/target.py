@@ -39,8 +39,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
-            "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
-            "Gather GatherElements GatherND ScatterElements ScatterND "
+            "Dropout Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
+            "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
             "ArrayFeatureExtractor ReverseSequence Compress"
         ).split(),
         _MOVED,
@@ -71,7 +71,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "BatchNormalization InstanceNormalization GroupNormalization "
             "LpNormalization Conv ConvTranspose ScaledDotProduct Attention "
             "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
-            "LRN Resize Upsample GridSample RoiAlign"
+            "Hardmax LRN Resize Upsample GridSample RoiAlign"
         ).split(),
         _FLOATS,
     ),

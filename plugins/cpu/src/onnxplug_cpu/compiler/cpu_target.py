@@ -40,8 +40,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
-            "Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
-            "Gather GatherElements GatherND ScatterElements ScatterND "
+            "Dropout Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
+            "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
             "ArrayFeatureExtractor Compress ReverseSequence"
         ).split(),
         _MOVED,

@@ -14,6 +14,7 @@ from onnxplug_compiler.gpu.render import (
     exponentials,
     integers,
     pairs,
+    remainders,
     wide_steps,
 )
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, WIDTHS, Body
@@ -288,7 +289,10 @@ def _div(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any])
 
 
 def _mod(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
-    return integers.rest(body, kind, x, of_dividend=bool(attributes.get("fmod", 0)))
+    of_dividend = bool(attributes.get("fmod", 0))
+    if kind == "f32":
+        return remainders.remainder(body, x, of_dividend=of_dividend)
+    return integers.rest(body, kind, x, of_dividend=of_dividend)
 
 
 def _clip(
@@ -511,7 +515,7 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     "Sub": (_NUMBERS, _infix("-")),
     "Mul": (_NUMBERS, _infix("*")),
     "Div": (_NUMBERS, _div),
-    "Mod": (_INTEGERS, _mod),
+    "Mod": (_NUMBERS, _mod),
     "Neg": (_FLOATS | _SIGNED, lambda body, kind, x, attributes: f"-({x[0]})"),
     "Abs": (_NUMBERS, _function("abs")),
     "Sign": (_NUMBERS, _sign),

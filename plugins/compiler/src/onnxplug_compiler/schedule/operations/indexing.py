@@ -184,5 +184,6 @@ def _record_scatter(plan: Plan, call: Call) -> None:
 
 
 register(
-    "ScatterElements ScatterND", Operation(_record_scatter, _accepts, _check_scatter)
+    "Scatter ScatterElements ScatterND",
+    Operation(_record_scatter, _accepts, _check_scatter),
 )

@@ -32,7 +32,8 @@ from onnxplug_compiler.schedule.operations.registry import (
 )
 
 _INFERENCE_SINCE: Final = 7
-"""The opset since which BatchNormalization of one output uses given statistics."""
+"""The opset since which BatchNormalization of one output uses given statistics, also
+where no attribute says that it is not to train."""
 
 _GROUPS_UNTIL: Final = 20
 """The opset until which GroupNormalization has one scale for each group."""
@@ -97,7 +98,8 @@ def _factor(plan: Plan, variances: Sequence[View], epsilon: float, scale: View) 
 
 def _accepts_batch(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     attributes = call.attributes
-    if call.version < _INFERENCE_SINCE or attributes.get("training_mode", 0):
+    trains = call.version < _INFERENCE_SINCE and not attributes.get("is_test", 0)
+    if trains or attributes.get("training_mode", 0):
         return "BatchNormalization is not compiled to train"
     if any(name is not None for name in call.outputs[1:]):
         return "BatchNormalization is compiled with its first output only"

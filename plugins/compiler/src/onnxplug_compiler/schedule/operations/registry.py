@@ -121,7 +121,7 @@ OPERATORS: Final = {
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
-    "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
+    "indexing": "Gather GatherElements GatherND ScatterElements ScatterND Scatter",
     "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
@@ -138,7 +138,7 @@ OPERATORS: Final = {
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
     "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
-    "selection": "ArgMax ArgMin TopK",
+    "selection": "ArgMax ArgMin TopK Hardmax",
     "sequences": "ReverseSequence",
     "spatial": "Resize Upsample GridSample RoiAlign",
     "support_vectors": "ai.onnx.ml.SVMRegressor ai.onnx.ml.SVMClassifier",
@@ -146,7 +146,7 @@ OPERATORS: Final = {
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
     "ai.onnx.ml.TreeEnsembleRegressor",
     "views": "Reshape Flatten Squeeze Unsqueeze Transpose DepthToSpace SpaceToDepth "
-    "Expand Slice Split Identity",
+    "Expand Slice Split Identity Dropout",
 }
 """The modules of this package, and the operators that each registers, with their domain
 if it is not ONNX's: a process imports those that its models need."""

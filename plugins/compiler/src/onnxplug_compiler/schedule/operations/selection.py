@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_compiler.frontend.call import Call, NotCompiled, integer
+from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import (
@@ -14,6 +18,7 @@ from onnxplug_compiler.schedule.operations.registry import (
     Operation,
     Plan,
     Results,
+    computed,
     given,
     moved,
     register,
@@ -86,3 +91,52 @@ def _record_top(plan: Plan, call: Call) -> None:
 
 
 register("TopK", Operation(_record_top, _accepts, _check_top, known=frozenset({1})))
+
+
+# Hardmax
+
+_ALONG_AXIS_SINCE: Final = 13
+"""The opset before which axes from the given one on were those of one row."""
+
+
+def _rows(call: Call, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """The shape in which the largest elements are found, and along which axis."""
+    axis, rank = int(call.attributes["axis"]), len(shape)
+    if call.version >= _ALONG_AXIS_SINCE:
+        return shape, normal_axis(axis, rank)
+    lead = rank if axis == rank else normal_axis(axis, rank)
+    return (math.prod(shape[:lead]), math.prod(shape[lead:])), 1
+
+
+def _record_hardmax(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    x, out = plan.view(source), plan.destination(output)
+    if not out.size:
+        return
+    shape, axis = _rows(call, x.shape)
+    if shape != x.shape:
+        x, out = (_as_matrix(plan, view, shape) for view in (x, out))
+    recorder = plan.recorder
+    places = recorder.temporary(_I64, (*shape[:axis], 1, *shape[axis + 1 :]))
+    recorder.target.selection.record_arg_extreme(
+        recorder, x, places, axis, largest=True
+    )
+    along = [shape[axis] if each == axis else 1 for each in range(len(shape))]
+    numbers = recorder.constant(np.arange(shape[axis])).reshape(along)
+    assert numbers is not None
+    formula = Formula.of(out)
+    first = formula.step(
+        "Equal", formula.read(places), formula.read(numbers), element="i1"
+    )
+    ends = formula.number(1.0), formula.number(0.0)
+    formula.record(recorder, formula.step("Where", first, *ends), out, call.op_type)
+
+
+def _as_matrix(plan: Plan, view: View, shape: tuple[int, ...]) -> View:
+    matrix = plan.contiguous(view).reshape(shape)
+    assert matrix is not None
+    return matrix
+
+
+register("Hardmax", Operation(_record_hardmax, computed))

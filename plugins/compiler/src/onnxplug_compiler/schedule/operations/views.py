@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Final
+
+import numpy as np
 
 from onnxplug.authoring.bounds import normal_axes, normal_axis, sliced_range
 from onnxplug.authoring.bounds import permutation as checked_permutation
@@ -12,8 +15,10 @@ from onnxplug_compiler.frontend.call import (
     broadcasts_to,
     integers,
 )
-from onnxplug_compiler.schedule.copies import record_copy
+from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.schedule.copies import record_copy, record_fill
 from onnxplug_compiler.schedule.operations.registry import (
+    Dtypes,
     Inputs,
     Operation,
     Plan,
@@ -288,3 +293,45 @@ def _record_identity(plan: Plan, call: Call) -> None:
 
 
 register("Identity", Operation(_record_identity, moved))
+
+
+_ATTRIBUTE_UNTIL: Final = 11
+"""The opset until which Dropout's ratio is an attribute."""
+
+_TRAINS_UNTIL: Final = 6
+"""The opset until which Dropout trains unless an attribute says that it is not to."""
+
+
+def _accepts_dropout(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    attributes = call.attributes
+    if call.version <= _TRAINS_UNTIL:
+        trains = not attributes.get("is_test") and attributes.get("ratio") != 0
+    else:
+        trains = call.input(2) is not None
+    if trains:
+        return "Dropout is not compiled to train"
+    return moved(call, dtypes[:1], target)
+
+
+def _check_dropout(call: Call, inputs: Inputs, results: Results) -> None:
+    if call.version <= _ATTRIBUTE_UNTIL or call.input(1) is None:
+        return
+    content = given(inputs, 1).content
+    ratio = None if content is None or content.size != 1 else content.reshape(())
+    if ratio is None or not 0 <= float(ratio) < 1:
+        raise NotCompiled(f"Dropout has a ratio of {ratio}", call)
+
+
+def _record_dropout(plan: Plan, call: Call) -> None:
+    _record_identity(plan, call)
+    mask = call.output(1)
+    if mask is not None:
+        target = plan.destination(mask)
+        ones = np.ones((), target.dtype)
+        record_fill(plan.recorder, ones, target, label=call.op_type)
+
+
+register(
+    "Dropout",
+    Operation(_record_dropout, _accepts_dropout, _check_dropout, known=frozenset({1})),
+)
