@@ -83,7 +83,6 @@ class WebGpuTarget:
 
     chain_limits = _LIMITS
     transforms = None
-    windows = None
     flow = None
 
     def __init__(self, *, prefers_channels_last: bool = True) -> None:
@@ -136,6 +135,12 @@ class WebGpuTarget:
         from onnxplug_compiler.gpu.families import pools
 
         return pools
+
+    @property
+    def windows(self) -> families.Windows:
+        from onnxplug_compiler.gpu.families import windows
+
+        return windows
 
     @property
     def movement(self) -> families.Movement:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
@@ -15,6 +16,45 @@ from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import Combining, Slide
+
+TAP_NUMBERS: Final = 6
+"""Of a launch, for each spatial axis: the input's size and those of a ``Slide``."""
+
+
+class Tap(Record):
+    """A tap of a window along an axis.
+
+    Attributes:
+        number: of the tap.
+        place: where it is.
+        there: whether that is in the input.
+        padded: whether it is there, or in the padding.
+    """
+
+    number: str
+    place: str
+    there: str
+    padded: str
+
+
+def enter_tap(
+    body: Body, loops: contextlib.ExitStack, numbers: int, window: str
+) -> Tap:
+    """Begin a loop over the taps of a window along an axis.
+
+    Args:
+        numbers: the first of the launch's about the axis.
+    """
+    size, taps, stride, dilation, before, after = (
+        body.dialect.word(numbers + n) for n in range(TAP_NUMBERS)
+    )
+    tap = loops.enter_context(body.loop(f"u32({taps})"))
+    place = body.let(
+        "i32", f"i32({window}) * {stride} + i32({tap}) * {dilation} - {before}"
+    )
+    there = f"{place} >= 0 && {place} < {size}"
+    padded = f"{place} >= -{before} && {place} < {size} + {after}"
+    return Tap(tap, f"u32({place})", there, padded)
 
 
 class PoolKernel(Parameters):
@@ -35,7 +75,7 @@ class PoolKernel(Parameters):
 
     @property
     def sizes(self) -> int:
-        return 3 + 7 * self.spatial
+        return 3 + self.spatial + TAP_NUMBERS * self.spatial
 
     def write(self, body: Body) -> None:
         index = body.let("u32", f"block * {LANES}u + lane")
@@ -46,36 +86,22 @@ class PoolKernel(Parameters):
             total = body.var("f32", start)
             count = body.var("f32", "0.0f")
             with contextlib.ExitStack() as loops:
-                places = [
-                    self._tap(body, loops, axis, at[2 + axis])
+                taps = [
+                    enter_tap(
+                        body, loops, 3 + self.spatial + TAP_NUMBERS * axis, at[2 + axis]
+                    )
                     for axis in range(self.spatial)
                 ]
                 if self.counts_padding:
-                    inside = " && ".join(padded for _, _, padded in places)
+                    inside = " && ".join(tap.padded for tap in taps)
                     with body.when(inside):
                         body.assign(count, f"{count} + 1.0f")
-                with body.when(" && ".join(there for _, there, _ in places)):
-                    where = [*at[:2], *(place for place, _, _ in places)]
+                with body.when(" && ".join(tap.there for tap in taps)):
+                    where = [*at[:2], *(tap.place for tap in taps)]
                     self._take(body, body.load(0, body.place(0, where)), total)
                     if not self.counts_padding:
                         body.assign(count, f"{count} + 1.0f")
             body.store(1, body.place(1, at), self._finished(body, total, count))
-
-    def _tap(
-        self, body: Body, loops: contextlib.ExitStack, axis: int, window: str
-    ) -> tuple[str, str, str]:
-        """Begin a loop over the taps along an axis: where one is, whether that is in
-        the input, and whether it is in its padding or there."""
-        size, taps, stride, dilation, before, after = (
-            body.dialect.word(3 + self.spatial + 6 * axis + n) for n in range(6)
-        )
-        tap = loops.enter_context(body.loop(f"u32({taps})"))
-        place = body.let(
-            "i32", f"i32({window}) * {stride} + i32({tap}) * {dilation} - {before}"
-        )
-        there = f"{place} >= 0 && {place} < {size}"
-        padded = f"{place} >= -{before} && {place} < {size} + {after}"
-        return f"u32({place})", there, padded
 
     def _take(self, body: Body, value: str, total: str) -> None:
         change, p = self.combining.change, body.number("f32", self.combining.p)
