@@ -242,6 +242,10 @@ def test_what_follows_from_small_inputs_is_planned_for(alone: Any, parse: Any) -
         np.testing.assert_array_equal(v, np.take_along_axis(r, i, -1))
     (partition,) = session.explain().partitions
     assert partition.counts["plans"] == 2
+    for name, wrong in (("shape", [5, 5]), ("axes", [2]), ("k", [8]), ("k", [-2])):
+        with pytest.raises(onnxplug.errors.NodeError):
+            session.run(None, feeds | {name: np.array(wrong)})
+    # which is no reason to leave the device
     tiers = {node.op_type: node.tier for node in session.explain().nodes}
     assert tiers == {
         "Reshape": "compiled",

@@ -20,6 +20,9 @@ from onnxplug_webgpu.program import Weights
 from onnxplug_webgpu.run import Refused, Run
 from onnxplug_webgpu.segment import Segment, Shapes
 
+_MADE: Final = ("_refused", "_analysis", "_dtypes", "_units", "_segments")
+"""Attributes of what a partition is split into, without the nodes that are refused."""
+
 FROM_SHAPES: Final = "it follows from shapes, which are on the host"
 
 
@@ -166,7 +169,12 @@ class WebGpuPartition(ep.CompiledPartition):
         outputs: Sequence[Any | None],
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
-        """Queue what segments do, and compute on the host what is between."""
+        """Queue what segments do, and compute on the host what is between.
+
+        What is right on the host only is there from then on; what is wrong there, too,
+        changes nothing.
+        """
+        before: Mapping[str, Any] | None = None
         while True:
             units, segments = self._units, self._segments
             try:
@@ -176,8 +184,14 @@ class WebGpuPartition(ep.CompiledPartition):
                 self._check_on_host(named)
                 with self._lock:
                     if units is self._units:
-                        self._refused |= named
+                        before = before or {name: getattr(self, name) for name in _MADE}
+                        self._refused = {**self._refused, **named}
                         self._build()
+            except ep.NodeError:
+                with self._lock:
+                    if before is not None and units is self._units:
+                        vars(self).update(before)
+                raise
 
     def _check_on_host(self, refused: Mapping[int, str]) -> None:
         """Raise NodeError if a node is refused that is not computed on the host."""
