@@ -59,6 +59,7 @@ def test_counts_by_operator_are_stated_between_marks(tmp_path: Path) -> None:
     found = {
         "cases": 3,
         "pass wholly on the EP": 2,
+        "of these compute nothing on it": 0,
         "of these by operator": {"Abs": 1, "Add": 1},
     }
     write_table(file, found)

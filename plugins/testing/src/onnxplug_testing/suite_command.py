@@ -28,10 +28,11 @@ def write_table(file: Path, found: Mapping[str, Any]) -> None:
     _, end, after = rest.partition(_END)
     if not begin or not end:
         raise ValueError(f"{file} has no {_BEGIN} with {_END} behind it")
+    left = found["of these compute nothing on it"]
     head = (
         f"{found['pass wholly on the EP']} of the {found['cases']} cases of the ONNX "
-        "backend suite run wholly on the EP. Of these so many have an operator that it "
-        "computes on the device:"
+        f"backend suite run wholly on the EP; {left} of these are left to the host by "
+        "it. Of the others so many have an operator that it computes on the device:"
     )
     counts = ", ".join(
         f"`{name}` {count}" for name, count in found["of these by operator"].items()
