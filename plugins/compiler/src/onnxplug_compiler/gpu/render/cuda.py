@@ -65,6 +65,12 @@ __device__ inline u32 clz(u32 x) { return to_u32(i32(__clz(int(i32(x))))); }
 __device__ inline u32 abs(u32 x) { return x; }
 __device__ inline i32 abs(i32 x) { return x < i32(0) ? -x : x; }
 __device__ inline f32 abs(f32 x) { return ::fabsf(x); }
+__device__ inline u32 min(u32 a, u32 b) { return b < a ? b : a; }
+__device__ inline i32 min(i32 a, i32 b) { return b < a ? b : a; }
+__device__ inline f32 min(f32 a, f32 b) { return b < a ? b : a; }
+__device__ inline u32 max(u32 a, u32 b) { return a < b ? b : a; }
+__device__ inline i32 max(i32 a, i32 b) { return a < b ? b : a; }
+__device__ inline f32 max(f32 a, f32 b) { return a < b ? b : a; }
 __device__ inline f32 pow(f32 x, f32 y) { return ::powf(x, y); }
 __device__ inline u32 min(u32 x, u32 y) { return x < y ? x : y; }
 __device__ inline i32 min(i32 x, i32 y) { return x < y ? x : y; }
