@@ -228,6 +228,12 @@ def test_what_takes_numbers_gets_them_and_others_are_not_alike() -> None:
         assert evaluate(10) is None
 
 
+def test_a_size_that_has_to_be_a_number_is_not_traced() -> None:
+    (size,) = Trace([640]).sizes
+    with pytest.raises(NotTraced, match="640"):
+        np.zeros(size)
+
+
 def test_a_trace_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "MOST_STEPS", 1 << 12)
     (size,) = Trace([1 << 20]).sizes

@@ -21,6 +21,12 @@ from onnxplug_compiler.ir.traced import (
 MOST: Final = 1 << 24
 """A size above this is not followed: computing takes long then beside planning."""
 
+LARGEST: Final = 16
+"""What numbers are at most that say how something is done, such as rows of a tile."""
+
+MOST_FIXED: Final = 1 << 12
+"""A number that could be one of more is a size; plans of one size serve no others."""
+
 MOST_STEPS: Final = 1 << 18
 """Numbers that are computed, and compared, while one plan is traced."""
 
@@ -138,8 +144,9 @@ class Trace:
         """*one* // *other*, what is divided by a number evenly taken out."""
         divisor = _constant(other)
         if divisor is None:
-            if one == other and self.range_of(one)[0] > 0:
-                return 1
+            exact = _exact_quotient(one, other)
+            if exact is not None and self.range_of(other)[0] > 0:
+                return self._polynomial(exact)
             return self._divided(one, other, other)
         whole = tuple((m, f // divisor) for m, f in one if f // divisor)
         rest = tuple((m, f % divisor) for m, f in one if f % divisor)
@@ -229,7 +236,14 @@ class Trace:
         self._ranges[variable] = low, high
 
     def fixed(self, size: TracedSize) -> int:
-        """A traced number as the number that it is, which becomes a guard."""
+        """A traced number as the number that it is, which becomes a guard.
+
+        Raises:
+            NotTraced: it is a size, and a plan of one size serves no others.
+        """
+        low, high = self.range_of(size.terms)
+        if self.is_open and size.value > LARGEST and high - low > MOST_FIXED:
+            raise NotTraced(f"a size has to be {size.value}")
         self.compare([(size.terms, 1), (terms_of(size.value), -1)], "==")
         return int(size.value)
 
@@ -324,6 +338,24 @@ def _sum(pairs: Iterable[tuple[Terms, int]]) -> dict[Monomial, int]:
         for monomial, each in terms:
             total[monomial] = total.get(monomial, 0) + factor * each
     return total
+
+
+def _exact_quotient(one: Terms, other: Terms) -> dict[Monomial, int] | None:
+    """A polynomial divided by one of a single term, if nothing is left."""
+    if len(other) != 1:
+        return {(): 1} if one == other else None
+    ((divisor, by),) = other
+    quotient: dict[Monomial, int] = {}
+    for monomial, factor in one:
+        left = list(monomial)
+        for variable in divisor:
+            if variable not in left:
+                return None
+            left.remove(variable)
+        if factor % by:
+            return None
+        quotient[tuple(left)] = factor // by
+    return quotient
 
 
 def _times(one: float, other: float) -> float:
