@@ -72,12 +72,6 @@ __device__ inline u32 max(u32 a, u32 b) { return a < b ? b : a; }
 __device__ inline i32 max(i32 a, i32 b) { return a < b ? b : a; }
 __device__ inline f32 max(f32 a, f32 b) { return a < b ? b : a; }
 __device__ inline f32 pow(f32 x, f32 y) { return ::powf(x, y); }
-__device__ inline u32 min(u32 x, u32 y) { return x < y ? x : y; }
-__device__ inline i32 min(i32 x, i32 y) { return x < y ? x : y; }
-__device__ inline f32 min(f32 x, f32 y) { return ::fminf(x, y); }
-__device__ inline u32 max(u32 x, u32 y) { return x < y ? y : x; }
-__device__ inline i32 max(i32 x, i32 y) { return x < y ? y : x; }
-__device__ inline f32 max(f32 x, f32 y) { return ::fmaxf(x, y); }
 """
 
 
