@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,8 @@ from onnxplug_compiler.ir import trace
 from onnxplug_compiler.ir.trace import Trace
 from onnxplug_compiler.ir.traced import NotTraced, either, larger, smaller
 from onnxplug_cpu.compiler import parametric_plans
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.commands.words import code_of
 from onnxplug_cpu.compiler.parametric_plans import ParametricPlans
 
 from .lowered import graph
@@ -156,6 +159,37 @@ def test_who_cancels_ends_tracing_as_well(monkeypatch: pytest.MonkeyPatch) -> No
     assert ended
 
 
+SQUARE = graph(
+    "float[N, 16] x",
+    "float[N, N] y",
+    "t = Transpose <perm = [1, 0]> (x) y = MatMul (x, t)",
+)
+
+
+def test_tiles_are_chosen_by_rows_and_columns() -> None:
+    numbers = np.random.default_rng(0)
+    with compared_with_fresh_programs() as compared:
+        session = session_of(onnx.parser.parse_model(SQUARE))
+        for size in (133, 171, 205, 90, 153, 250):
+            x = numbers.standard_normal((size, 16), np.float32)
+            (y,) = session.run(None, {"x": x})
+            exact = x.astype(np.float64) @ x.T.astype(np.float64)
+            np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+    assert compared.given >= 3
+
+
+def test_a_kernel_is_chosen_by_no_size_that_is_not_given() -> None:
+    (rows,) = Trace([9]).sizes
+
+    def kernel(least: int) -> Kernel:
+        raise AssertionError(f"it is not asked for {rows} and {least}")
+
+    with pytest.raises(NotTraced, match="other sizes"):
+        code_of(kernel, rows + 1)
+    with pytest.raises(NotTraced, match="other sizes"):
+        code_of((3, (rows,)).index, rows)
+
+
 # traced numbers
 
 
@@ -220,6 +254,8 @@ def test_what_takes_numbers_gets_them_and_others_are_not_alike() -> None:
         lambda size: float(size),
         lambda size: np.array([size], np.int64),
         lambda size: "abcdefghijkl"[size],
+        lambda size: size == 10 and size < math.inf,
+        lambda size: float(size * np.float64(0.5)),
     ):
         traced = Trace([9])
         use(traced.sizes[0] + 1)

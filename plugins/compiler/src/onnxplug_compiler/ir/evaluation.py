@@ -38,10 +38,17 @@ def evaluation(
     body = [*reversed(needed), f"    return [{', '.join(wanted)}]"]
     # of numbers and of names that are made here, so nothing of a model is in it
     source = "\n".join([f"def evaluate({arguments}):", *body])
-    space = {"floor": math.floor, "ceil": math.ceil, "__builtins__": _BUILTINS}
+    space = {**_NAMES, "__builtins__": _BUILTINS}
     exec(compile(source, "<traced sizes>", "exec"), space)
     made: Evaluate = space["evaluate"]  # type: ignore[assignment]
     return made
 
 
+# a float is written as itself, and so is one that is infinite, or none
+_NAMES: Final = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "inf": math.inf,
+    "nan": math.nan,
+}
 _BUILTINS: Final = {"round": round, "int": int, "max": max, "min": min}

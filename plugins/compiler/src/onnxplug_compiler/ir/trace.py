@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from onnxplug_compiler.ir.evaluation import Evaluate, evaluation
 from onnxplug_compiler.ir.traced import (
     Monomial,
@@ -303,14 +305,14 @@ class Trace:
             return f"({self._text(number.terms)})"
         if type(number) is TracedReal:
             return number.name
-        return repr(number)
+        return repr(number.item() if isinstance(number, np.generic) else number)
 
     def ask(self, how: str, operands: Sequence[Any], answer: Any) -> Any:
         """What an expression of such numbers gives, which becomes a guard."""
         text = how.format(*[self.text_of(each) for each in operands])
         if self.is_open and text not in self._asked:
             self._asked.add(text)
-            self._lines.append(("guard", f"({text}) == {answer!r}"))
+            self._lines.append(("guard", f"({text}) == {self.text_of(answer)}"))
         return answer
 
     def whole(self, how: str, operands: Sequence[Any], value: int) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.buffers import Address
-from onnxplug_compiler.ir.traced import is_traced
+from onnxplug_compiler.ir.traced import NotTraced, is_traced
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 
 
@@ -31,10 +31,28 @@ class ChosenCode(Record):
 
 
 def code_of(make: Callable[..., Kernel], *sizes: int) -> Code | ChosenCode:
-    """The function of the kernel that *make* gives for *sizes*."""
+    """The function of the kernel that *make* gives for *sizes*.
+
+    Raises:
+        NotTraced: *make* brings traced sizes with it, which no guard would be about.
+    """
     if any(map(is_traced, sizes)):
+        if _has_traced(_brought_by(make)):
+            raise NotTraced("a kernel depends on other sizes than it is chosen by")
         return ChosenCode(make, sizes)
     return Code(make(*sizes))
+
+
+def _brought_by(make: Callable[..., Kernel]) -> tuple[Any, ...]:
+    """What a method is of, and what a function has of the one around it."""
+    cells = getattr(make, "__closure__", None) or ()
+    return getattr(make, "__self__", None), *[cell.cell_contents for cell in cells]
+
+
+def _has_traced(value: Any) -> bool:
+    return is_traced(value) or (
+        isinstance(value, tuple) and any(map(_has_traced, value))
+    )
 
 
 class Words(Record):

@@ -126,24 +126,23 @@ _BLOCK_PRODUCT: Final = Kernel(BlockProduct())
 
 
 class _Tile(NamedTuple):
-    """What the kernel of a tile depends on besides its rows; as of
+    """What the kernel of a tile depends on besides sizes; as of
     :class:`~.tile.TileProduct`."""
 
     element: str
-    vectors: int
     alone: bool
     masked: bool
     taps: bool
     nbytes: int
     isa: Isa
 
-    def kernel(self, rows: int, added: int) -> Kernel:
-        """That of so many rows, where *added* vectors are added up together."""
+    def kernel(self, rows: int, vectors: int, added: int) -> Kernel:
+        """That of so many rows of *vectors*, where *added* are added up together."""
         chains = chains_of(self.isa, added)
         return _tile(
             self.element,
             rows,
-            self.vectors,
+            vectors,
             chains,
             self.alone,
             self.masked,
@@ -326,8 +325,8 @@ class FmaProduct(Product):
                 halves = left <= half or isa.vector_bytes < VECTOR_BYTES
                 if -(-left // half) % 2 and not masked and halves:
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
-            tile = _Tile(self.element, vectors, alone, ends, self.taps > 1, nbytes, isa)
-            return code_of(tile.kernel, rows, added)
+            tile = _Tile(self.element, alone, ends, self.taps > 1, nbytes, isa)
+            return code_of(tile.kernel, rows, vectors, added)
 
         return {
             "tile": function(tall, tail=not whole),
