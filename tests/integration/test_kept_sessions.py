@@ -3,10 +3,12 @@ and nothing believed that is damaged, or of another model, program or machine.""
 
 from __future__ import annotations
 
+import gc
 import marshal
 import pickle
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +23,9 @@ import onnxplug
 import onnxplug.errors
 from onnxplug.authoring import files
 from onnxplug.authoring.entries import Cache
-from onnxplug.session import start
+from onnxplug.session import opening, start
 from onnxplug.session.start.kept import FOLDER
+from onnxplug.session.start.partition import KeptPartition
 from onnxplug.session.start.runner import StartRunner
 
 KEEP_PLANS = "ONNXPLUG_CPU_KEEP_PLANS"
@@ -195,6 +198,35 @@ def test_sessions_are_pickled_and_given_other_eps(path: Path) -> None:
     np.testing.assert_allclose(run(session), expected(), rtol=1e-5, atol=1e-5)
 
 
+def test_a_model_opened_late_does_not_undo_other_eps(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = begun(path)
+    entered, goes_on = threading.Event(), threading.Event()
+    make = opening.open_model
+
+    def late(request: Any, *given: Any) -> Any:
+        if request.provider_options is None:
+            entered.set()
+            assert goes_on.wait(20)
+        return make(request, *given)
+
+    monkeypatch.setattr(opening, "open_model", late)
+    opens = threading.Thread(target=session.explain)
+    changes = threading.Thread(
+        target=session.set_providers,
+        args=(["CPUExecutionProvider"], [{"compile": "0"}]),
+    )
+    opens.start()
+    assert entered.wait(20)
+    changes.start()
+    changes.join(0.5)  # waits for the other one, or is done before
+    goes_on.set()
+    for thread in (opens, changes):
+        thread.join(20)
+    assert session.get_provider_options()["CPUExecutionProvider"]["compile"] == "False"
+
+
 def write_another(path: Path) -> None:
     save(path, WEIGHTS * 2)
 
@@ -349,6 +381,12 @@ def test_options_tell_sessions_apart(path: Path) -> None:
     assert not begins(session)
 
 
+def partitions() -> int:
+    """How many there are."""
+    gc.collect()
+    return sum(type(each) is KeptPartition for each in gc.get_objects())
+
+
 def test_nodes_on_arrays_are_restored(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Mul", ["x", "half"], ["s"]),
@@ -370,9 +408,13 @@ def test_nodes_on_arrays_are_restored(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
     x = np.float32([[1, 2], [3, 4]])
+    before = partitions()
     session = begun(path, x)
     assert session.run(None, {"x": x}) == [[{"a": 0.5, "b": 1}, {"a": 1.5, "b": 2}]]
     assert begins(session)
+    session.close()
+    del session
+    assert partitions() <= before  # or weights would stay with one
 
 
 def test_sizes_that_a_feed_belies_have_the_model_made_anew(tmp_path: Path) -> None:

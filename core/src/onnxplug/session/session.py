@@ -393,7 +393,8 @@ class InferenceSession(SessionLifecycle):
         assert detached is not None
         _, close, arguments, _ = detached
         other._closer = weakref.finalize(self, close, *arguments)
-        with self._locked():  # so that nobody changes what is closed here
+        # so that nobody changes what is closed here, or opens the model as it was
+        with self._locked(), self._opening:
             before = self.__dict__
             self.__dict__ = other.__dict__
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -81,6 +80,7 @@ class KeptPartition:
             ]
         )
         self._types = types
+        self._known: dict[str, ValueType | None] = {}
         self._weights = weights
 
     def value(self, name: str) -> ValueInfo:
@@ -95,9 +95,10 @@ class KeptPartition:
             return ValueInfo(name=name, type=type, is_constant=True)
         return ValueInfo(name=name, type=self._type(name))
 
-    @functools.cache  # noqa: B019  # a partition lives as long as its session
     def _type(self, name: str) -> ValueType | None:
-        return type_of(self._types[name])
+        if name not in self._known:
+            self._known[name] = type_of(self._types[name])
+        return self._known[name]
 
     def constant(self, name: str) -> Any | None:
         """The content of a constant; ``None`` if *name* is none."""
