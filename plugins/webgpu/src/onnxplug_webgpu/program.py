@@ -90,7 +90,7 @@ class Program:
         mode: str = "bucket",
     ) -> None:
         device.ensure()
-        self.linked = self._linked = linked
+        self.linked = linked
         self._device = device
         self._mode = mode
         for nbytes in linked.slots:
@@ -133,17 +133,17 @@ class Program:
             if profiler is None or stream.is_capturing:
                 stream.queue(work)
             else:
-                run_recorded(self._linked, work, self._device, stream, profiler)
+                run_recorded(self.linked, work, self._device, stream, profiler)
         if work.cleared is not None:
-            stream.read(work.cleared, FLAG * self._linked.flags, self._check)
+            stream.read(work.cleared, FLAG * self.linked.flags, self._check)
 
     def _bound(
         self, inputs: Sequence[Memory | None], outputs: Sequence[Memory | None]
     ) -> Launches:
         """The launches on memory; what is between nodes gets some of its own."""
         device = self._device
-        slots = [device.memory(nbytes, self._mode) for nbytes in self._linked.slots]
-        flags = device.memory(FLAG * self._linked.flags) if self._linked.flags else None
+        slots = [device.memory(nbytes, self._mode) for nbytes in self.linked.slots]
+        flags = device.memory(FLAG * self.linked.flags) if self.linked.flags else None
         memories = {
             "slot": slots,
             "input": inputs,
@@ -153,7 +153,7 @@ class Program:
         }
         used: dict[int, Memory] = {}
         steps = []
-        for step, pipeline in zip(self._linked.steps, self._pipelines, strict=True):
+        for step, pipeline in zip(self.linked.steps, self._pipelines, strict=True):
             bound = [
                 (memories[kind][number], begin, nbytes)
                 for kind, number, begin, nbytes in step.places
@@ -168,6 +168,6 @@ class Program:
         found = content.view(np.uint32).reshape(-1, 2)
         if not found.any():
             return
-        for number, error in self._linked.checks:
+        for number, error in self.linked.checks:
             if found[number, 0]:
                 raise error(int(found[number, 0]))
