@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 import onnxplug.errors
+import onnxplug_microsoft
 from onnxplug.authoring import files
 from onnxplug.authoring.entries import Cache
 from onnxplug.session import opening, start
@@ -255,6 +256,29 @@ def test_other_weights_beside_the_model_are_read(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(weights.tobytes())
     y = run(onnxplug.InferenceSession(path))
     np.testing.assert_allclose(y, expected() * 2, rtol=1e-5, atol=1e-5)
+
+
+def test_other_functions_of_a_supplier_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    monkeypatch.setattr(
+        onnxplug_microsoft, "__path__", [*onnxplug_microsoft.__path__, str(folder)]
+    )
+    node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 40])
+        for name in "xy"
+    ]
+    graph = helper.make_graph([node], "supplied", values[:1], values[1:])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+    begun(path)
+    (folder / "functions.py").write_text("# another one")
+    assert not begins(onnxplug.InferenceSession(path))
+    assert begins(onnxplug.InferenceSession(path))
 
 
 def test_a_model_that_changed_later_is_not_that_of_the_session(path: Path) -> None:

@@ -79,6 +79,7 @@ class Supplier:
     Attributes:
         domain: the domain's name.
         name, version: the distribution's.
+        module: what is imported of it.
         state: ``found`` until it is loaded, and then ``ready``, ``incompatible`` or
             ``failed``; or ``blocked``.
         reason: why nothing of it is used; empty when it is, or was not loaded yet.
@@ -88,6 +89,7 @@ class Supplier:
         self.domain = plugin.name
         self.name = plugin.distribution
         self.version = plugin.version
+        self.module = plugin.module
         self._plugin = plugin
         self._lock = new_rlock()
         self._operators: Mapping[str, Sequence[Operator]] | None = None

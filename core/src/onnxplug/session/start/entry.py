@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.authoring.files import lasting_state
 from onnxplug.authoring.record import Record
+from onnxplug.authoring.source_state import state_of
 from onnxplug.session.start.partition import KeptPartition
 from onnxplug.session.start.weights import KeptWeights, Unkept
 from onnxplug.weights import of_host
@@ -26,6 +27,7 @@ class KeptSession(Record):
         partition, weights: as of :mod:`~.start.partition` and :mod:`~.start.weights`.
         mapped: files that weights are in are mapped.
         files: paths and states of those of the model.
+        sources: folders and states of what supplied operators of it.
         inputs, declared: names and types of the model's inputs and outputs.
         described: as callers see them.
         results: types of the partition's outputs.
@@ -40,6 +42,7 @@ class KeptSession(Record):
     weights: dict[str, tuple[Any, ...]]
     mapped: bool
     files: list[tuple[str, tuple[int, ...]]]
+    sources: list[tuple[list[str], str]]
     inputs: list[tuple[str, Any]]
     declared: list[tuple[str, Any]]
     described: list[tuple[Any, ...]]
@@ -56,12 +59,16 @@ class KeptSession(Record):
         """What the EP restores.
 
         Raises:
-            Unkept: a file is not as it was; ``OSError`` if it is not there.
+            Unkept: a file, or source, is not as it was; ``OSError`` if a file is not
+                there.
             Exception: the EP cannot; whatever its function raises.
         """
         for path, state in self.files:
             if lasting_state(os.stat(path)) != state:
                 raise Unkept(f"{path!r} is not as it was")
+        for folders, source in self.sources:
+            if state_of(*folders) != source:
+                raise Unkept(f"source in {folders} is not as it was")
         module, name = self.restore
         weights = KeptWeights(self.weights, self.files, mapped=self.mapped)
         partition: Any = KeptPartition(self.partition, weights)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from onnxplug.authoring.files import Identity, lasting_state
+from onnxplug.authoring.source_state import state_of
 from onnxplug.ep import HOST
+from onnxplug.plugins.record import PluginState
 from onnxplug.run.plan import only_partition
 from onnxplug.session.model_info import node_arg
 from onnxplug.session.start.entry import KeptSession
@@ -17,6 +20,7 @@ from onnxplug.session.start.weights import Unkept, plain_weights
 from onnxplug.shapes.stated import merged
 
 if TYPE_CHECKING:
+    from onnxplug.plugins import PluginRegistry
     from onnxplug.session.opening import OpenedModel
     from onnxplug.session.request import SessionRequest
 
@@ -26,8 +30,8 @@ def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | 
     the host, or its EP does not restore it.
 
     Raises:
-        TypeError, Unkept: no plain values stand for a node or a constant, or a
-            file was written to.
+        TypeError, Unkept: no plain values stand for a node or a constant, a file was
+            written to, or who supplies an operator is no package.
     """
     built, graph = opened.built, opened.built.graph
     step = only_partition(built.plan, HOST)
@@ -56,6 +60,7 @@ def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | 
         weights,
         request.options.config["session.use_memory_mapped_model"] == "1",
         files,
+        _sources(opened.registry),
         [(name, plain_type(type)) for name, type in inputs.items()],
         [
             (name, plain_type(opened.declared.get(name) or graph.value(name).type))
@@ -66,6 +71,22 @@ def kept_session(request: SessionRequest, opened: OpenedModel) -> KeptSession | 
         [slot - 1 for slot in step.inputs],
         [step.outputs.index(slot) for slot in built.plan.outputs],
     )
+
+
+def _sources(registry: PluginRegistry) -> list[tuple[list[str], str]]:
+    """The source of what was asked for operators, which is edited where distributions
+    are installed in place: its folders and their states."""
+    found: dict[str, tuple[list[str], str]] = {}
+    for supplier in registry.domains.all_suppliers():
+        name = supplier.module.partition(".")[0]
+        package = sys.modules.get(name)
+        if supplier.state is PluginState.FOUND or package is None:
+            continue
+        folders = list(getattr(package, "__path__", ()))
+        if not folders:
+            raise Unkept(f"{supplier} is a module that stands alone")
+        found[name] = folders, state_of(*folders)
+    return list(found.values())
 
 
 def _state(path: str, before: Identity) -> tuple[str, tuple[int, ...]]:
