@@ -10,7 +10,8 @@ from onnxplug_compiler.ir.recurrent import Cell, Layer
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.recurrent import commands
 from onnxplug_cpu.compiler.kernels.recurrent.commands import record_recurrent
-from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa
+from onnxplug_cpu.compiler.kernels.recurrent.sums import panel_lanes, tile_of
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..interpreter import Interpreter, assembly, source, target_machine
 from .test_recurrent import CELLS
@@ -46,6 +47,16 @@ def recorded(isa: Isa, cell: Cell, batch: int, time: int = 2) -> Interpreter:
     steps = [one for one in run.recorder.commands if "r0" in one.kernel.words]
     run.recorder.commands[:] = steps
     return run
+
+
+@pytest.mark.parametrize("isa", [AVX512, AVX2, SSE, NEON], ids=lambda isa: isa.name)
+def test_a_tile_has_rows_and_fits_into_registers(isa: Isa) -> None:
+    vectors = 4 * panel_lanes(isa) // isa.vector_bytes
+    for gates in (1, 2, 3, 4):
+        for batch in range(1, 40):
+            tile = tile_of(isa, gates, batch)
+            assert tile.rows >= 1 and gates % tile.gates == 0
+            assert (tile.rows + 1) * tile.gates * vectors < isa.registers
 
 
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)

@@ -67,6 +67,8 @@ def tile_of(isa: Isa, gates: int, batch: int) -> Tile:
     found = []
     for width in {gates, gates // 2} if gates % 2 == 0 and gates > 2 else {gates}:
         room = (isa.registers - 1 - width * vectors) // (width * vectors)
+        if not room:
+            continue
         rows = min(_MOST_ROWS, room)
         blocks = -(-batch // rows)
         found.append((blocks, -width, -(-batch // blocks)))
