@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+import onnxplug_compiler
 from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, MOST_GROUPS
@@ -73,6 +74,7 @@ def identity(device: Device) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "onnxplug-webgpu": __version__,
+        "onnxplug-compiler": onnxplug_compiler.__version__,
         "wgpu": installed_version()[0],
         "adapter": adapter.name,
         "backend": adapter.backend,
