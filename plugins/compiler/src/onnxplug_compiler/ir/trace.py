@@ -224,8 +224,7 @@ class Trace:
             strict = (how == "<") == answer
             # factor * v + number < 0, or <= 0; turned around if that is false
             below = (factor > 0) == answer
-            bound = -number / factor if abs(number) > 1 << 50 else None
-            if bound is not None:
+            if abs(number) > 1 << 50:  # ranges are floats
                 return
             if below:
                 most = -number // factor if factor > 0 else number // -factor
