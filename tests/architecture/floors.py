@@ -31,6 +31,7 @@ FLOORS: Final = (
     },
     {"errors", "ep", "authoring"},
     {
+        "attached",
         "guard",
         "hardware",
         "log",

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import pytest
 
+from onnxplug.attached import AttachedSessions
 from onnxplug.plugins import GROUP, FoundPlugin, find_plugins, registry
 from onnxplug.plugins.domains import DomainRegistry
 from onnxplug_cli.main import main
@@ -109,7 +110,7 @@ def find(group: str) -> list[FoundPlugin]:
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the registry look anew for what is installed, and again after the test."""
     monkeypatch.setattr(registry.table, "_records", None)
-    monkeypatch.setattr(registry.table, "_sessions", {})
+    monkeypatch.setattr(registry.table, "_sessions", AttachedSessions())
     monkeypatch.setattr(registry, "domains", DomainRegistry(registry.settings, find))
 
 

@@ -70,6 +70,10 @@ class SessionOptions:
 
     _PATHS: Final = ("optimized_model_filepath", "profile_file_prefix")
 
+    _is_plain = True
+    """All that options of this very class are is in their attributes: two of equal ones
+    make equal sessions.  A class that adds nothing to that says so itself."""
+
     intra_op_num_threads: int
     graph_optimization_level: GraphOptimizationLevel
     optimized_model_filepath: str

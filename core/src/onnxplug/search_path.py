@@ -86,6 +86,16 @@ def _put_by_an_empty_item() -> str:
     return ""
 
 
+def surroundings() -> tuple[Any, ...] | None:
+    """What is installed, and the variables that onnxplug and its plugins read, as plain
+    values; ``None`` where :func:`installed_state` tells nothing."""
+    installed = installed_state()
+    if installed is None:
+        return None
+    ours = [each for each in os.environ.items() if each[0].startswith("ONNXPLUG_")]
+    return installed, tuple(sorted(ours))
+
+
 def installed_state() -> tuple[Any, ...] | None:
     """What changes when a distribution is installed, upgraded or removed, as plain
     values; ``None`` where that cannot be told without looking for all of them."""

@@ -26,11 +26,11 @@ from onnxplug.selection import (
     Origin,
     ProviderRequest,
     SessionContext,
-    choose,
     do_without,
     ep_devices,
     provider,
 )
+from onnxplug.selection.choose import choose
 from onnxplug_testing import SimulatedFactory, SimulatedFailure, Stage
 
 AddEp = Callable[..., SimulatedFactory]

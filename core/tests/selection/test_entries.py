@@ -10,7 +10,8 @@ import pytest
 from onnxplug.ep import HardwareDevice, Option, OptionValue
 from onnxplug.errors import OptionError
 from onnxplug.plugins import FoundPlugin, PluginRegistry, PluginState
-from onnxplug.selection import ProviderRequest, SessionContext, choose, provider
+from onnxplug.selection import ProviderRequest, SessionContext, provider
+from onnxplug.selection.choose import choose
 from onnxplug_testing import Knobs, SimulatedFactory
 
 NAME = "AcmeExecutionProvider"

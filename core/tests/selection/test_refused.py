@@ -16,8 +16,9 @@ from onnxplug.ep import (
 )
 from onnxplug.errors import EpError, OptionError
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection import SessionContext, choose, for_devices, provider
+from onnxplug.selection import SessionContext, for_devices, provider
 from onnxplug.selection.available import availability, platform_support
+from onnxplug.selection.choose import choose
 from onnxplug.selection.enumerate import enumerate_devices
 from onnxplug_testing import SimulatedFactory
 

@@ -12,15 +12,9 @@ import pytest
 from onnxplug.ep import HardwareDevice, ModelInfo
 from onnxplug.errors import EpError, EpWarning, OptionError
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection import (
-    CPU,
-    Origin,
-    ProviderRequest,
-    adapt_delegate,
-    provider,
-    resolve,
-)
+from onnxplug.selection import CPU, Origin, ProviderRequest, adapt_delegate, provider
 from onnxplug.selection.policy_choice import PolicyChoice
+from onnxplug.selection.resolve import resolve
 from onnxplug_testing import SimulatedFactory
 
 AddEp = Callable[..., SimulatedFactory]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.attached import attached
 from onnxplug.plugins.find import GROUP, find_plugins
 from onnxplug.plugins.metadata import FoundPlugin
 from onnxplug.plugins.record import Failed, Found, Loaded, PluginRecord, PluginState
@@ -13,7 +14,7 @@ from onnxplug.plugins.registry import PluginRegistry
 if TYPE_CHECKING:
     from onnxplug.plugins.target import LibraryForm, LibraryRecord
 
-registry = PluginRegistry()
+registry = PluginRegistry(sessions=attached)
 """The plugins of this process."""
 
 if hasattr(os, "register_at_fork"):

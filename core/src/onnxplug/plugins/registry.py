@@ -17,6 +17,7 @@ from onnxplug.plugins.settings import Settings
 from onnxplug.plugins.table import PluginTable
 
 if TYPE_CHECKING:
+    from onnxplug.attached import AttachedSessions
     from onnxplug.ep import HardwareDevice, Host, SelectionPolicy
     from onnxplug.plugins.domains import DomainRegistry
     from onnxplug.plugins.target import LibraryRecord
@@ -30,6 +31,7 @@ class PluginRegistry:
     Args:
         environment: where the settings are; ``None``: the process's variables.
         find: finds what is advertised in a group of entry points, EPs or domains.
+        sessions: those that use its EPs; ``None``: none does yet.
 
     Attributes:
         table: its records.
@@ -40,9 +42,10 @@ class PluginRegistry:
         self,
         environment: Mapping[str, str] | None = None,
         find: Callable[[str], Sequence[FoundPlugin]] = find_plugins,
+        sessions: AttachedSessions | None = None,
     ) -> None:
         self._find = find
-        self.table = PluginTable(environment, functools.partial(find, GROUP))
+        self.table = PluginTable(environment, functools.partial(find, GROUP), sessions)
         self._loader = PluginLoader(self.table)
         self.contexts = DeviceContexts(self.table, self.factory)
         self._libraries = RegisteredLibraries(self.table, self._loader, self.contexts)

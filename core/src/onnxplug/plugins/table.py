@@ -5,21 +5,28 @@ Invariant: the lock is never held while a plugin is imported.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from onnxplug.attached import AttachedSessions
 from onnxplug.authoring.locks import new_lock
 from onnxplug.errors import PluginBlocked, PluginConflict, PluginError, PluginNotFound
 from onnxplug.plugins.find import group_plugins
 from onnxplug.plugins.library import Library
 from onnxplug.plugins.metadata import FoundPlugin
 from onnxplug.plugins.names import nearest, short_name
-from onnxplug.plugins.record import Failed, Loaded, PluginRecord
+from onnxplug.plugins.record import Failed, Loaded, PluginRecord, PluginState
 from onnxplug.plugins.settings import BLOCK, Settings, read_settings
+from onnxplug.search_path import surroundings
 
 
 class PluginTable:
     """One record for each EP name, read from metadata when it is first needed.
+
+    Args:
+        environment: where the settings are; ``None``: the process's variables.
+        find: finds what is advertised.
+        sessions: those that use its EPs; ``None``: none does yet.
 
     Attributes:
         lock: held while records are read or changed that other threads may change.
@@ -29,32 +36,54 @@ class PluginTable:
         self,
         environment: Mapping[str, str] | None,
         find: Callable[[], Sequence[FoundPlugin]],
+        sessions: AttachedSessions | None = None,
     ) -> None:
         self.lock = new_lock()
         self._environment = environment
         self._find = find
         self._records: dict[str, PluginRecord] | None = None
-        self._sessions: dict[str, weakref.WeakSet[object]] = {}
+        self._sessions = AttachedSessions() if sessions is None else sessions
         self._settings: Settings | None = None
+        self._surroundings: tuple[Any, ...] | None = None
 
     @property
     def settings(self) -> Settings:
         """What the environment says, read when it is first needed."""
         settings = self._settings
         if settings is None:
+            self._surroundings = surroundings()
             settings = self._settings = read_settings(self._environment)
         return settings
+
+    def is_as_found(self, now: tuple[Any, ...]) -> bool:
+        """Whether a process that begins *now* finds what this one found.
+
+        It does not if anything was registered or forgotten by hand, or a plugin that is
+        installed could not be loaded.
+
+        Args:
+            now: what :func:`~onnxplug.search_path.surroundings` says.
+        """
+        if self._records is None and self._settings is None:
+            return True
+        broken = (PluginState.FAILED, PluginState.INCOMPATIBLE)
+        with self.lock:
+            return self._surroundings == now and not any(
+                record.state in broken for record in self.read_records()
+            )
 
     def by_name(self) -> dict[str, PluginRecord]:
         """The records; whoever changes them, or looks at all, holds the lock."""
         table = self._records
         if table is None:
             # two threads may both look; the first to be done is believed
+            before = surroundings()
             settings = read_settings(self._environment)
             found = group_plugins(self._find(), settings)
             with self.lock:
                 if self._records is None:
                     self._settings, self._records = settings, found
+                    self._surroundings = before
                 table = self._records
         return table
 
@@ -85,6 +114,7 @@ class PluginTable:
         """Have what *into* makes of them in the place of the EPs of *library*."""
         table = self.by_name()
         with self.lock:
+            self._surroundings = None
             for name, record in table.items():
                 if isinstance(record, Loaded) and record.library is library:
                     table[name] = into(record)
@@ -99,8 +129,9 @@ class PluginTable:
                 if isinstance(record, Loaded) and not is_kept_out:
                     fresh[record.name] = record
                 else:
-                    self._sessions.pop(record.name, None)
+                    self._sessions.forget(record.name)
             self._settings, self._records = settings, fresh
+            self._surroundings = None  # what is loaded may be older
 
     def resolve(self, name: str, *, installed: bool = False) -> PluginRecord:
         """The record that *name* stands for.
@@ -156,14 +187,16 @@ class PluginTable:
                         f"{table[record.name].distribution}; remove one of the two",
                         plugin=record.name,
                     )
+            self._surroundings = None
             table.update((record.name, record) for record in records)
 
     def forget(self, names: Iterable[str]) -> None:
         """Remove records, where there are any; whoever calls holds the lock."""
         for name in names:
             if self._records is not None:
+                self._surroundings = None
                 self._records.pop(name, None)
-                self._sessions.pop(name, None)
+                self._sessions.forget(name)
 
     def refuse_blocked(self, name: str) -> None:
         """Refuse to register what a setting keeps out.
@@ -188,15 +221,12 @@ class PluginTable:
             raise PluginNotFound(
                 f"no EP is named {ep!r}; was its library unregistered?", plugin=ep
             )
-        with self.lock:
-            self._sessions.setdefault(ep, weakref.WeakSet()).add(session)
+        self._sessions.attach(ep, session)
 
     def detach(self, ep: str, session: object) -> None:
         """Note that *session* uses an EP no more; not an error if it never did."""
-        with self.lock:
-            if ep in self._sessions:
-                self._sessions[ep].discard(session)
+        self._sessions.detach(ep, session)
 
     def sessions(self, ep: str) -> set[object]:
-        """Those that use an EP now; whoever calls holds the lock."""
-        return set(self._sessions.get(ep, ()))
+        """Those that use an EP now."""
+        return self._sessions.of(ep)

@@ -42,6 +42,11 @@ class DefaultProviders:
         """What was set last."""
         return self._requests
 
+    @property
+    def are_untouched(self) -> bool:
+        """Whether there are none, and no session asked for them yet."""
+        return not (self._requests or self._were_used)
+
     def take(self) -> tuple[ProviderRequest, ...]:
         """What was set last, for a session that is being created."""
         with self._lock:

@@ -75,6 +75,7 @@ class SessionLifecycle:
                 self._closer = weakref.finalize(self, runner.close)
                 self._request = self._request._replace(files=runner.files)
                 self._runner = runner
+                runner.attach(self)
                 return
         opened = self._opened_model(resolved, profile)
         self._hold(opened, self._request, profile)
@@ -96,10 +97,15 @@ class SessionLifecycle:
         if self._model is None:
             with self._opening:
                 if self._model is None:
-                    begun = self._closer
-                    self._hold(self._opened_model(), self._request, None)
-                    if not begun.alive:  # of a closed session only facts are wanted
+                    begun, start = self._closer, cast("StartRunner", self._runner)
+                    opened = self._opened_model()
+                    self._hold(opened, self._request, None)
+                    start.detach(self)
+                    if begun.alive:
+                        opened.attach(self)  # the EP of both is in use
+                    else:  # of a closed session only facts are wanted
                         self._closer()
+                        opened.detach(self)
                     begun()
         assert self._model is not None
         return self._model

@@ -17,8 +17,9 @@ from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.profiling import Profile, stage
-from onnxplug.selection import SessionContext, choose, defaults, resolve
-from onnxplug.selection.choose import EpMaker, close
+from onnxplug.selection.choose import EpMaker, SessionContext, choose, close
+from onnxplug.selection.defaults import defaults
+from onnxplug.selection.resolve import resolve
 from onnxplug.session.model_info import ModelMetadata
 from onnxplug.shapes.symbols import forget, forget_all, stated_as
 

@@ -110,8 +110,8 @@ class InferenceSession(SessionLifecycle):
             try:
                 call_each([*(each.close for each in self._variants), self._closer])
             finally:
-                if self._model is not None:
-                    self._model.detach(self)
+                used: Any = self._model or self._runner  # the one that is attached
+                used.detach(self)
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -401,8 +401,7 @@ class InferenceSession(SessionLifecycle):
                 variants = before["_variants"]
                 call_each([*(each.close for each in variants), before["_closer"]])
             finally:
-                if before["_model"] is not None:
-                    before["_model"].detach(self)
+                (before["_model"] or before["_runner"]).detach(self)
                 model.attach(self)
                 model.detach(other)
 

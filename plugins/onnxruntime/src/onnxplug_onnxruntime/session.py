@@ -1,14 +1,17 @@
-"""Sessions and their options with all methods that ONNX Runtime's have."""
+"""Sessions and their options with all methods that ONNX Runtime's have.
+
+What a session that only runs does without is imported by the methods that need it.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnxplug
-from onnxplug.ep import HOST
 from onnxplug.errors import (
     ArgumentTypeError,
     InvalidArgument,
@@ -17,21 +20,19 @@ from onnxplug.errors import (
     PluginNotFound,
 )
 from onnxplug.names import as_names
-from onnxplug.partition.assigned import OrtEpAssignedSubgraph
-from onnxplug.selection import CPU, normalise
-from onnxplug.selection.known import find_known
+from onnxplug.selection.request import normalise
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
-from onnxplug_onnxruntime.devices import OrtEpDevice, adapted, pairs
 from onnxplug_onnxruntime.leniency import Leniency, log_without_effect
-from onnxplug_onnxruntime.memory import OrtMemoryInfo, memory_info
-from onnxplug_onnxruntime.native import NativeSession
 from onnxplug_onnxruntime.process import global_threads
-from onnxplug_onnxruntime.sparse import SparseTensor
-from onnxplug_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice
+    from onnxplug.partition.assigned import OrtEpAssignedSubgraph
+    from onnxplug_onnxruntime.devices import OrtEpDevice
+    from onnxplug_onnxruntime.memory import OrtMemoryInfo
+    from onnxplug_onnxruntime.native import NativeSession
+    from onnxplug_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
 
 
 class SessionOptions(onnxplug.SessionOptions):
@@ -40,6 +41,8 @@ class SessionOptions(onnxplug.SessionOptions):
     Config entries that nobody has are kept, with one warning for each; what has no
     effect is logged for who debugs.
     """
+
+    _is_plain = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,12 +54,16 @@ class SessionOptions(onnxplug.SessionOptions):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Add an EP on chosen devices, all of one EP."""
+        from onnxplug_onnxruntime.devices import pairs
+
         super().add_provider_for_devices(pairs(ep_devices), options)
 
     def set_provider_selection_policy_delegate(
         self, delegate: Callable[..., Sequence[Any]]
     ) -> None:
         """Choose EPs by a function of four arguments."""
+        from onnxplug_onnxruntime.devices import adapted
+
         super().set_provider_selection_policy_delegate(adapted(delegate))
 
 
@@ -119,8 +126,7 @@ class InferenceSession(onnxplug.InferenceSession):
             # with options that can be pickled
             providers=[each._replace(options=dict(each.options)) for each in own],
             provider_options=None,
-            cpu_stands_in=request.falls_back
-            or all(find_known(each.name) for each in own),
+            cpu_stands_in=request.falls_back or _are_known(each.name for each in own),
         )
         try:
             super()._open()
@@ -139,21 +145,22 @@ class InferenceSession(onnxplug.InferenceSession):
         run_options: onnxplug.RunOptions | None = None,
     ) -> list[Any]:
         """Run the model; see :meth:`onnxplug.InferenceSession.run`."""
-        if isinstance(input_feed, Mapping):
-            input_feed = {
-                name: value.coordinates if isinstance(value, SparseTensor) else value
-                for name, value in input_feed.items()
-            }
+        # there is no sparse tensor that is not of this module
+        if isinstance(input_feed, Mapping) and f"{__package__}.sparse" in sys.modules:
+            from onnxplug_onnxruntime.sparse import unwrapped
+
+            input_feed = {name: unwrapped(value) for name, value in input_feed.items()}
         results = super().run(output_names, input_feed, run_options)
-        return [
-            SparseTensor(value)
-            if isinstance(value, onnxplug.ep.SparseTensor)
-            else value
-            for value in results
-        ]
+        if not any(isinstance(value, onnxplug.ep.SparseTensor) for value in results):
+            return results
+        from onnxplug_onnxruntime.sparse import wrapped
+
+        return [wrapped(value) for value in results]
 
     def io_binding(self) -> IOBinding:
         """A binding of inputs and outputs for runs of this session."""
+        from onnxplug_onnxruntime.values import IOBinding
+
         binding = IOBinding(self, self._opened.registry)
         self._bindings.add(binding)
         return binding
@@ -207,6 +214,8 @@ class InferenceSession(onnxplug.InferenceSession):
         vendor_id: int = -1,
     ) -> OrtValue:
         """A tensor of unspecified content."""
+        from onnxplug_onnxruntime.values import OrtValue
+
         return OrtValue.ortvalue_from_shape_and_type(
             shape, element_type, device_type, device_id, vendor_id
         )
@@ -226,6 +235,8 @@ class InferenceSession(onnxplug.InferenceSession):
 
     def get_input_epdevices(self) -> list[OrtEpDevice | None]:
         """For each input a device of the EP that reads it first, if one does."""
+        from onnxplug_onnxruntime.devices import OrtEpDevice
+
         devices = {each.name: each.devices for each in self._built.chosen}
         readers = [
             devices.get(self._reader(arg.name) or "") for arg in self.get_inputs()
@@ -234,6 +245,9 @@ class InferenceSession(onnxplug.InferenceSession):
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """The partitions and their nodes; of the CPU's, each node by itself."""
+        from onnxplug.partition.assigned import OrtEpAssignedSubgraph
+        from onnxplug.selection.order import CPU
+
         return [
             OrtEpAssignedSubgraph(part.ep_name, nodes)
             for part in super().get_provider_graph_assignment_info()
@@ -249,6 +263,9 @@ class InferenceSession(onnxplug.InferenceSession):
 
     def _memory(self, ep: str | None) -> OrtMemoryInfo:
         """That of an EP; the host's for ``None``."""
+        from onnxplug.ep import HOST
+        from onnxplug_onnxruntime.memory import memory_info
+
         locations = {each.name: each.provider.location for each in self._built.chosen}
         return memory_info(locations.get(ep or "", HOST))
 
@@ -282,6 +299,8 @@ class InferenceSession(onnxplug.InferenceSession):
 
     @property
     def _sess(self) -> NativeSession:
+        from onnxplug_onnxruntime.native import NativeSession
+
         return NativeSession(self)
 
     @property
@@ -294,6 +313,13 @@ class InferenceSession(onnxplug.InferenceSession):
 
 
 Session = InferenceSession
+
+
+def _are_known(names: Iterable[str]) -> bool:
+    """Whether onnxplug knows EPs of all *names*."""
+    from onnxplug.selection.known import find_known  # who falls back does not ask
+
+    return all(map(find_known, names))
 
 
 def get_default_session_options() -> SessionOptions:

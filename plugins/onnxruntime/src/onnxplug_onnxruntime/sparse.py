@@ -223,3 +223,13 @@ def _checked(
             f"{indices.dtype}; expected [n] and int64"
         )
     return as_sizes(dense_shape, as_data_type(values.dtype)), values, indices
+
+
+def wrapped(value: Any) -> Any:
+    """*value*, in this module's form if it is a sparse tensor."""
+    return SparseTensor(value) if isinstance(value, ep.SparseTensor) else value
+
+
+def unwrapped(value: Any) -> Any:
+    """*value*, in onnxplug's form if it is a sparse tensor."""
+    return value.coordinates if isinstance(value, SparseTensor) else value

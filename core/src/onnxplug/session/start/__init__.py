@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.errors import OptionError
+from onnxplug.search_path import surroundings
 
 if TYPE_CHECKING:
     from onnxplug.session.request import SessionRequest
@@ -21,22 +22,40 @@ if TYPE_CHECKING:
 KEEP: Final = "ONNXPLUG_KEEP_SESSIONS"
 """The variable that says whether starts are kept."""
 
-_PLUGINS: Final = "onnxplug.plugins"
-
 
 def _logs(logid: str) -> bool:
-    """Whether somebody wants to be told of a model where its nodes run."""
+    """Whether somebody wants to be told of a model where its nodes run, or which
+    options have no effect."""
     logging = sys.modules.get("logging")
     if logging is None:
         return False
     name = "onnxplug.session" + (f".{logid}" if logid else "")
-    return bool(logging.getLogger(name).isEnabledFor(logging.INFO))
+    return bool(
+        logging.getLogger(name).isEnabledFor(logging.INFO)
+        or logging.getLogger("onnxplug.options").isEnabledFor(logging.DEBUG)
+    )
+
+
+def _is_first(now: tuple[Any, ...]) -> bool:
+    """Whether a process that begins *now* makes the session as this one does: no model
+    was opened before, no default providers are set, and plugins are as installed.
+
+    A module that is being imported, in another thread, does not tell.
+    """
+    selection = sys.modules.get("onnxplug.selection.defaults")
+    if selection is not None:
+        defaults = getattr(selection, "defaults", None)
+        if defaults is None or not defaults.are_untouched:
+            return False
+    plugins = sys.modules.get("onnxplug.plugins")
+    if plugins is None:
+        return True
+    registry = getattr(plugins, "registry", None)
+    return registry is not None and bool(registry.table.is_as_found(now))
 
 
 def kept_start(request: SessionRequest) -> KeptStart | None:
     """The start of a session, if one can be kept; there need not be one yet.
-
-    Not of a program that has looked at plugins, as it may have changed what is known.
 
     Raises:
         OptionError: the variable has a value that is not understood.
@@ -44,11 +63,14 @@ def kept_start(request: SessionRequest) -> KeptStart | None:
     switch = os.environ.get(KEEP, "1")
     if switch not in ("0", "1"):
         raise OptionError(f"{KEEP} is {switch!r}; it can be 1 or 0")
-    if switch == "0" or _PLUGINS in sys.modules or _logs(request.options.logid):
+    if switch == "0" or _logs(request.options.logid):
+        return None
+    now = surroundings()
+    if now is None or not _is_first(now):
         return None
     from onnxplug.session.start.key import key_of
 
-    key = key_of(request)
+    key = key_of(request, now)
     if key is None:
         return None
     from onnxplug.session.start.kept import KeptStart

@@ -15,9 +15,9 @@ from onnxplug.authoring.files import lasting_state
 from onnxplug.authoring.source_state import state_of
 from onnxplug.entries import CHECK, CHECK_RESULTS
 from onnxplug.options import SessionOptions
-from onnxplug.search_path import installed_state
 
 if TYPE_CHECKING:
+    from onnxplug.selection.request import ProviderRequest
     from onnxplug.session.request import SessionRequest
 
 FORMAT: Final = 1
@@ -45,8 +45,12 @@ _PLAIN: Final = (
 )
 
 
-def key_of(request: SessionRequest) -> str | None:
-    """The name of what is kept for *request*; ``None`` if nothing can be."""
+def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
+    """The name of what is kept for *request*; ``None`` if nothing can be.
+
+    Args:
+        around: what :func:`~onnxplug.search_path.surroundings` says.
+    """
     options, source = request.options, request.source
     if (
         not isinstance(source, str)
@@ -62,10 +66,9 @@ def key_of(request: SessionRequest) -> str | None:
         return None
     try:
         model = lasting_state(os.stat(source))
-        installed = installed_state()
     except (OSError, ValueError):  # the first to tell is who loads the model
         return None
-    if model is None or installed is None:
+    if model is None:
         return None
     whole: Any = (
         FORMAT,
@@ -73,11 +76,10 @@ def key_of(request: SessionRequest) -> str | None:
         state_of(os.path.dirname(onnxplug.__file__ or "")),
         np.__version__,
         sys.hexversion,
-        installed,
-        sorted(each for each in os.environ.items() if each[0].startswith("ONNXPLUG_")),
+        around,
         (os.path.abspath(source), *model),
         said,
-        request.providers,
+        _plain_providers(request.providers),
         request.provider_options,
         request.disabled,
         request.falls_back,
@@ -91,7 +93,7 @@ def key_of(request: SessionRequest) -> str | None:
 
 def _plain(options: SessionOptions) -> tuple[Any, ...] | None:
     values = vars(options)
-    if type(options) is not SessionOptions or any(map(values.get, _FOREIGN)):
+    if not vars(type(options)).get("_is_plain") or any(map(values.get, _FOREIGN)):
         return None
     config = values["_config"]
     if values["log_severity_level"] >= 0 or CHECK_RESULTS in config:
@@ -101,3 +103,22 @@ def _plain(options: SessionOptions) -> tuple[Any, ...] | None:
     level = int(values["graph_optimization_level"])
     strictness = type(options.strictness).__qualname__
     return level, strictness, *[values[name] for name in _PLAIN]
+
+
+def _plain_providers(providers: Any) -> Any:
+    """*providers* with plain values for requests of one."""
+    requests: Any = sys.modules.get("onnxplug.selection.request")
+    if requests is None or not isinstance(providers, list | tuple):
+        return providers
+    request = requests.ProviderRequest
+    return [
+        _plain_request(each) if type(each) is request else each for each in providers
+    ]
+
+
+def _plain_request(request: ProviderRequest) -> tuple[Any, ...]:
+    name, options, error_on_failure, devices, origin = request
+    if type(options) is not dict:
+        options = dict(options)
+    # a device is no plain value, and has no entry
+    return name, options, error_on_failure, devices, origin.value

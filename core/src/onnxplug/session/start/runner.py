@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from onnxplug.attached import attached
 from onnxplug.authoring.files import Identity
 from onnxplug.ep.types import (
     MapType,
@@ -75,6 +76,16 @@ class StartRunner(NamedOutputs):
         self._results = Results(self._arguments, [type_of(t) for t in kept.results])
         self._unbound = (None,) * len(kept.results)
         self._compiled: CompiledPartition | None = compiled
+
+    def attach(self, session: object) -> None:
+        """Let plugins know that *session* uses its EP."""
+        for ep in self.providers:
+            attached.attach(ep, session)
+
+    def detach(self, session: object) -> None:
+        """Undo :meth:`attach`."""
+        for ep in self.providers:
+            attached.detach(ep, session)
 
     def close(self) -> None:
         """Run no more; what runs in other threads ends."""
