@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 import onnxplug
 from onnxplug.ep import MemoryLocation
 from onnxplug.plugins import registry
+from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_webgpu import artefact as module
 from onnxplug_webgpu.artefact import Artefact, KeptSegment, read, write
 from onnxplug_webgpu.device import Device
@@ -133,8 +134,8 @@ def written(adapter: Any, model: onnx.ModelProto) -> tuple[Device, bytes]:
     """The bytes of a partition, and the device that they are for."""
     made: list[bytes] = []
 
-    def noted(artefact: Artefact, device: Device) -> bytes:
-        made.append(write(artefact, device))
+    def noted(artefact: Artefact, device: Device, shapes: Shapes) -> bytes:
+        made.append(write(artefact, device, shapes))
         return made[-1]
 
     from onnxplug_webgpu import provider
@@ -155,7 +156,7 @@ def test_bytes_that_are_damaged_are_refused_or_as_good(
 ) -> None:
     """Whatever is changed in the description, nothing but a ``ValueError`` comes."""
     device, content = written
-    assert write(read(memoryview(content), device), device)
+    assert write(read(memoryview(content), device, DEFAULT), device, DEFAULT)
     length = int.from_bytes(content[:8], "little")
     described = json.loads(content[8 : 8 + length])
     numbers = random.Random(0)
@@ -166,13 +167,15 @@ def test_bytes_that_are_damaged_are_refused_or_as_good(
         text = json.dumps(changed).encode()
         damaged = len(text).to_bytes(8, "little") + text + content[8 + length :]
         try:
-            read(memoryview(damaged), device)
+            read(memoryview(damaged), device, DEFAULT)
         except ValueError:
             refused += 1
     assert refused > 150
+    with pytest.raises(ValueError, match="'side': 8"):
+        read(memoryview(content), device, DEFAULT._replace(side=8))
     for end in (0, 4, 8, 100, length, len(content) - 64):
         with pytest.raises(ValueError):
-            read(memoryview(content[:end]), device)
+            read(memoryview(content[:end]), device, DEFAULT)
 
 
 def _change(found: Any, numbers: random.Random) -> None:
@@ -195,7 +198,7 @@ def test_a_hostile_artefact_harms_nobody(
     """Indices that no kernel of ours has are kept within what is bound by the driver,
     and what does not fit the partition is refused."""
     device, content = written
-    artefact = read(memoryview(content), device)
+    artefact = read(memoryview(content), device, DEFAULT)
     (segment,) = artefact.segments
     assert isinstance(segment, KeptSegment)
     context = registry.contexts.at(MemoryLocation("webgpu", 0)).context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from onnxplug_compiler.gpu.families import (
     rows,
 )
 from onnxplug_compiler.gpu.render.steps import supports
+from onnxplug_compiler.gpu.shapes import DEFAULT
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -289,7 +291,7 @@ def samples(processor: Processor) -> dict[str, Sample]:
     """All of them, compiled together and run."""
     made = {}
     for name, make in SAMPLES.items():
-        recorder: Recorder[Any] = Recorder(None)
+        recorder: Recorder[Any] = Recorder(SimpleNamespace(shapes=DEFAULT))
         made[name] = Sample(recorder, *make(recorder, processor))
     processor.run(
         [launch for each in made.values() for launch in each.recorder.commands]

@@ -19,6 +19,7 @@ from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, MOST_GROUPS
 from onnxplug_compiler.gpu.packing import packed
+from onnxplug_compiler.gpu.shapes import Shapes
 from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.schedule.planned import Result
 from onnxplug_webgpu import __version__
@@ -26,7 +27,7 @@ from onnxplug_webgpu.adapters import installed_version
 from onnxplug_webgpu.device import Device
 from onnxplug_webgpu.linking import APART, FLAG, KINDS, FlagCheck, Linked, Place, Step
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 _LENGTH: Final = 8
 """Bytes of the length of the description that the bytes begin with."""
@@ -69,10 +70,9 @@ class Artefact(Record):
 
 
 def identity(device: Device) -> dict[str, Any]:
-    """What compiled partitions depend on: versions, adapter and driver."""
+    """What all that is kept of a device depends on: versions, adapter and driver."""
     adapter = device.adapter
     return {
-        "format": FORMAT,
         "onnxplug-webgpu": __version__,
         "onnxplug-compiler": onnxplug_compiler.__version__,
         "wgpu": installed_version()[0],
@@ -81,6 +81,11 @@ def identity(device: Device) -> dict[str, Any]:
         "driver": adapter.driver,
         "ids": [adapter.vendor_id, adapter.device_id],
     }
+
+
+def _compiled_for(device: Device, shapes: Shapes) -> dict[str, Any]:
+    """What compiled partitions depend on."""
+    return {"format": FORMAT, **identity(device), "shapes": shapes._asdict()}
 
 
 # writing
@@ -102,14 +107,14 @@ class _Data:
         return [begin, len(content)]
 
 
-def write(artefact: Artefact, device: Device) -> bytes:
+def write(artefact: Artefact, device: Device, shapes: Shapes) -> bytes:
     """*artefact* as bytes for :func:`read`."""
     data = _Data()
     texts: dict[tuple[str, tuple[bool, ...]], int] = {}
     segments = [_segment(each, data, texts) for each in artefact.segments]
     described = json.dumps(
         {
-            "identity": identity(device),
+            "identity": _compiled_for(device, shapes),
             "inputs": artefact.inputs,
             "outputs": artefact.outputs,
             "texts": list(texts),
@@ -175,17 +180,17 @@ def _check(check: FlagCheck) -> list[Any]:
 # reading
 
 
-def read(content: memoryview, device: Device) -> Artefact:
+def read(content: memoryview, device: Device, shapes: Shapes) -> Artefact:
     """What :func:`write` made bytes of; its constants are views of *content*.
 
     Raises:
         ValueError: it is damaged, was not written by this version, or for another
-            adapter or driver.
+            adapter or driver, or other shapes of workgroups.
     """
     try:
         end = _LENGTH + _whole(int.from_bytes(content[:_LENGTH], "little"))
         described = json.loads(bytes(content[_LENGTH:end]))
-        found, here = described["identity"], identity(device)
+        found, here = described["identity"], _compiled_for(device, shapes)
         if found != here:
             raise ValueError(f"it was compiled for {found}, and here is {here}")
         reader = _Reader(content[end:], described["texts"], device)

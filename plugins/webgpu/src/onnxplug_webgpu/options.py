@@ -7,6 +7,7 @@ from typing import Final
 
 from onnxplug import ep
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_webgpu.pool import CACHE_MODES
 
 
@@ -93,6 +94,7 @@ class Settings(Record):
         caches: whether compiled partitions are kept on disk.
         captures: whether bound runs are captured.
         mode: what becomes of memory that nobody uses; see :class:`~.pool.Pool`.
+        shapes: of workgroups.
     """
 
     forced: frozenset[str] = frozenset()
@@ -100,6 +102,7 @@ class Settings(Record):
     captures: bool = False
     caches: bool = False
     mode: str = "bucket"
+    shapes: Shapes = DEFAULT
 
 
 def settings_of(options: Mapping[str, ep.OptionValue]) -> Settings:

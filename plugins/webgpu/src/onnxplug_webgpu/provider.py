@@ -34,9 +34,7 @@ class WebGpuProvider(ep.ExecutionProvider):
         self._weights = Weights(context.device, weights)
         self._settings = settings
         self.capture = WebGpuCapture() if settings.captures else None
-        self.serialiser = WebGpuSerialiser(
-            context, self._weights, settings.mode, caches=settings.caches
-        )
+        self.serialiser = WebGpuSerialiser(context, self._weights, settings)
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take what there are kernels for, and what follows from shapes."""
@@ -59,12 +57,12 @@ class WebGpuSerialiser(ep.Serialiser):
     """Keeps shaders, places and weights of partitions whose sizes are known."""
 
     def __init__(
-        self, context: WebGpuContext, weights: Weights, mode: str, *, caches: bool
+        self, context: WebGpuContext, weights: Weights, settings: Settings
     ) -> None:
-        self.caches = caches
+        self.caches = settings.caches
         self._context = context
         self._weights = weights
-        self._mode = mode
+        self._settings = settings
 
     def serialise(self, compiled: ep.CompiledPartition) -> bytes:
         """The partition as bytes.
@@ -77,7 +75,7 @@ class WebGpuSerialiser(ep.Serialiser):
         else:
             assert isinstance(compiled, WebGpuPartition)
             artefact = compiled.artefact()
-        return write(artefact, self._context.device)
+        return write(artefact, self._context.device, self._settings.shapes)
 
     def restore(
         self, partition: ep.Partition, data: memoryview
@@ -86,12 +84,13 @@ class WebGpuSerialiser(ep.Serialiser):
 
         Raises:
             Declined: they are damaged, or were written by another version, or for
-                another adapter or driver.
+                another adapter or driver, or other shapes of workgroups.
         """
         try:
-            artefact = read(data, self._context.device)
+            settings = self._settings
+            artefact = read(data, self._context.device, settings.shapes)
             return RestoredPartition(
-                partition, artefact, self._context, self._weights, self._mode
+                partition, artefact, self._context, self._weights, settings.mode
             )
         except ValueError as error:
             ep.raise_interruption(error)

@@ -94,7 +94,9 @@ class Segment:
         self._weights = weights
         self._dtypes = dtypes
         self._nodes = nodes
-        self._target = WebGpuTarget(prefers_channels_last=settings.channels_last)
+        self._target = WebGpuTarget(
+            prefers_channels_last=settings.channels_last, shapes=settings.shapes
+        )
         counts = tuple({each.number: None for each in unit.counted.values()})
         self._counted = tuple(
             (position, len(unit.outputs) + counts.index(found.number), found.axis)

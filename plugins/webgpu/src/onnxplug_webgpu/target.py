@@ -10,6 +10,7 @@ from onnxplug_compiler.gpu.command import Assembly, Launch, assemble
 from onnxplug_compiler.gpu.families import elementwise
 from onnxplug_compiler.gpu.families.ranks import RANKED
 from onnxplug_compiler.gpu.render.steps import supports
+from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 
@@ -79,14 +80,21 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
 
 
 class WebGpuTarget:
-    """A :class:`onnxplug_compiler.ir.target.Target`."""
+    """A :class:`onnxplug_compiler.ir.target.Target`.
+
+    Args:
+        shapes: of workgroups.
+    """
 
     chain_limits = _LIMITS
     transforms = None
     flow = None
 
-    def __init__(self, *, prefers_channels_last: bool = True) -> None:
+    def __init__(
+        self, *, prefers_channels_last: bool = True, shapes: Shapes = DEFAULT
+    ) -> None:
         self.prefers_channels_last = prefers_channels_last
+        self.shapes = shapes
 
     def supports_step(
         self,

@@ -10,22 +10,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
+from onnxplug_compiler.gpu.shapes import shapes_of
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-
-_SIDE: Final = 16
-"""Lanes along each side of a tile, and how many products a tile has at hand."""
 
 
 class ContractionKernel(Parameters):
@@ -38,6 +36,7 @@ class ContractionKernel(Parameters):
     Attributes:
         left, right: the factors.
         rows, sums: how many axes rows and sums have.
+        side: lanes along each side of a tile, and products that it has at hand.
         tall, wide: elements of a lane along a tile's sides.
         chain: its value 0 is the sum, which is rounded to this element.
         read, written: the chain's other arrays.
@@ -47,13 +46,16 @@ class ContractionKernel(Parameters):
     right: FactorForm
     rows: int
     sums: int
+    side: int
     tall: int
     wide: int
     chain: Chain
     read: tuple[Operand, ...]
     written: tuple[Operand, ...]
 
-    lanes = _SIDE * _SIDE
+    @property
+    def lanes(self) -> int:
+        return self.side * self.side
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -80,8 +82,8 @@ class ContractionKernel(Parameters):
                 body.let("u32", f"{batch} / {body.size(3)}"),
                 body.let("u32", f"{batch} % {body.size(3)}"),
             ]
-            first_row = body.let("u32", f"{row} * {_SIDE * self.tall}u")
-            first_column = body.let("u32", f"{column} * {_SIDE * self.wide}u")
+            first_row = body.let("u32", f"{row} * {self.side * self.tall}u")
+            first_column = body.let("u32", f"{column} * {self.side * self.wide}u")
             sums = self._sums(body, batches, first_row, first_column)
             self._finish(body, batches, first_row, first_column, sums)
 
@@ -89,12 +91,13 @@ class ContractionKernel(Parameters):
         self, body: Body, batches: Sequence[str], first_row: str, first_column: str
     ) -> list[list[str]]:
         """The lane's sums, by rows and columns."""
-        kind = KINDS[self.chain.inputs[0]]
+        kind, side = KINDS[self.chain.inputs[0]], self.side
         count = len(self.left.codings)
         a_reader = Reader(body, self.left, range(count), kind)
         b_reader = Reader(body, self.right, range(count, self.factors), kind)
-        left = body.array(kind, _SIDE * _SIDE * self.tall)
-        right = body.array(kind, _SIDE * _SIDE * self.wide)
+        height, width = side * self.tall, side * self.wide
+        left = body.array(kind, side * height)
+        right = body.array(kind, side * width)
         zero = body.number(kind, 0)
         sums = [
             [body.var(kind, zero) for _ in range(self.wide)] for _ in range(self.tall)
@@ -103,18 +106,17 @@ class ContractionKernel(Parameters):
             self._left_row(body, a_reader, batches, first_row, n)
             for n in range(self.tall)
         ]
-        width = _SIDE * self.wide
         starts = b_reader.places(batches)
         depth = body.let("u32", body.size(6))
-        x = body.let("u32", f"lane % {_SIDE}u")
-        y = body.let("u32", f"lane / {_SIDE}u")
-        with body.loop(depth, step=f"{_SIDE}u") as first:
+        x = body.let("u32", f"lane % {side}u")
+        y = body.let("u32", f"lane / {side}u")
+        with body.loop(depth, step=f"{side}u") as first:
             number = body.let("u32", f"{first} + {x}")
             at = body.coordinates(number, range(7 + self.rows, self.sizes))
             for n, (places, there) in enumerate(rows):
                 is_in = f"{there} && {number} < {depth}"
                 value = a_reader.load(places, at, 2 + self.rows, is_in)
-                target = f"{left}[{x} * {_SIDE * self.tall}u + {y} + {n * _SIDE}u]"
+                target = f"{left}[{x} * {height}u + {y} + {n * side}u]"
                 body.assign(target, value)
             for n in range(self.wide):
                 element = body.let("u32", f"lane + {n * self.lanes}u")
@@ -125,15 +127,13 @@ class ContractionKernel(Parameters):
                 value = b_reader.load(starts, [*at, column], 2, is_in)
                 body.assign(f"{right}[{element}]", value)
             body.wait()
-            with body.loop(f"{_SIDE}u") as k:
+            with body.loop(f"{side}u") as k:
                 a = [
-                    body.let(
-                        kind, f"{left}[{k} * {_SIDE * self.tall}u + {y} + {n * _SIDE}u]"
-                    )
+                    body.let(kind, f"{left}[{k} * {height}u + {y} + {n * side}u]")
                     for n in range(self.tall)
                 ]
                 b = [
-                    body.let(kind, f"{right}[{k} * {width}u + {x} + {n * _SIDE}u]")
+                    body.let(kind, f"{right}[{k} * {width}u + {x} + {n * side}u]")
                     for n in range(self.wide)
                 ]
                 for i, j in itertools.product(range(self.tall), range(self.wide)):
@@ -150,7 +150,7 @@ class ContractionKernel(Parameters):
         number: int,
     ) -> tuple[list[str], str]:
         """Where a row that the lane loads begins, and whether there is one."""
-        row = body.let("u32", f"{first} + lane / {_SIDE}u + {number * _SIDE}u")
+        row = body.let("u32", f"{first} + lane / {self.side}u + {number * self.side}u")
         there = body.let("i1", f"{row} < {body.size(4)}")
         at = body.coordinates(row, range(7, 7 + self.rows))
         return reader.places([*batches, *at]), there
@@ -164,12 +164,13 @@ class ContractionKernel(Parameters):
         sums: Sequence[Sequence[str]],
     ) -> None:
         """Apply the chain to the lane's sums."""
+        side = self.side
         for i, line in enumerate(sums):
-            row = body.let("u32", f"{first_row} + lane / {_SIDE}u + {i * _SIDE}u")
+            row = body.let("u32", f"{first_row} + lane / {side}u + {i * side}u")
             at = body.coordinates(row, range(7, 7 + self.rows))
             for j, total in enumerate(line):
                 column = body.let(
-                    "u32", f"{first_column} + lane % {_SIDE}u + {j * _SIDE}u"
+                    "u32", f"{first_column} + lane % {side}u + {j * side}u"
                 )
                 is_in = f"{row} < {body.size(4)} && {column} < {body.size(5)}"
                 with body.when(is_in):
@@ -288,20 +289,23 @@ def _record(
     count = math.prod(lead[2:])
     axes = a.codes.shape[2:]
     depth = math.prod(axes[rows:])
-    tall, wide = _per_lane(count), _per_lane(columns)
+    shapes = shapes_of(recorder)
+    side = shapes.side_for(count)
+    tall, wide = (shapes.per_lane_for(size, side) for size in (count, columns))
     kernel = ContractionKernel(
         form_of(a),
         form_of(b),
         rows,
         len(axes) - rows,
+        side,
         tall,
         wide,
         chain,
         tuple(operand(view) for view in operands),
         tuple(operand(view, written=True) for view in outputs),
     )
-    along = math.ceil(count / (_SIDE * tall))
-    across = math.ceil(columns / (_SIDE * wide))
+    along = math.ceil(count / (side * tall))
+    across = math.ceil(columns / (side * wide))
     groups = along * across * lead[0] * lead[1]
     launch(
         recorder,
@@ -317,8 +321,3 @@ def _record(
 def _has_many(views: Sequence[View]) -> bool:
     """Whether they are in more buffers than a kernel may have."""
     return len({view.buffer for view in views}) > MOST_BUFFERS
-
-
-def _per_lane(size: int) -> int:
-    """Elements of a lane along an axis of *size*."""
-    return 4 if size > 2 * _SIDE else 2 if size > _SIDE else 1

@@ -14,14 +14,12 @@ from onnxplug_compiler.gpu.families.wide_integers import record_wide_reduce
 from onnxplug_compiler.gpu.render import pair_arithmetic, pairs
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Operand
 from onnxplug_compiler.gpu.render.steps import largest, smallest
+from onnxplug_compiler.gpu.shapes import shapes_of
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 
 _F32: Final = np.dtype(np.float32)
-
-_WORTH_A_GROUP: Final = 32
-"""Elements of a result above which a workgroup shares them."""
 
 
 class _Loop:
@@ -63,7 +61,9 @@ class ReduceKernel(Parameters):
     reduced: int
     lanes_of_result: int
 
-    lanes = LANES
+    @property
+    def lanes(self) -> int:
+        return self.lanes_of_result if self.lanes_of_result > 1 else LANES
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -175,7 +175,7 @@ def record_reduce(
         record_wide_reduce(recorder, kind, element, source, target, kept)
         return
     count = math.prod(source.shape[kept:])
-    lanes = LANES if count >= _WORTH_A_GROUP else 1
+    lanes = shapes_of(recorder).lanes_of(count)
     written = operand(out).element
     kernel = ReduceKernel(kind, element, written, kept, reduced, lanes)
     results = target.size
@@ -212,7 +212,9 @@ class MomentsKernel(Parameters):
     reduced: int
     lanes_of_result: int
 
-    lanes = LANES
+    @property
+    def lanes(self) -> int:
+        return self.lanes_of_result if self.lanes_of_result > 1 else LANES
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -259,7 +261,7 @@ def record_moments(
     source, target, kept, reduced = _split(x, mean, axes)
     _, second, *_ = _split(x, variance, axes)
     count = math.prod(source.shape[kept:])
-    lanes = LANES if count >= _WORTH_A_GROUP else 1
+    lanes = shapes_of(recorder).lanes_of(count)
     kernel = MomentsKernel(operand(x).element, kept, reduced, lanes)
     groups = target.size if lanes > 1 else math.ceil(target.size / LANES)
     launch(

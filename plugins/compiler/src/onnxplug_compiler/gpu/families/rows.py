@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from onnxplug_compiler.gpu.command import launch, operand
-from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import is_nan, largest
+from onnxplug_compiler.gpu.shapes import shapes_of
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
@@ -26,9 +26,8 @@ class SoftmaxKernel(Parameters):
     written: str
     rank: int
     log: bool
-    undefined: str = "nan"
-
-    lanes = LANES
+    undefined: str
+    lanes: int
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -42,10 +41,10 @@ class SoftmaxKernel(Parameters):
     def write(self, body: Body) -> None:
         length, call = body.let("u32", body.size(1)), body.dialect.call
         row = body.coordinates("block", range(2, 2 + self.rank))
-        shared = body.array("f32", LANES)
+        shared = body.array("f32", self.lanes)
 
         def loop() -> Any:
-            return body.loop(length, "lane", f"{LANES}u")
+            return body.loop(length, "lane", f"{self.lanes}u")
 
         def larger(a: str, b: str) -> str:
             return largest(body, "f32", a, b)
@@ -55,12 +54,12 @@ class SoftmaxKernel(Parameters):
             with loop() as at:
                 value = body.load(0, body.place(0, [*row, at]))
                 body.assign(top, larger(top, value))
-            most = body.reduced("f32", top, LANES, larger, shared)
+            most = body.reduced("f32", top, self.lanes, larger, shared)
             total = body.var("f32", "0.0f")
             with loop() as at:
                 value = body.load(0, body.place(0, [*row, at]))
                 body.assign(total, f"{total} + {call('exp', f'{value} - {most}')}")
-            whole = body.reduced("f32", total, LANES, _add, shared)
+            whole = body.reduced("f32", total, self.lanes, _add, shared)
             if self.log:
                 whole = body.let("f32", call("log", whole))
             with loop() as at:
@@ -108,7 +107,8 @@ def record_softmax(
     x, out = x.transpose(order), out.transpose(order)
     rows = math.prod(x.shape[:-1])
     read, written = operand(x).element, operand(out).element
-    kernel = SoftmaxKernel(read, written, len(order) - 1, log, undefined)
+    lanes = shapes_of(recorder).row_lanes
+    kernel = SoftmaxKernel(read, written, len(order) - 1, log, undefined, lanes)
     sizes = (rows, x.shape[-1], *x.shape[:-1])
     name = label or ("LogSoftmax" if log else "Softmax")
     launch(recorder, kernel, [x, out], sizes, rows, name, 5 * x.size)
@@ -126,8 +126,7 @@ class NormKernel(Parameters):
     bias: bool
     mean: bool
     inverse: bool
-
-    lanes = LANES
+    lanes: int
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -146,14 +145,14 @@ class NormKernel(Parameters):
         length = body.let("u32", body.size(1))
         count = body.let("f32", body.dialect.convert("f32", length))
         row = body.coordinates("block", range(2, 2 + self.rank))
-        shared = body.array("f32", LANES)
+        shared = body.array("f32", self.lanes)
 
         def mean_of(change: str) -> str:
             total = body.var("f32", "0.0f")
-            with body.loop(length, "lane", f"{LANES}u") as at:
+            with body.loop(length, "lane", f"{self.lanes}u") as at:
                 value = body.load(0, body.place(0, [*row, at]))
                 body.assign(total, f"{total} + {change.format(x=value)}")
-            whole = body.reduced("f32", total, LANES, _add, shared)
+            whole = body.reduced("f32", total, self.lanes, _add, shared)
             return body.let("f32", f"{whole} / {count}")
 
         with body.when(f"block < {body.size(0)}"):
@@ -162,7 +161,7 @@ class NormKernel(Parameters):
             epsilon = body.number("f32", self.epsilon)
             root = body.dialect.call("sqrt", f"{variance} + {epsilon}")
             inverse = body.let("f32", f"1.0f / {root}")
-            with body.loop(length, "lane", f"{LANES}u") as at:
+            with body.loop(length, "lane", f"{self.lanes}u") as at:
                 self._element(body, [*row, at], middle, inverse)
             statistics = 2 + self.scale + self.bias
             with body.when("lane == 0u"):
@@ -216,6 +215,7 @@ def record_norm(
         bias is not None,
         mean is not None,
         inverse is not None,
+        shapes_of(recorder).row_lanes,
     )
     launch(
         recorder,

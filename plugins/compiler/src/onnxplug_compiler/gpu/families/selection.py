@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 from onnxplug_compiler.gpu.command import as_bits, launch, operand
 from onnxplug_compiler.gpu.families import ranks
@@ -16,6 +16,7 @@ from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.families.ranking import record_ranks
 from onnxplug_compiler.gpu.families.suppression import record_suppression
 from onnxplug_compiler.gpu.render.body import Body, Operand, Pair
+from onnxplug_compiler.gpu.shapes import shapes_of
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
@@ -28,9 +29,6 @@ __all__ = [
     "record_suppression",
     "record_top",
 ]
-
-_WORTH_A_GROUP: Final = 32
-"""Elements of a line above which a workgroup shares them."""
 
 
 class ArgExtremeKernel(Parameters):
@@ -120,7 +118,7 @@ def record_arg_extreme(
     shape, strides = kept.shape[:-1], kept.strides[:-1]
     target = View(out.buffer, out.offset, out.dtype, shape, strides)
     count = source.shape[-1]
-    shares = count >= _WORTH_A_GROUP
+    shares = count >= shapes_of(recorder).worth_a_group
     kernel = ArgExtremeKernel(operand(x).element, len(order) - 1, largest, last, shares)
     launch(
         recorder,

@@ -1,0 +1,78 @@
+"""Shapes of workgroups: what kernels of the same results may have otherwise."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.ir.recorder import Recorder
+
+FEW_ROWS: Final = 8
+"""Rows of a product up to which it has tiles of its own."""
+
+MOST_LANES: Final = 256
+"""Invocations of a workgroup: as many as all targets have."""
+
+_WORKGROUP_BYTES: Final = 16384
+"""Bytes that the lanes of a workgroup share: as many as all targets have."""
+
+
+class Shapes(Record):
+    """The shapes of a target's workgroups; all numbers are powers of two.
+
+    Attributes:
+        side: lanes along each side of a product's tile, which are also how many
+            products a tile has at hand.
+        side_of_few: the same where a product has at most :data:`FEW_ROWS` rows.
+        per_lane: elements of a lane along a tile's side, at most.
+        row_lanes: lanes that share a row of a softmax, a norm or a reduction.
+        worth_a_group: elements of a result from which on a workgroup shares them.
+    """
+
+    side: int = 16
+    side_of_few: int = 16
+    per_lane: int = 4
+    row_lanes: int = 64
+    worth_a_group: int = 32
+
+    def check(self) -> None:
+        """Check that all targets have such workgroups.
+
+        Raises:
+            ValueError: they have not, or a number is no power of two.
+        """
+        for name, number in self._asdict().items():
+            if type(number) is not int or number < 1 or number & (number - 1):
+                raise ValueError(f"{name} is {number!r}, and no power of two")
+        sides = self.side, self.side_of_few
+        if max(*(side * side for side in sides), self.row_lanes) > MOST_LANES:
+            raise ValueError(f"{self} has workgroups of more than {MOST_LANES} lanes")
+        if max(sides) ** 2 * self.per_lane * 2 * 4 > _WORKGROUP_BYTES:
+            raise ValueError(f"the tiles of {self} have more than {_WORKGROUP_BYTES} B")
+        if self.row_lanes == 1:
+            raise ValueError("row_lanes is 1, and a row is shared")
+
+    def side_for(self, rows: int) -> int:
+        """Lanes along each side of a tile of a product of so many rows."""
+        return self.side_of_few if rows <= FEW_ROWS else self.side
+
+    def per_lane_for(self, size: int, side: int) -> int:
+        """Elements of a lane of a tile along an axis of *size*."""
+        found = 1
+        while found < self.per_lane and size > found * side:
+            found *= 2
+        return found
+
+    def lanes_of(self, count: int) -> int:
+        """Lanes that share a result of *count* elements; 1 if one lane has it."""
+        return self.row_lanes if count >= self.worth_a_group else 1
+
+
+DEFAULT: Final = Shapes()
+"""Multiples of the lanes that GPUs run at once, of which 8 to 64 are common."""
+
+
+def shapes_of(recorder: Recorder[Any]) -> Shapes:
+    """Those of the target that *recorder* is for."""
+    found: Shapes = recorder.target.shapes
+    return found
