@@ -193,11 +193,11 @@ def test_gpus_that_the_user_may_not_use_are_named(
     assert "renderD128" in found.message and "usermod" in found.remedy
 
 
-def test_options_are_those_of_onnx_runtime_and_one_more() -> None:
+def test_options_are_those_of_onnx_runtime_and_two_more() -> None:
     assert {
         "deviceId", "powerPreference", "forceCpuNodeNames", "preferredLayout",
         "enableGraphCapture", "enableInt64", "validationMode", "storageBufferCacheMode",
         "uniformBufferCacheMode", "queryResolveBufferCacheMode",
-        "defaultBufferCacheMode", "keepCompiled",
+        "defaultBufferCacheMode", "keepCompiled", "autotune",
     } == set(OPTIONS)  # fmt: skip
     assert all(option.doc for option in OPTIONS.values())

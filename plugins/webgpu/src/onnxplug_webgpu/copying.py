@@ -13,11 +13,11 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug_compiler.gpu.families import movement
 from onnxplug_compiler.ir.buffers import Input, Output
-from onnxplug_compiler.ir.pieces import Piece, Placed, Work
+from onnxplug_compiler.ir.pieces import Work
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 from onnxplug_webgpu.device import Device
-from onnxplug_webgpu.linking import link
+from onnxplug_webgpu.linking import link, work_of
 from onnxplug_webgpu.pool import Memory
 from onnxplug_webgpu.program import Program, Weights
 from onnxplug_webgpu.streams import WebGpuStream
@@ -123,10 +123,7 @@ def _work(
     recorder = Recorder(WebGpuTarget())
     source, target = (alone, within) if into else (within, alone)
     movement.record_copy(recorder, source, target)
-    assembly = recorder.target.assemble(recorder.commands)
-    piece = Piece(recorder.commands, (), {}, {}, (), assembly)
-    buffers = list(assembly.buffers)
-    return Work([Placed(piece, buffers, [0] * len(buffers), None)])
+    return work_of(recorder)
 
 
 def _queue(device: Device, stream: ep.Stream | None) -> WebGpuStream:

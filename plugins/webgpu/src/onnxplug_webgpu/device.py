@@ -92,6 +92,8 @@ class Device:
         largest_buffer: bytes of an array, at most.
         submitted, completed: how often work was queued, and how much of that is known
             to be done.
+        tuned: shapes of workgroups that were measured, by name; see
+            :mod:`~.tuning`.
         fence: what was queued to find out more of that; see :mod:`~.readback`.
 
     Raises:
@@ -108,6 +110,7 @@ class Device:
         self._usage = wgpu.BufferUsage
         self._serials = itertools.count()
         self._is_lost = False
+        self.tuned: dict[str, int] = {}
         self.fence: Any = None
         self._make()
 

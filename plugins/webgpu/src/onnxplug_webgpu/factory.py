@@ -169,13 +169,15 @@ class WebGpuFactory(ep.EpFactory):
             )
         from onnxplug_webgpu.context import WebGpuContext
         from onnxplug_webgpu.provider import WebGpuProvider
+        from onnxplug_webgpu.tuning import chosen_shapes
 
         location = ep.MemoryLocation(SPACE, adapters.index(adapter))
         context = session.context(location)
         assert isinstance(context, WebGpuContext)
         context.device.ensure()
         weights = session.weights(location)
-        return WebGpuProvider(context, weights, settings_of(options))
+        shapes = chosen_shapes(str(options["autotune"]), context.device, session.logger)
+        return WebGpuProvider(context, weights, settings_of(options, shapes))
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """Whether wgpu is there, which adapters it finds, and what others lack."""

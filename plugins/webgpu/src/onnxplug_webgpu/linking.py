@@ -19,7 +19,8 @@ from onnxplug_compiler.ir.buffers import (
     Output,
     Temporary,
 )
-from onnxplug_compiler.ir.pieces import Work
+from onnxplug_compiler.ir.pieces import Piece, Placed, Work
+from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_webgpu.splitting import can_be_split, split
 
 APART: Final = 256
@@ -124,6 +125,14 @@ class RefusedLaunch(ValueError):
     def __init__(self, message: str, nodes: tuple[int, ...]) -> None:
         super().__init__(message)
         self.nodes = nodes
+
+
+def work_of(recorder: Recorder[Any]) -> Work:
+    """What *recorder* has recorded outside any plan."""
+    assembly = recorder.target.assemble(recorder.commands)
+    piece = Piece(recorder.commands, (), {}, {}, (), assembly)
+    buffers = list(assembly.buffers)
+    return Work([Placed(piece, buffers, [0] * len(buffers), None)])
 
 
 def link(

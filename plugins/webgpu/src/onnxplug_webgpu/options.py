@@ -10,6 +10,9 @@ from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_webgpu.pool import CACHE_MODES
 
+AUTOTUNE: Final = ("off", "vendor", "device")
+"""Where the shapes of workgroups are from."""
+
 
 def _cache(default: str, why: str) -> ep.Option:
     return ep.Option(
@@ -50,6 +53,14 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         choices=("NHWC", "NCHW"),
         doc="how images lie around convolutions, where the graph leaves it open: with "
         "channels last, or as in the model",
+    ),
+    "autotune": ep.Option(
+        default="off",
+        choices=AUTOTUNE,
+        doc="which shapes the workgroups of products, rows and reductions have: `off` "
+        "those that tests run on all adapters, `vendor` those that were measured on "
+        "others of the adapter's vendor, if any were, and `device` those that are "
+        "measured on the adapter, which takes some seconds once, and kept on disk",
     ),
     "enableGraphCapture": ep.Option(
         default=False,
@@ -105,12 +116,17 @@ class Settings(Record):
     shapes: Shapes = DEFAULT
 
 
-def settings_of(options: Mapping[str, ep.OptionValue]) -> Settings:
-    """The settings that options, all of :data:`OPTIONS`, stand for."""
+def settings_of(options: Mapping[str, ep.OptionValue], shapes: Shapes) -> Settings:
+    """The settings that options, all of :data:`OPTIONS`, stand for.
+
+    Args:
+        shapes: those that the option ``autotune`` stands for on the adapter.
+    """
     return Settings(
         frozenset(str(options["forceCpuNodeNames"]).splitlines()),
         options["preferredLayout"] == "NHWC",
         bool(options["enableGraphCapture"]),
         bool(options["keepCompiled"]),
         str(options["storageBufferCacheMode"]),
+        shapes,
     )

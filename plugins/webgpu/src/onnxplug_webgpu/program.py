@@ -129,7 +129,7 @@ class Program:
             DeviceLost: the device was lost.
         """
         with self._device.lock:
-            work = self._bound(inputs, outputs)
+            work = self.bound(inputs, outputs)
             if profiler is None or stream.is_capturing:
                 stream.queue(work)
             else:
@@ -137,7 +137,7 @@ class Program:
         if work.cleared is not None:
             stream.read(work.cleared, FLAG * self.linked.flags, self._check)
 
-    def _bound(
+    def bound(
         self, inputs: Sequence[Memory | None], outputs: Sequence[Memory | None]
     ) -> Launches:
         """The launches on memory; what is between nodes gets some of its own."""
