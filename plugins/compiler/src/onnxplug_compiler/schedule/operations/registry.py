@@ -121,7 +121,7 @@ OPERATORS: Final = {
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
-    "indexing": "Gather GatherElements GatherND ScatterElements ScatterND Scatter",
+    "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND",
     "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
