@@ -178,6 +178,21 @@ def test_bytes_that_are_damaged_are_refused_or_as_good(
             read(memoryview(content[:end]), device, DEFAULT)
 
 
+@pytest.mark.parametrize("window", [(1 << 20, 4), (0, 1 << 20), (256, 0)])
+def test_nothing_is_bound_beyond_the_end_of_a_buffer(
+    written: tuple[Device, bytes], window: tuple[int, int]
+) -> None:
+    device, content = written
+    length = int.from_bytes(content[:8], "little")
+    described = json.loads(content[8 : 8 + length])
+    (segment,) = described["segments"]
+    segment["program"]["steps"][0][1][0][2:] = window
+    text = json.dumps(described).encode()
+    changed = len(text).to_bytes(8, "little") + text + content[8 + length :]
+    with pytest.raises(ValueError, match="beyond the end of a buffer"):
+        read(memoryview(changed), device, DEFAULT)
+
+
 def _change(found: Any, numbers: random.Random) -> None:
     """Change something, somewhere."""
     while True:

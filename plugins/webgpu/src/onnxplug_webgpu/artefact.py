@@ -1,14 +1,14 @@
 """Compiled partitions as bytes: texts of kernels, numbers, places and constants.
 
 Nothing in them is run but WGSL, which the driver's compiler checks, and which reads
-and writes only what is bound.  All else is data that is checked here, as who wrote a
-model wrote them.
+and writes only what is bound: what it does not write first is what an earlier run of
+the process left there.  All else is data that is checked here, as who wrote a model
+wrote them.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from onnxplug_webgpu import __version__
 from onnxplug_webgpu.adapters import installed_version
 from onnxplug_webgpu.device import Device
 from onnxplug_webgpu.linking import APART, FLAG, KINDS, FlagCheck, Linked, Place, Step
+from onnxplug_webgpu.pool import ALIGNMENT
 
 FORMAT: Final = 3
 
@@ -230,7 +231,7 @@ class _Reader:
         program = found["program"]
         linked = None
         if program is not None:
-            linked = self._program(program, (len(inputs), len(outputs)))
+            linked = self._program(program, given, results)
         return KeptSegment(inputs, outputs, given, results, linked)
 
     def _value(self, found: Any) -> Result:
@@ -239,20 +240,33 @@ class _Reader:
         if dtype.hasobject:
             raise ValueError(f"a value has elements of {kind}")
         sizes = tuple(_whole(size) for size in shape)
-        if math.prod(sizes) * dtype.itemsize > self._largest:
+        value = Result(dtype, sizes)
+        if value.nbytes > self._largest:
             raise ValueError("a value is larger than the adapter has arrays")
-        content = None
-        if place is not None:
-            content = self._content(place).view(dtype).reshape(sizes)
-        return Result(dtype, sizes, content)
+        if place is None:
+            return value
+        return value._replace(content=self._content(place).view(dtype).reshape(sizes))
 
-    def _program(self, found: Mapping[str, Any], ports: tuple[int, int]) -> Linked:
+    def _program(
+        self,
+        found: Mapping[str, Any],
+        given: Sequence[Result],
+        results: Sequence[Result],
+    ) -> Linked:
         numbers = self._content(found["numbers"]).tobytes()
         slots = tuple(_whole(size, self._largest) for size in found["slots"])
         constants = tuple(self._constant(each) for each in found["constants"])
         flags = _whole(found["flags"], self._largest // FLAG)
-        counts = (len(slots), *ports, len(constants), min(flags, 1))
-        steps = tuple(self._step(each, counts, len(numbers)) for each in found["steps"])
+        buffers = {
+            "slot": slots,
+            "input": [each.nbytes for each in given],
+            "output": [each.nbytes for each in results],
+            "constant": [each.nbytes for each in constants],
+            "flags": [flags * FLAG] if flags else [],
+        }
+        steps = tuple(
+            self._step(each, buffers, len(numbers)) for each in found["steps"]
+        )
         checks = []
         for number, text, node in found["checks"]:
             error = _raising(_text(text), _text(node))
@@ -265,18 +279,21 @@ class _Reader:
             raise ValueError("a constant is larger than the adapter has arrays")
         return Constant(content.size, lambda: content)
 
-    def _step(self, found: Any, counts: tuple[int, ...], length: int) -> Step:
+    def _place(self, found: Any, buffers: Mapping[str, Sequence[int]]) -> Place:
+        number, which, begin, nbytes = found
+        kind = KINDS[_whole(number)]
+        size = buffers[kind][_whole(which)]
+        begin, nbytes = _whole(begin), _whole(nbytes, self._most)
+        if begin + nbytes > -(-size // ALIGNMENT) * ALIGNMENT or (begin and not nbytes):
+            raise ValueError("a launch reads or writes beyond the end of a buffer")
+        return Place(kind, which, begin, nbytes)
+
+    def _step(
+        self, found: Any, buffers: Mapping[str, Sequence[int]], length: int
+    ) -> Step:
         number, places, window, start, x, y, (label, flops, nbytes) = found
         text, written = self._texts[_whole(number)]
-        bound = tuple(
-            Place(
-                KINDS[_whole(kind)],
-                _whole(which, counts[kind] - 1),
-                _whole(begin),
-                _whole(nbytes, self._most),
-            )
-            for kind, which, begin, nbytes in places
-        )
+        bound = tuple(self._place(place, buffers) for place in places)
         if len(bound) != len(written) or len(bound) > MOST_BUFFERS:
             raise ValueError("a launch has more buffers than its kernel, or fewer")
         read_only = [place.kind in ("input", "constant") for place in bound]
