@@ -195,3 +195,69 @@ def test_who_is_told_of_options_without_effect_is_told_each_time(
         assert not begins(make())
     assert "arena_extend_strategy" in caplog.text
     assert begins(make())
+
+
+@pytest.mark.parametrize("form", ["bytes", "bytearray", "message"])
+def test_models_in_memory_begin_too(form: str) -> None:
+    def given(text: str) -> Any:
+        model = onnx.parser.parse_model(text)
+        content = model.SerializeToString()
+        return {"bytes": content, "bytearray": bytearray(content)}.get(form, model)
+
+    first = onnxplug.InferenceSession(given(MODEL))
+    assert np.array_equal(run(first), np.maximum(X + X, 0))
+    session = onnxplug.InferenceSession(given(MODEL))
+    assert np.array_equal(run(session), np.maximum(X + X, 0))
+    assert begins(session)
+    assert session.get_modelmeta().graph_name == "kept"
+    assert not begins(session)
+    other = onnxplug.InferenceSession(given(MODEL.replace("Add", "Mul")))
+    assert not begins(other)
+    assert np.array_equal(run(other), np.maximum(X * X, 0))
+
+
+def save_beside(path: Path) -> None:
+    """A model with its weights, zeros, in ``w.bin`` beside it."""
+    model = onnx.parser.parse_model(MODEL.replace("Add (x, x)", "Add (x, w)"))
+    model.graph.node[1].op_type = "Identity"
+    w = onnx.numpy_helper.from_array(np.zeros(40, np.float32), "w")
+    model.graph.initializer.append(w)
+    onnx.save(
+        model, path, save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_folder_of_external_data_is_that_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    path = tmp_path / "model.onnx"
+    save_beside(path)
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", "."
+    )
+    for value in (0, 1, 0):
+        folder = tmp_path / str(value)
+        folder.mkdir(exist_ok=True)
+        (folder / "w.bin").write_bytes(np.full(40, value, np.float32).tobytes())
+        monkeypatch.chdir(folder)
+        for _ in range(2):
+            given = path.read_bytes() if in_memory else path
+            session = onnxplug.InferenceSession(given, options)
+            np.testing.assert_allclose(run(session), X + value, rtol=1e-6)
+            session.close()
+
+
+def test_a_link_that_leads_elsewhere_is_followed(path: Path) -> None:
+    save_beside(path)
+    link = path.with_name("w.bin")
+    for value in (0, 1):
+        name = f"weights.{value}"
+        path.with_name(name).write_bytes(np.full(40, value, np.float32).tobytes())
+        link.unlink()
+        link.symlink_to(name)
+        for is_second in (False, True):
+            session = onnxplug.InferenceSession(path)
+            assert begins(session) == is_second
+            np.testing.assert_allclose(run(session), X + value, rtol=1e-6)

@@ -66,6 +66,9 @@ CHECK: Final = "ONNXPLUG_CHECK"
 CHECK_RESULTS: Final = "session.check_results"
 """The same of one session."""
 
+EXTERNAL_FOLDER: Final = "session.model_external_initializers_file_folder_path"
+"""The folder that a model's files of external data are in."""
+
 SERVE: Final = "session.serve_while_compiling"
 """By it another EP serves runs while an EP compiles for their shapes."""
 
@@ -75,7 +78,7 @@ RELEASED_ONLY: Final = "session.allow_released_opsets_only"
 SESSION: Final[Mapping[str, Entry]] = {
     CHECK_RESULTS: _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
-    "session.model_external_initializers_file_folder_path": _PATH,
+    EXTERNAL_FOLDER: _PATH,
     SERVE: _FLAG,
     PAD: Entry("", lambda value: buckets(value) is not None, BUCKETS_ARE),
     "session.record_ep_graph_assignment_info": _FLAG,

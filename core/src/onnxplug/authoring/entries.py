@@ -254,7 +254,7 @@ def _digest(name: str, parts: Sequence[bytes | memoryview]) -> bytes:
     return bytes(blake2b(content, digest_size=_DIGEST, key=fingerprint(name)).digest())
 
 
-def fingerprint(content: str | bytes) -> bytes:
+def fingerprint(content: str | bytes | memoryview) -> bytes:
     """32 bytes that tell a text, or bytes, from every other."""
     if isinstance(content, str):
         content = content.encode()

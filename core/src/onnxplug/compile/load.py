@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.authoring.arrays import as_texts
-from onnxplug.entries import RELEASED_ONLY
+from onnxplug.entries import EXTERNAL_FOLDER, RELEASED_ONLY
 from onnxplug.ep import DataType
 from onnxplug.errors import InvalidModel, OptionError, OutOfMemory, UnknownOutput
 from onnxplug.graph import Graph, Model, Weight
@@ -47,7 +47,7 @@ def load(
         OutOfMemory: there is not enough memory for it.
     """
     options.check_load()
-    folder = options.config["session.model_external_initializers_file_folder_path"]
+    folder = options.config[EXTERNAL_FOLDER]
     try:
         model = load_model(
             source,

@@ -27,7 +27,8 @@ class Contents:
         mapped: large files are mapped; otherwise all are read.
 
     Attributes:
-        files: what each file was when it was opened, by its path.
+        files: what each file was when it was opened, by its path without links, and by
+            the name that led there.
     """
 
     def __init__(self, *, mapped: bool = True) -> None:
@@ -67,6 +68,10 @@ class Contents:
     def origin(self, raw: memoryview) -> Origin | None:
         """What *raw* is a part of, if that was opened or given."""
         return self._origins.get(id(raw.obj))
+
+    def named(self, name: str, path: str) -> None:
+        """Note the *name* that led to the file at *path*, maybe through links."""
+        self.files[name] = self.files[path]
 
     def require_unchanged(self) -> None:
         """Refuse files that are mapped and were written to since.

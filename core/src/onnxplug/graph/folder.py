@@ -82,6 +82,9 @@ class ModelFolder:
             root, path = self._resolve(location, whose, error)
             if path not in self._opened:
                 self._opened[path] = self._open(root, path, whose, error)
+            assert self._folder is not None
+            name = os.path.abspath(os.path.join(self._folder, location))
+            self.contents.named(name, str(path))
             self._files[location] = self._opened[path]
         return self._files[location]
 

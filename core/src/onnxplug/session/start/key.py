@@ -13,8 +13,9 @@ import onnxplug
 from onnxplug.authoring.entries import MARSHAL, fingerprint
 from onnxplug.authoring.files import lasting_state
 from onnxplug.authoring.source_state import state_of
-from onnxplug.entries import CHECK, CHECK_RESULTS
+from onnxplug.entries import CHECK, CHECK_RESULTS, EXTERNAL_FOLDER
 from onnxplug.options import SessionOptions
+from onnxplug.session.start.weights import MOST
 
 if TYPE_CHECKING:
     from onnxplug.selection.request import ProviderRequest
@@ -53,8 +54,7 @@ def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
     """
     options, source = request.options, request.source
     if (
-        not isinstance(source, str)
-        or request.registry is not None
+        request.registry is not None
         or request.policy is not None
         or request.files is not None
         or request.belied
@@ -65,7 +65,9 @@ def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
     if said is None:
         return None
     try:
-        model = lasting_state(os.stat(source))
+        model = _state(source)
+        folder = options.config[EXTERNAL_FOLDER]
+        beside = os.path.abspath(folder) if folder else ""
     except (OSError, ValueError):  # the first to tell is who loads the model
         return None
     if model is None:
@@ -77,7 +79,8 @@ def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
         np.__version__,
         sys.hexversion,
         around,
-        (os.path.abspath(source), *model),
+        model,
+        beside,
         said,
         _plain_providers(request.providers),
         request.provider_options,
@@ -89,6 +92,18 @@ def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
         return fingerprint(marshal.dumps(whole, MARSHAL)).hex()[:40]
     except (ValueError, TypeError):
         return None
+
+
+def _state(source: str | memoryview) -> tuple[Any, ...] | None:
+    """What tells a model from others; ``None`` if that is not known yet, or takes long.
+
+    Raises:
+        OSError: its file is not there.
+    """
+    if isinstance(source, memoryview):
+        return (fingerprint(source),) if source.nbytes <= MOST else None
+    state = lasting_state(os.stat(source))
+    return None if state is None else (os.path.abspath(source), *state)
 
 
 def _plain(options: SessionOptions) -> tuple[Any, ...] | None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 LARGEST: Final = 1 << 16
 """Bytes up to which a constant is kept by its content."""
 
-_MOST: Final = 4 << 20
-"""Bytes of all that are."""
+MOST: Final = 4 << 20
+"""Bytes of all that are, and of a model that is in no file."""
 
 _FILE, _CONTENT = range(2)
 
@@ -114,7 +114,7 @@ def plain_weights(
         Unkept: one is in no file that lasts, and too large.
     """
     plain: dict[str, tuple[Any, ...]] = {}
-    left = _MOST
+    left = MOST
     for name, weight in weights.items():
         facts = str(weight.dtype), weight.shape
         place = weight.place()
