@@ -42,7 +42,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Sessions are kept in this file, as if each were the first of its process."""
     monkeypatch.setenv("ONNXPLUG_CPU_KEEP_PLANS", "1")
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(start, "_is_first", lambda now: True)
+    monkeypatch.setattr(start, "_around", surroundings)
     monkeypatch.setattr(files, "_TICK", 0)
 
 
@@ -130,22 +130,20 @@ def test_plugins_know_of_sessions_that_began(path: Path) -> None:
 def test_only_the_first_model_of_a_process_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = surroundings()
-    assert now is not None
     monkeypatch.undo()
     own = DefaultProviders()
     monkeypatch.setattr(defaults, "defaults", own)
     monkeypatch.setattr(plugins, "registry", plugins.PluginRegistry())
-    assert start._is_first(now)
+    assert start._around() == surroundings() is not None
     own.set([ProviderRequest("CPUExecutionProvider")])
-    assert not start._is_first(now)
+    assert start._around() is None
     own.set([])
-    assert start._is_first(now)
+    assert start._around() == surroundings() is not None
     own.take()
-    assert not start._is_first(now)
+    assert start._around() is None
     monkeypatch.setattr(defaults, "defaults", DefaultProviders())
     plugins.registry.add(SimulatedFactory())
-    assert not start._is_first(now)
+    assert start._around() is None
 
 
 def test_the_drop_in_begins_as_it_was_left(path: Path) -> None:

@@ -24,6 +24,7 @@ import onnxplug.errors
 import onnxplug_microsoft
 from onnxplug.authoring import files
 from onnxplug.authoring.entries import Cache
+from onnxplug.search_path import surroundings
 from onnxplug.session import opening, start
 from onnxplug.session.start.kept import FOLDER
 from onnxplug.session.start.partition import KeptPartition
@@ -41,7 +42,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Sessions are kept in this file, as if each were the first of its process."""
     monkeypatch.setenv(KEEP_PLANS, "1")
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(start, "_is_first", lambda now: True)
+    monkeypatch.setattr(start, "_around", surroundings)
     monkeypatch.setattr(files, "_TICK", 0)
 
 

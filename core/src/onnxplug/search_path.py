@@ -10,6 +10,8 @@ import os
 import sys
 from typing import Any, Final
 
+from onnxplug.interruption import raise_interruption
+
 METADATA: Final = (".dist-info", ".egg-info")
 """What the names of folders with a distribution's metadata end in."""
 
@@ -112,8 +114,8 @@ def installed_state() -> tuple[Any, ...] | None:
             names = [n for n in os.listdir(path) if n.lower().endswith(METADATA)]
             times = [os.stat(os.path.join(path, n)).st_mtime_ns for n in sorted(names)]
             found.append((path, sorted(names), times))
-        except NotADirectoryError:  # an archive
-            return None
-        except OSError:
-            continue
+        except OSError as error:
+            raise_interruption(error)
+            if isinstance(error, NotADirectoryError):  # an archive
+                return None
     return tuple(found)

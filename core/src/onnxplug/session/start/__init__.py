@@ -36,9 +36,10 @@ def _logs(logid: str) -> bool:
     )
 
 
-def _is_first(now: tuple[Any, ...]) -> bool:
-    """Whether a process that begins *now* makes the session as this one does: no model
-    was opened before, no default providers are set, and plugins are as installed.
+def _around() -> tuple[Any, ...] | None:
+    """What :func:`~onnxplug.search_path.surroundings` says; ``None`` unless a process
+    that begins now makes the session as this one does: no model was opened before, no
+    default providers are set, and plugins are as installed.
 
     A module that is being imported, in another thread, does not tell.
     """
@@ -46,12 +47,13 @@ def _is_first(now: tuple[Any, ...]) -> bool:
     if selection is not None:
         defaults = getattr(selection, "defaults", None)
         if defaults is None or not defaults.are_untouched:
-            return False
+            return None
+    now = surroundings()
     plugins = sys.modules.get("onnxplug.plugins")
-    if plugins is None:
-        return True
+    if now is None or plugins is None:
+        return now
     registry = getattr(plugins, "registry", None)
-    return registry is not None and bool(registry.table.is_as_found(now))
+    return now if registry is not None and registry.table.is_as_found(now) else None
 
 
 def kept_start(request: SessionRequest) -> KeptStart | None:
@@ -65,8 +67,8 @@ def kept_start(request: SessionRequest) -> KeptStart | None:
         raise OptionError(f"{KEEP} is {switch!r}; it can be 1 or 0")
     if switch == "0" or _logs(request.options.logid):
         return None
-    now = surroundings()
-    if now is None or not _is_first(now):
+    now = _around()
+    if now is None:
         return None
     from onnxplug.session.start.key import key_of
 

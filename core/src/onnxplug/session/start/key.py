@@ -14,6 +14,7 @@ from onnxplug.authoring.entries import MARSHAL, fingerprint
 from onnxplug.authoring.files import lasting_state
 from onnxplug.authoring.source_state import state_of
 from onnxplug.entries import CHECK, CHECK_RESULTS, EXTERNAL_FOLDER
+from onnxplug.interruption import raise_interruption
 from onnxplug.options import SessionOptions
 from onnxplug.session.start.weights import MOST
 
@@ -68,8 +69,9 @@ def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
         model = _state(source)
         folder = options.config[EXTERNAL_FOLDER]
         beside = os.path.abspath(folder) if folder else ""
-    except (OSError, ValueError):  # the first to tell is who loads the model
-        return None
+    except (OSError, ValueError) as error:
+        raise_interruption(error)
+        return None  # the first to tell is who loads the model
     if model is None:
         return None
     whole: Any = (
@@ -90,7 +92,8 @@ def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
     )
     try:
         return fingerprint(marshal.dumps(whole, MARSHAL)).hex()[:40]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError) as error:
+        raise_interruption(error)
         return None
 
 
