@@ -31,8 +31,8 @@ def write_table(file: Path, found: Mapping[str, Any]) -> None:
     left = found["of these compute nothing on it"]
     head = (
         f"{found['pass wholly on the EP']} of the {found['cases']} cases of the ONNX "
-        f"backend suite run wholly on the EP; {left} of these are left to the host by "
-        "it. Of the others so many have an operator that it computes on the device:"
+        f"backend suite run wholly on the EP. In {left} of these it has nothing to "
+        "compute on the device; of the others so many have an operator there:"
     )
     counts = ", ".join(
         f"`{name}` {count}" for name, count in found["of these by operator"].items()
