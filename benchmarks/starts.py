@@ -100,13 +100,13 @@ def measure(path: Path, threads: int, starts: int) -> dict[str, Any]:
     # installed wheels have their modules compiled; so let editable ones be
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    for round in range(starts + 2):
+    for turn in range(starts + 2):
         for name, program in PROGRAMS.items():
             words = [sys.executable, "-c", program, str(path), str(threads)]
             before, started = _taken(), time.perf_counter()
             subprocess.run(words, check=True, env=environment)
             clock = time.perf_counter() - started
-            if round > 1:  # the first ones fill caches
+            if turn > 1:  # the first ones fill caches
                 times[name].append((1e3 * clock, 1e3 * (_taken() - before)))
     found: dict[str, Any] = {}
     for number, unit in enumerate(("clock", "processor")):
