@@ -185,6 +185,8 @@ def _bounds(report: Report, threads: str) -> Iterator[str]:
     yield from _head(["model", "GFLOP", "MB", "least time", "by", "reached"])
     for name, found in report.threads[threads]["models"].items():
         work = report.found["work"][name]
+        if not work["flops"]:  # it is in loops and branches
+            continue
         by = {
             "arithmetic": work["flops"] / peaks["GFLOP/s"] / 1e9,
             "memory": work["nbytes"] / peaks["GB/s"] / 1e9,

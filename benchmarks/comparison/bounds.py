@@ -21,8 +21,8 @@ class Work(NamedTuple):
     """What a run of a model takes at least.
 
     Attributes:
-        flops: floating-point operations of convolutions and matrix products, a
-            multiplication and an addition as two.
+        flops: floating-point operations of convolutions, matrix products and those of
+            recurrent layers, a multiplication and an addition as two.
         nbytes: bytes of weights, inputs and outputs; of a weight that rows are only
             gathered from, those of the rows.
     """
@@ -68,6 +68,10 @@ def _nbytes(data_type: int, shape: Sequence[int]) -> int:
 
 
 def _flops(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        given, *weights = (shapes.get(name, (0,)) for name in node.input[:3])
+        steps = math.prod(given[:2])  # of all rows, in either layout
+        return 2 * steps * sum(math.prod(each) for each in weights)
     if node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
         return 0
     if any(name not in shapes for name in (*node.input[:2], node.output[0])):
