@@ -22,10 +22,33 @@ from onnxplug_compiler.ir.views import View
 _F32: Final = np.dtype(np.float32)
 
 
+class _Fold(Parameters):
+    """Results of elements along axes; the sizes are how many results there are, how
+    many elements each has, and those of the axes, kept and then reduced."""
+
+    element: str
+    kept: int
+    reduced: int
+    lanes_of_result: int
+
+    @property
+    def lanes(self) -> int:
+        return self.lanes_of_result if self.lanes_of_result > 1 else LANES
+
+    @property
+    def sizes(self) -> int:
+        return 2 + self.kept + self.reduced
+
+    @property
+    def result(self) -> str:
+        """The number of a lane's result."""
+        return "block" if self.lanes_of_result > 1 else f"block * {LANES}u + lane"
+
+
 class _Loop:
     """The elements of one result, in the order of its lanes."""
 
-    def __init__(self, body: Body, kernel: ReduceKernel | MomentsKernel) -> None:
+    def __init__(self, body: Body, kernel: _Fold) -> None:
         self.body, self.kernel = body, kernel
         kept, reduced = kernel.kept, kernel.reduced
         self.index = body.let("u32", kernel.result)
@@ -50,20 +73,11 @@ class _Loop:
         return body.reduced(kind, found, lanes, combine, shared)
 
 
-class ReduceKernel(Parameters):
-    """A reduction; the sizes are how many results there are, how many elements each
-    has, and those of the axes, kept and then reduced."""
+class ReduceKernel(_Fold):
+    """A reduction."""
 
     operator: str
-    element: str
     written: str
-    kept: int
-    reduced: int
-    lanes_of_result: int
-
-    @property
-    def lanes(self) -> int:
-        return self.lanes_of_result if self.lanes_of_result > 1 else LANES
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -71,15 +85,6 @@ class ReduceKernel(Parameters):
             Operand(self.element, self.kept + self.reduced),
             Operand(self.written, self.kept, True),
         )
-
-    @property
-    def sizes(self) -> int:
-        return 2 + self.kept + self.reduced
-
-    @property
-    def result(self) -> str:
-        """The number of a lane's result."""
-        return "block" if self.lanes_of_result > 1 else f"block * {LANES}u + lane"
 
     def write(self, body: Body) -> None:
         # all lanes of a group go on, or none: they wait for each other
@@ -177,7 +182,7 @@ def record_reduce(
     count = math.prod(source.shape[kept:])
     lanes = shapes_of(recorder).lanes_of(count)
     written = operand(out).element
-    kernel = ReduceKernel(kind, element, written, kept, reduced, lanes)
+    kernel = ReduceKernel(element, kept, reduced, lanes, kind, written)
     results = target.size
     groups = results if lanes > 1 else math.ceil(results / LANES)
     launch(
@@ -203,32 +208,13 @@ def _split(x: View, out: View, axes: tuple[int, ...]) -> tuple[View, View, int, 
     return source, out, len(kept), len(axes)
 
 
-class MomentsKernel(Parameters):
-    """The mean, and the mean square of what differs from it; sizes as of
-    :class:`ReduceKernel`."""
-
-    element: str
-    kept: int
-    reduced: int
-    lanes_of_result: int
-
-    @property
-    def lanes(self) -> int:
-        return self.lanes_of_result if self.lanes_of_result > 1 else LANES
+class MomentsKernel(_Fold):
+    """The mean, and the mean square of what differs from it."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         result = Operand("f32", self.kept, True)
         return Operand(self.element, self.kept + self.reduced), result, result
-
-    @property
-    def sizes(self) -> int:
-        return 2 + self.kept + self.reduced
-
-    @property
-    def result(self) -> str:
-        """The number of a lane's result."""
-        return "block" if self.lanes_of_result > 1 else f"block * {LANES}u + lane"
 
     def write(self, body: Body) -> None:
         with body.when(f"{self.result} < {body.size(0)}"):
