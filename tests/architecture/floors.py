@@ -66,10 +66,11 @@ FLOORS: Final = (
 
 NEUTRAL_FLOORS: Final = (
     {"ir"},
-    {"frontend", "gpu"},
+    {"frontend"},
     {"layout"},
     {"schedule"},
     {"segmentation"},
+    {"gpu"},
 )
 """The same of what compilers have in common; rooms of one floor do not import each
 other."""

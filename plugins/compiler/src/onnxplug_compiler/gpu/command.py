@@ -1,10 +1,10 @@
-"""Commands: launches of kernels, before buffers are anywhere."""
+"""Commands: launches of kernels and calls of libraries, before buffers are anywhere."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -79,6 +79,35 @@ class Launch(Record):
         return self._replace(nodes=nodes)
 
 
+class EngineCall(Record):
+    """A command that a library of the EP's does, such as one of linear algebra.
+
+    Attributes:
+        call: what the device's ``engine_call`` is given; a record of plain data,
+            equal for equal calls.
+        views: the arrays.
+        written: which of them it writes to.
+        workspace: bytes that it needs besides.
+    """
+
+    call: Any
+    views: tuple[View, ...]
+    written: tuple[bool, ...]
+    workspace: int
+    label: str
+    flops: int = 0
+    nbytes: int = 0
+    nodes: tuple[int, ...] = ()
+    note: str = ""
+
+    def of_nodes(self, nodes: tuple[int, ...]) -> EngineCall:
+        """The same as one that computes other nodes."""
+        return self._replace(nodes=nodes)
+
+
+GpuCommand: TypeAlias = Launch | EngineCall
+
+
 class Assembly(Record):
     """What is kept of the commands of a piece.
 
@@ -89,11 +118,11 @@ class Assembly(Record):
     """
 
     buffers: list[Buffer]
-    launches: tuple[Launch, ...]
+    launches: tuple[GpuCommand, ...]
     numbers: tuple[tuple[int, ...], ...]
 
 
-def assemble(launches: Sequence[Launch]) -> Assembly:
+def assemble(launches: Sequence[GpuCommand]) -> Assembly:
     """The launches of a piece, with the buffers that they name."""
     buffers: dict[Buffer, int] = {}
     numbers = tuple(

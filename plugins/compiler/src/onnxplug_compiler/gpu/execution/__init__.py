@@ -1,0 +1,1 @@
+"""Runs plans on a GPU: partitions, their programs and arrays, on what an EP drives."""
