@@ -30,6 +30,8 @@ ON_PYTORCH := torch
 ON_COREML := coreml
 # with wgpu, and an adapter for it; tests that need neither import it uninstalled
 ON_WEBGPU := webgpu
+# with CuPy, and CUDA's compiler; tests that need neither import it uninstalled
+ON_CUDA := cuda
 # which compiles kernels in CUDA C++ without a GPU, where there is a wheel of it
 NVRTC := $(if $(filter Linux,$(shell uname)),nvidia-cuda-nvrtc)
 # with it, a second validator looks at all kernels of WebGPU
@@ -117,7 +119,7 @@ lint: $(VENV)/development.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src) \
-	  $(ON_WEBGPU:%=plugins/%/src)
+	  $(ON_WEBGPU:%=plugins/%/src) $(ON_CUDA:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \

@@ -1,0 +1,81 @@
+"""Which devices the CUDA EP drives, and what may be missing for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final
+
+from onnxplug import ep
+from onnxplug_cuda import __version__
+from onnxplug_cuda.installation import INSTALL, find_engine, unusable
+from onnxplug_cuda.options import OPTIONS
+
+NVIDIA: Final = 0x10DE
+"""The maker's PCI vendor id."""
+
+
+class CudaFactory(ep.EpFactory):
+    """Drives GPUs of NVIDIA by CUDA.
+
+    Listing devices loads no driver, nor CuPy.
+    """
+
+    spi_version = (0, 6)
+    name = "CUDAExecutionProvider"
+    vendor = "onnxplug"
+    version = __version__
+    options = OPTIONS
+    tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {}
+
+    def supported_devices(
+        self, devices: Sequence[ep.HardwareDevice]
+    ) -> Iterable[ep.EpDevice | ep.RefusedDevice]:
+        """GPUs of NVIDIA.
+
+        Which of them CUDA counts as which is told by the driver, so a pair suggests
+        ``device_id`` -1, its own.
+        """
+        engine = find_engine()
+        problem = unusable(engine)
+        for device in devices:
+            if device.type is not ep.DeviceType.GPU or device.vendor_id != NVIDIA:
+                continue
+            if problem or engine is None:
+                yield ep.RefusedDevice(device=device, reason=problem, remedy=INSTALL)
+                continue
+            yield ep.EpDevice(
+                ep_name=self.name,
+                ep_vendor=self.vendor,
+                device=device,
+                metadata={
+                    "version": self.version,
+                    "engine_version": engine.version,
+                    "cuda_major": str(engine.major),
+                },
+                default_options={"device_id": "-1"},
+            )
+
+    def create(
+        self,
+        devices: Sequence[ep.EpDevice],
+        options: Mapping[str, ep.OptionValue],
+        session: ep.SessionContext,
+    ) -> ep.ExecutionProvider:
+        """An EP for one session.
+
+        Raises:
+            RuntimeError: CuPy is missing, or too old.
+        """
+        if problem := unusable(find_engine()):
+            raise RuntimeError(f"{problem}; {INSTALL}")
+        raise RuntimeError(f"{self.name} {self.version} has no kernels yet")
+
+    def diagnose(self) -> Iterable[ep.Finding]:
+        """Whether CuPy is there."""
+        if problem := unusable(find_engine()):
+            yield ep.Finding(level=ep.Level.ERROR, message=problem, remedy=INSTALL)
+
+    def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
+        """The version of CuPy, and the CUDA that it is for."""
+        engine = find_engine()
+        return {} if engine is None else {engine.distribution: engine.version}

@@ -1,0 +1,84 @@
+"""Which devices are offered, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from onnxplug import ep
+from onnxplug.ep import DeviceType, HardwareDevice
+from onnxplug_cuda import installation
+from onnxplug_cuda.factory import CudaFactory
+
+CPU = HardwareDevice(type=DeviceType.CPU, vendor="Intel", vendor_id=0x8086)
+AMD = HardwareDevice(type=DeviceType.GPU, vendor="AMD", vendor_id=0x1002)
+H100 = HardwareDevice(
+    type=DeviceType.GPU,
+    vendor="NVIDIA",
+    vendor_id=0x10DE,
+    metadata={"pci_bus_id": "0000:65:00.0"},
+)
+
+
+def with_installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> CudaFactory:
+    named = {name.replace("_", "-"): version for name, version in versions.items()}
+
+    def find(name: str) -> str:
+        if name not in named:
+            raise installation.importlib.metadata.PackageNotFoundError(name)
+        return named[name]
+
+    monkeypatch.setattr(installation.importlib.metadata, "version", find)
+    return CudaFactory()
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        ({}, "CuPy for CUDA is not installed"),
+        ({"cupy_cuda12x": "13.6.0"}, "cupy-cuda12x 13.6.0 is older than 14.2"),
+    ],
+)
+def test_without_its_engine_devices_are_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], reason: str
+) -> None:
+    factory = with_installed(monkeypatch, **versions)
+    (refused,) = factory.supported_devices([CPU, AMD, H100])
+    assert isinstance(refused, ep.RefusedDevice)
+    assert (refused.device, refused.reason) == (H100, reason)
+    assert "onnxplug-cuda[cu13]" in refused.remedy
+    assert reason in [finding.message for finding in factory.diagnose()]
+
+
+def test_gpus_of_nvidia_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = with_installed(monkeypatch, cupy_cuda13x="14.2.0")
+    pairs: list[Any] = list(factory.supported_devices([CPU, AMD, H100]))
+    assert [pair.device for pair in pairs] == [H100]
+    assert pairs[0].metadata == {
+        "version": "0.1.0",
+        "engine_version": "14.2.0",
+        "cuda_major": "13",
+    }
+    assert pairs[0].default_options == {"device_id": "-1"}
+
+
+def test_listing_devices_loads_no_driver() -> None:
+    program = (
+        "import sys\n"
+        "from onnxplug.ep import DeviceType, HardwareDevice\n"
+        "from onnxplug_cuda.factory import CudaFactory\n"
+        "gpu = HardwareDevice(type=DeviceType.GPU, vendor_id=0x10DE)\n"
+        "list(CudaFactory().supported_devices([gpu]))\n"
+        "print([n for n in sys.modules if n in ('cupy', 'numpy', 'cuda')])\n"
+    )
+    path = [entry for entry in sys.path if entry]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
