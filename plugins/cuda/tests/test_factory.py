@@ -49,7 +49,7 @@ def test_without_its_engine_devices_are_refused_with_the_remedy(
     (refused,) = factory.supported_devices([CPU, AMD, H100])
     assert isinstance(refused, ep.RefusedDevice)
     assert (refused.device, refused.reason) == (H100, reason)
-    assert "onnxplug-cuda[cu13]" in refused.remedy
+    assert "onnxplug-cuda[cu" in refused.remedy
     assert reason in [finding.message for finding in factory.diagnose()]
 
 

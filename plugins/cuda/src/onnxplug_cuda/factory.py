@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_cuda import __version__
-from onnxplug_cuda.installation import INSTALL, find_engine, unusable
-from onnxplug_cuda.options import OPTIONS
+from onnxplug_cuda.installation import find_engine, problem
+from onnxplug_cuda.options import OPTIONS, read_settings
 
 NVIDIA: Final = 0x10DE
 """The maker's PCI vendor id."""
@@ -35,14 +35,16 @@ class CudaFactory(ep.EpFactory):
         Which of them CUDA counts as which is told by the driver, so a pair suggests
         ``device_id`` -1, its own.
         """
-        engine = find_engine()
-        problem = unusable(engine)
+        engine, wrong = find_engine(), problem()
         for device in devices:
             if device.type is not ep.DeviceType.GPU or device.vendor_id != NVIDIA:
                 continue
-            if problem or engine is None:
-                yield ep.RefusedDevice(device=device, reason=problem, remedy=INSTALL)
+            if wrong:
+                yield ep.RefusedDevice(
+                    device=device, reason=wrong.reason, remedy=wrong.remedy
+                )
                 continue
+            assert engine is not None
             yield ep.EpDevice(
                 ep_name=self.name,
                 ep_vendor=self.vendor,
@@ -64,16 +66,19 @@ class CudaFactory(ep.EpFactory):
         """An EP for one session.
 
         Raises:
-            RuntimeError: CuPy is missing, or too old.
+            OptionError: options contradict each other.
+            RuntimeError: CuPy is missing, or not the one that is needed.
         """
-        if problem := unusable(find_engine()):
-            raise RuntimeError(f"{problem}; {INSTALL}")
+        read_settings(options)
+        if wrong := problem():
+            raise RuntimeError(str(wrong))
         raise RuntimeError(f"{self.name} {self.version} has no kernels yet")
 
     def diagnose(self) -> Iterable[ep.Finding]:
-        """Whether CuPy is there."""
-        if problem := unusable(find_engine()):
-            yield ep.Finding(level=ep.Level.ERROR, message=problem, remedy=INSTALL)
+        """What of CUDA is there, and what is missing."""
+        from onnxplug_cuda.diagnosis import findings
+
+        return findings()
 
     def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
         """The version of CuPy, and the CUDA that it is for."""
