@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+from onnxplug_testing import cuda_on_cpu
 
 from .cuda_on_cpu import Processor, Rendered
 from .nvrtc import Nvrtc, find_nvrtc
@@ -278,12 +278,14 @@ SAMPLES: dict[str, Making] = {
 
 
 @pytest.fixture(scope="module")
-def processor(tmp_path_factory: pytest.TempPathFactory) -> Processor:
-    if shutil.which("g++") is None:
+def processor(request: pytest.FixtureRequest) -> Processor:
+    folder = request.config.cache.mkdir("cuda_on_cpu")
+    try:
+        return Processor(cuda_on_cpu.Processor(folder))
+    except cuda_on_cpu.CompilerMissing as error:
         if "g++" in os.environ.get("ONNXPLUG_REQUIRE", ""):
-            pytest.fail("there is no g++")
-        pytest.skip("there is no g++")
-    return Processor(tmp_path_factory.mktemp("kernels"))
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
