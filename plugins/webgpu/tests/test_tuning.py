@@ -21,7 +21,7 @@ from onnxplug_webgpu.loss import DeviceLost
 
 LOGGER = logging.getLogger("tuning")
 RNG = np.random.default_rng(5)
-FASTEST = {"side_of_few": 8, "row_lanes": 16, "worth_a_group": 32}
+FASTEST = {"few_lanes": 32, "row_lanes": 16, "worth_a_group": 32}
 
 
 def small(each: tuning.Benchmark) -> tuning.Benchmark:
@@ -67,7 +67,7 @@ def test_what_is_measured_is_kept(device: Any, trials: list[Shapes]) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["[1, 2]", "{", '{"side_of_few": 12}', '{"rows": 3}', "[" * 9999, '{"side": "8"}'],
+    ["[1, 2]", "{", '{"few_lanes": 12}', '{"rows": 3}', "[" * 9999, '{"side": "8"}'],
 )
 def test_an_entry_of_no_use_is_measured_again(
     device: Any, trials: list[Shapes], content: str
@@ -101,7 +101,7 @@ def test_what_there_was_no_time_for_another_session_measures(
     with monkeypatch.context() as patch:
         patch.setattr(tuning.time, "monotonic", lambda: next(times, 9.0))
         found = tuning.tuned_shapes(device, LOGGER, 1)
-    assert found == DEFAULT._replace(side_of_few=8)
+    assert found == DEFAULT._replace(few_lanes=32)
     assert [each.row_lanes for each in trials[3:]] == [64, 32]
     device.tuned = {}
     assert tuning.tuned_shapes(device, LOGGER) == found
@@ -130,7 +130,7 @@ def test_a_shape_that_fails_is_not_taken(
 
     monkeypatch.setattr(tuning._Trial, "result", failing)
     found = tuning.tuned_shapes(device, LOGGER)
-    assert found == DEFAULT._replace(side_of_few=8)
+    assert found == DEFAULT._replace(few_lanes=32)
     assert ("was lost" in caplog.text) == (fault == "lost")
 
 

@@ -23,6 +23,7 @@ from onnxplug_compiler.gpu.families import (
 )
 from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.gpu.shapes import DEFAULT
+from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -174,6 +175,32 @@ def product(m: int, k: int, n: int, batch: int = 2) -> Making:
     return make
 
 
+def codes(recorder: Recorder[Any], processor: Processor) -> Any:
+    """Of few rows, by words: signed bytes with zero points, and halves of bytes."""
+    x, scale = normal(3, 40), np.abs(normal(5, 7))
+    signed = RNG.integers(-128, 128, (7, 40)).astype(np.int8)
+    zero = RNG.integers(-9, 9, 7).astype(np.int8)
+    halves = RNG.integers(0, 256, (7, 5, 4)).astype(np.uint8)
+    left = processor.array(x)
+    turned = processor.array(signed).transpose((1, 0)).reshape((1, 1, 40, 7))
+    zeros = processor.array(zero).broadcast_to((1, 1, 40, 7))
+    blocks = processor.array(halves).transpose((1, 2, 0)).reshape((1, 1, 5, 4, 7))
+    scales = processor.array(scale).reshape((1, 1, 5, 1, 7))
+    lines, parts = left.reshape((1, 1, 3, 40)), left.reshape((1, 1, 3, 5, 8))
+    assert turned and blocks and scales and lines and parts
+    scales = scales.broadcast_to((1, 1, 5, 8, 7))
+    found = [recorder.temporary(x.dtype, (1, 1, 3, 7)) for _ in range(2)]
+    for a, b, out in (
+        (lines, Factor(Codes(turned), zero=Codes(zeros)), found[0]),
+        (parts, Factor(Codes(blocks, 4, 3), offset=8, scale=scales), found[1]),
+    ):
+        contractions.record_coded(recorder, Factor(Codes(a)), b, out)
+    wide = np.stack([halves & 15, halves >> 4], -1).reshape(7, 5, 8) - 8.0
+    wide = (wide * scale.T[:, :, None]).reshape(7, 40)
+    apart = signed.astype(np.float64) - zero[:, None]
+    return found, [(x @ each.T)[None, None] for each in (apart, wide)]
+
+
 def softmax_and_norm(recorder: Recorder[Any], processor: Processor) -> Any:
     x, scale = normal(3, 5, 70), normal(70)
     soft, norm = (recorder.temporary(x.dtype, x.shape) for _ in range(2))
@@ -267,6 +294,7 @@ SAMPLES: dict[str, Making] = {
     **batched(OF_FLOATS, np.float32),
     **batched(OF_INTEGERS, np.int32),
     "casts": casts,
+    "codes": codes,
     **{f"product {m}x{k}x{n}": product(m, k, n) for m, k, n in SHAPES},
     "softmax and norm": softmax_and_norm,
     "reduced": reduced,

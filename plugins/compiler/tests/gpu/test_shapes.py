@@ -27,7 +27,7 @@ from onnxplug_compiler.ir.views import View
         ({"row_lanes": True}, "row_lanes is True"),
         ({"row_lanes": 1}, "row_lanes is 1"),
         ({"row_lanes": 512}, "more than 256 lanes"),
-        ({"side_of_few": 32}, "more than 256 lanes"),
+        ({"few_lanes": 512}, "more than 256 lanes"),
         ({"per_lane": 16}, "more than 16384 B"),
     ],
 )
@@ -77,10 +77,10 @@ def _recorded(shapes: Shapes) -> list[tuple[int, int, str]]:
 
 def test_kernels_have_the_shapes_of_the_target() -> None:
     default = [(lanes, groups) for lanes, groups, _ in _recorded(DEFAULT)]
-    assert default == [(256, 1), (256, 1), *[(64, 5)] * 5]
+    assert default == [(64, 2), (256, 1), *[(64, 5)] * 5]
     other = _recorded(Shapes(8, 4, 2, 16, 64))
     assert [(lanes, groups) for lanes, groups, _ in other] == [
-        *((16, 5), (64, 3)),
+        *((4, 10), (64, 3)),
         *[(16, 5)] * 2,
         *[(64, 1)] * 3,
     ]

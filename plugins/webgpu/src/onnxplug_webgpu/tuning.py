@@ -35,9 +35,7 @@ from onnxplug_webgpu.streams import WebGpuStream
 from onnxplug_webgpu.target import WebGpuTarget
 
 BY_VENDOR: Final[Mapping[int, Shapes]] = {
-    0x10005: Shapes(
-        side=16, side_of_few=4, per_lane=8, row_lanes=16, worth_a_group=128
-    ),
+    0x10005: Shapes(side=16, few_lanes=16, per_lane=8, row_lanes=16, worth_a_group=128),
 }
 """By the number of the vendor, what :data:`BENCHMARKS` found: of Mesa's drivers for
 software.  No hardware was measured: AMD's, Apple's, Intel's and NVIDIA's GPUs run 8 to
@@ -102,8 +100,8 @@ def _sum(recorder: Recorder[Any], views: Sequence[View], out: View) -> None:
 
 BENCHMARKS: Final = (
     Benchmark(
-        ("side_of_few",),
-        ((8,), (4,)),
+        ("few_lanes",),
+        ((32,), (16,)),
         ((1, 1024), (1024, 1024)),
         (1, 1024),
         _product,

@@ -153,7 +153,7 @@ def launch(
             f"{label} has arrays in {len({view.buffer for view in views})} buffers; "
             f"a kernel has at most {MOST_BUFFERS}"
         )
-    nbytes = sum(view.nbytes for view in views)
+    nbytes = sum(map(_distinct_bytes, views))
     recorder.commands.append(
         Launch(
             kernel,
@@ -166,6 +166,13 @@ def launch(
             recorder.nodes,
         )
     )
+
+
+def _distinct_bytes(view: View) -> int:
+    """Bytes of an array, without what is repeated."""
+    sizes = (n for n, step in zip(view.shape, view.strides, strict=True) if step)
+    nbytes = math.prod(sizes) * view.dtype.itemsize if view.size else 0
+    return min(nbytes, view.buffer.nbytes)
 
 
 def operand(view: View, *, written: bool = False) -> Operand:

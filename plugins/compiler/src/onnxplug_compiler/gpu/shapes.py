@@ -8,7 +8,7 @@ from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.recorder import Recorder
 
 FEW_ROWS: Final = 8
-"""Rows of a product up to which it has tiles of its own."""
+"""Rows of a product up to which lanes share its sums, without tiles."""
 
 MOST_LANES: Final = 256
 """Invocations of a workgroup: as many as all targets have."""
@@ -23,14 +23,14 @@ class Shapes(Record):
     Attributes:
         side: lanes along each side of a product's tile, which are also how many
             products a tile has at hand.
-        side_of_few: the same where a product has at most :data:`FEW_ROWS` rows.
+        few_lanes: lanes that share sums of products of at most :data:`FEW_ROWS` rows.
         per_lane: elements of a lane along a tile's side, at most.
         row_lanes: lanes that share a row of a softmax, a norm or a reduction.
         worth_a_group: elements of a result from which on a workgroup shares them.
     """
 
     side: int = 16
-    side_of_few: int = 16
+    few_lanes: int = 64
     per_lane: int = 4
     row_lanes: int = 64
     worth_a_group: int = 32
@@ -44,17 +44,12 @@ class Shapes(Record):
         for name, number in self._asdict().items():
             if type(number) is not int or number < 1 or number & (number - 1):
                 raise ValueError(f"{name} is {number!r}, and no power of two")
-        sides = self.side, self.side_of_few
-        if max(*(side * side for side in sides), self.row_lanes) > MOST_LANES:
+        if max(self.side**2, self.few_lanes, self.row_lanes) > MOST_LANES:
             raise ValueError(f"{self} has workgroups of more than {MOST_LANES} lanes")
-        if max(sides) ** 2 * self.per_lane * 2 * 4 > _WORKGROUP_BYTES:
+        if self.side**2 * self.per_lane * 2 * 4 > _WORKGROUP_BYTES:
             raise ValueError(f"the tiles of {self} have more than {_WORKGROUP_BYTES} B")
         if self.row_lanes == 1:
             raise ValueError("row_lanes is 1, and a row is shared")
-
-    def side_for(self, rows: int) -> int:
-        """Lanes along each side of a tile of a product of so many rows."""
-        return self.side_of_few if rows <= FEW_ROWS else self.side
 
     def per_lane_for(self, size: int, side: int) -> int:
         """Elements of a lane of a tile along an axis of *size*."""

@@ -15,9 +15,10 @@ from typing import Any
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
+from onnxplug_compiler.gpu.families.few_rows import record_few_rows
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
-from onnxplug_compiler.gpu.shapes import shapes_of
+from onnxplug_compiler.gpu.shapes import FEW_ROWS, shapes_of
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -289,8 +290,12 @@ def _record(
     count = math.prod(lead[2:])
     axes = a.codes.shape[2:]
     depth = math.prod(axes[rows:])
+    label = f"{label} {count}×{depth}×{columns}"
+    if count <= FEW_ROWS:
+        record_few_rows(recorder, a, b, out, rows, after, label)
+        return
     shapes = shapes_of(recorder)
-    side = shapes.side_for(count)
+    side = shapes.side
     tall, wide = (shapes.per_lane_for(size, side) for size in (count, columns))
     kernel = ContractionKernel(
         form_of(a),
@@ -313,7 +318,7 @@ def _record(
         [*factors, *operands, *outputs],
         (groups, along, across, lead[1], count, columns, depth, *axes),
         groups,
-        f"{label} {count}×{depth}×{columns}",
+        label,
         2 * out.size * depth,
     )
 

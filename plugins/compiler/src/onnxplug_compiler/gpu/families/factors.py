@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from onnxplug_compiler.gpu.command import operand
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
@@ -76,14 +76,14 @@ class Reader:
     def __init__(
         self, body: Body, form: FactorForm, numbers: Sequence[int], kind: str
     ) -> None:
+        self.form = form
+        self.numbers = numbers
         self._body = body
-        self._form = form
-        self._numbers = numbers
         self._kind = kind
 
     def places(self, coordinates: Sequence[str]) -> list[str]:
         """Where the part of each array begins that has these coordinates in front."""
-        return [self._body.place(number, coordinates) for number in self._numbers]
+        return [self._body.place(number, coordinates) for number in self.numbers]
 
     def load(
         self, places: Sequence[str], rest: Sequence[str], first: int, there: str
@@ -94,37 +94,64 @@ class Reader:
             places: of :meth:`places`.
             rest: the other coordinates.
             first: the first axis of these.
+            there: ``"true"`` where it always is.
         """
-        body, form = self._body, self._form
-        there = body.let("i1", there)
-        values = self._values(places, rest, first, there)
-        value = next(values)
-        if form.zero is not None:
-            value = f"({value} - {next(values)})"
-        if form.offset:
-            value = f"({value} - {body.number(self._kind, form.offset)})"
-        if form.scale:
-            value = f"{value} * {next(values)}"
+        body = self._body
+        if there != "true":
+            there = body.let("i1", there)
+        value = self._value(0, places[0], rest, first, there)
+        zero, scale = self.offsets(places[1:], rest, first, there)
+        if zero:
+            value = f"({value} - {zero})"
+        if scale:
+            value = f"{value} * {scale}"
+        if there == "true":
+            return value
         return body.dialect.select(there, value, body.number(self._kind, 0))
 
-    def _values(
-        self, places: Sequence[str], rest: Sequence[str], first: int, there: str
-    ) -> Iterator[str]:
-        body = self._body
-        for number, coding, place in zip(
-            self._numbers, self._form.codings, places, strict=True
-        ):
-            at, shift = list(rest), ""
-            if coding.bits:
-                axis, each = coding.axis - first, 8 // coding.bits
-                shift = f"({at[axis]} % {each}u) * {coding.bits}u"
-                at[axis] = body.let("u32", f"{at[axis]} / {each}u")
-            apart = body.distance(number, at, first)
-            within = body.dialect.select(there, f"{place} + {apart}", "0")
-            value = body.load(number, body.let("i32", within))
-            if coding.bits:
-                mask = (1 << coding.bits) - 1
-                value = body.let("u32", f"({value} >> ({shift})) & {mask}u")
-            if KINDS[coding.element] != self._kind:
-                value = body.let(self._kind, body.dialect.convert(self._kind, value))
-            yield value
+    def offsets(
+        self,
+        places: Sequence[str],
+        rest: Sequence[str],
+        first: int,
+        there: str = "true",
+    ) -> tuple[str, str]:
+        """What is subtracted from an element's code, and what that is multiplied with;
+        empty where nothing is.
+
+        Args:
+            places: of the arrays behind the codes.
+            rest, first, there: as of :meth:`load`.
+        """
+        form = self.form
+        values = [
+            self._value(number, place, rest, first, there)
+            for number, place in enumerate(places, 1)
+        ]
+        scale = values.pop() if form.scale else ""
+        if form.offset:
+            offset = self._body.number(self._kind, form.offset)
+            values.append(offset if not values else f"({values.pop()} + {offset})")
+        return (values[0] if values else ""), scale
+
+    def _value(
+        self, which: int, place: str, rest: Sequence[str], first: int, there: str
+    ) -> str:
+        """An element of one of the arrays, some element where it is not *there*."""
+        body, number = self._body, self.numbers[which]
+        coding = self.form.codings[which]
+        at, shift = list(rest), ""
+        if coding.bits:
+            axis, each = coding.axis - first, 8 // coding.bits
+            shift = f"({at[axis]} % {each}u) * {coding.bits}u"
+            at[axis] = body.let("u32", f"{at[axis]} / {each}u")
+        within = f"{place} + {body.distance(number, at, first)}"
+        if there != "true":
+            within = body.dialect.select(there, within, "0")
+        value = body.load(number, body.let("i32", within))
+        if coding.bits:
+            mask = (1 << coding.bits) - 1
+            value = body.let("u32", f"({value} >> ({shift})) & {mask}u")
+        if KINDS[coding.element] != self._kind:
+            value = body.let(self._kind, body.dialect.convert(self._kind, value))
+        return str(value)
