@@ -295,9 +295,9 @@ def test_memory_is_kept_as_the_option_says(mode: str) -> None:
         made.append(size)
         return object()
 
-    pool = Pool(create, 1 << 20, 1, lambda: None)
+    pool = Pool(1 << 20, 1, lambda: None)
     for nbytes in (100_000, 100_100, 1 << 20):
-        memory = pool.take(nbytes, mode)
+        memory = pool.take(nbytes, create, mode)
         assert nbytes <= memory.nbytes <= 1 << 20
         del memory
     pool.collect()

@@ -7,6 +7,7 @@ what was in its memory, and whatever was compiled for it, is gone then.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -23,6 +24,9 @@ from onnxplug_webgpu.pool import ALIGNMENT, Memory, Pool, of_its_own
 
 _MOST_BINDINGS: Final = 4096
 """Groups of bound buffers that are kept."""
+
+_MOST_PIPELINES: Final = 1024
+"""Kernels that are kept for programs to come; programs keep their own."""
 
 _LIMITS: Final = ("max-buffer-size", "max-storage-buffer-binding-size")
 """What a device is asked to have as much of as its adapter; kernels keep to what
@@ -110,11 +114,18 @@ class Device:
         self._usage = wgpu.BufferUsage
         self._serials = itertools.count()
         self._is_lost = False
+        self._process = os.getpid()
         self.tuned: dict[str, int] = {}
         self.fence: Any = None
         self._make()
 
     def _make(self) -> None:
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"{self.adapter} is not there for a process that was forked from one "
+                "which used it, as its driver's threads are not; start processes by "
+                "spawn, or by fork before the first session on WebGPU"
+            )
         available = self.adapter.native.limits
         try:
             self.native = self.adapter.native.request_device_sync(
@@ -130,10 +141,8 @@ class Device:
         self.largest = min(buffer, binding) // ALIGNMENT * ALIGNMENT
         self.generation += 1
         self._bound: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
-        self._pool = Pool(
-            self._storage, self.largest_buffer, self.generation, self._bound.clear
-        )
-        self._pipelines: dict[str, Pipeline] = {}
+        self._pool = Pool(self.largest_buffer, self.generation, self._bound.clear)
+        self._pipelines: OrderedDict[str, Pipeline] = OrderedDict()
         self._rooms: list[Any] = []
         self.fence = None
         self.completed = self.submitted
@@ -143,8 +152,9 @@ class Device:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is known to be lost."""
-        return self._is_lost
+        """Whether it is known to be lost; one of the process that this was forked from
+        is, as its threads are."""
+        return self._is_lost or self._process != os.getpid()
 
     def lose(self) -> None:
         """Note that the device is lost."""
@@ -152,11 +162,12 @@ class Device:
 
     def check_there(self) -> None:
         """Raise what wgpu does if the device is lost."""
-        self.native.create_command_encoder().finish()
+        # commands that are encoded and not queued stay in wgpu-native, and its device
+        self.native.create_bind_group_layout(entries=[])
 
     def is_gone(self) -> bool:
         """Whether it is lost, asked of the driver."""
-        if self._is_lost:
+        if self.is_lost:
             return True
         try:
             self.check_there()
@@ -171,10 +182,10 @@ class Device:
         Raises:
             RuntimeError: the driver gives none any more.
         """
-        if not self._is_lost:
+        if not self.is_lost:
             return
         with self.lock:
-            if self._is_lost:
+            if self.is_lost:
                 mine = self.adapter
                 same = [
                     each
@@ -188,7 +199,7 @@ class Device:
     def has(self, memory: Memory) -> bool:
         """Whether what was put into *memory* is there: of a device that was lost
         meanwhile it is not."""
-        return memory.generation == self.generation and not self._is_lost
+        return memory.generation == self.generation and not self.is_lost
 
     def _check(self, memories: Sequence[Memory]) -> None:
         """Check, under the lock, that nothing was lost with the device before."""
@@ -213,7 +224,7 @@ class Device:
             )
         self.ensure()
         with self.lock:
-            return self._pool.take(nbytes, mode)
+            return self._pool.take(nbytes, self._storage, mode)
 
     def _storage(self, size: int) -> Any:
         usage = self._usage
@@ -349,6 +360,10 @@ class Device:
             found = self._pipelines.get(text)
             if found is None:
                 found = self._pipelines[text] = self._compiled(text, written)
+                if len(self._pipelines) > _MOST_PIPELINES:
+                    self._pipelines.popitem(last=False)
+            else:
+                self._pipelines.move_to_end(text)
             return found
 
     def _compiled(self, text: str, written: Sequence[bool]) -> Pipeline:
@@ -425,7 +440,7 @@ class Device:
             return of_its_own(buffer, len(content), self.generation)
 
     def close(self) -> None:
-        """Give up all memory that nobody uses."""
+        """Give up all memory that nobody uses, and kernels."""
         with self.lock:
             self._pool.collect()
             self._pool.trim()

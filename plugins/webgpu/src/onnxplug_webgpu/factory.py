@@ -22,6 +22,7 @@ from onnxplug_webgpu.options import OPTIONS, settings_of
 
 if TYPE_CHECKING:
     from onnxplug_webgpu.context import WebGpuContext
+    from onnxplug_webgpu.device import Device
 
 SPACE: Final = "webgpu"
 """The name of the memories."""
@@ -34,6 +35,7 @@ class WebGpuSpaces(ep.MemorySpaces):
 
     def __init__(self) -> None:
         self._adapters: list[Adapter] | None = None
+        self._devices: dict[int, Device] = {}
         self._lock = new_rlock()
 
     def adapters(self) -> list[Adapter]:
@@ -48,7 +50,8 @@ class WebGpuSpaces(ep.MemorySpaces):
             return self._adapters
 
     def create_context(self, location: ep.MemoryLocation) -> WebGpuContext:
-        """The memory of an adapter's device.
+        """The memory of an adapter's device, which is there as long as the process: a
+        driver makes another slowly, and wgpu lets go of one late.
 
         Raises:
             LookupError: there is no such adapter.
@@ -63,8 +66,11 @@ class WebGpuSpaces(ep.MemorySpaces):
         from onnxplug_webgpu.context import WebGpuContext
         from onnxplug_webgpu.device import Device
 
-        device = Device(import_wgpu(), adapters[location.ordinal])
-        return WebGpuContext(device, location)
+        number = location.ordinal
+        with self._lock:
+            if number not in self._devices:
+                self._devices[number] = Device(import_wgpu(), adapters[number])
+            return WebGpuContext(self._devices[number], location)
 
 
 class WebGpuVerification(ep.Verification):

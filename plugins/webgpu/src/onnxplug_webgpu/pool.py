@@ -80,7 +80,6 @@ class Pool:
     """What nobody uses, by size.  Used under the device's lock.
 
     Args:
-        create: makes a buffer of so many bytes; ``MemoryError`` if there are none.
         largest: bytes of a buffer, at most; a multiple of :data:`ALIGNMENT`.
         forget: called when buffers are given up.
 
@@ -90,12 +89,10 @@ class Pool:
 
     def __init__(
         self,
-        create: Callable[[int], Any],
         largest: int,
         generation: int,
         forget: Callable[[], None],
     ) -> None:
-        self._create = create
         self._largest = largest
         self._generation = generation
         self._forget = forget
@@ -105,11 +102,14 @@ class Pool:
         self._returned: deque[tuple[int, int, bool]] = deque()
         self.idle = 0
 
-    def take(self, nbytes: int, mode: str = "bucket") -> Memory:
+    def take(
+        self, nbytes: int, create: Callable[[int], Any], mode: str = "bucket"
+    ) -> Memory:
         """Memory of unspecified content.
 
         Args:
             nbytes: no more than the largest buffer has.
+            create: makes a buffer of so many bytes; ``MemoryError`` if there are none.
             mode: one of :data:`CACHE_MODES`.
 
         Raises:
@@ -123,7 +123,7 @@ class Pool:
             serial = free.pop()
             self.idle -= size
         else:
-            buffer = self._create(size)
+            buffer = create(size)
             serial = next(_serials)
             self._buffers[serial] = buffer
         return Memory(
