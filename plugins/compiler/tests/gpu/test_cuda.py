@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ from onnxplug_compiler.gpu.families import (
     movement,
     reductions,
     rows,
+    sums,
 )
 from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.gpu.shapes import DEFAULT
@@ -56,6 +59,7 @@ def normal(*shape: int) -> np.ndarray[Any, Any]:
 
 EDGES = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -3e4, 88.0], np.float32)
 FLOATS = np.concatenate([normal(40) * 3, EDGES])
+LONG = (2**40 + 5, -(2**60) - 3, 2**63 - 1, -(2**63), 2**32, -(2**32) - 1)
 INTEGERS = np.array([0, 1, -1, 7, -7, 2**31 - 1, -(2**31), 123456789], np.int32)
 
 UNARY = (
@@ -65,6 +69,10 @@ UNARY = (
 ).split()
 OF_FLOATS = [(name, 1) for name in UNARY] + [
     (name, 2) for name in "Add Sub Mul Div Pow Max Min PRelu Less Equal".split()
+]
+OF_DOUBLES = [
+    *(each for each in OF_FLOATS if each != ("Mod", 2)),
+    *((name, 1) for name in "Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh".split()),
 ]
 OF_INTEGERS = [(name, 1) for name in "Neg Abs Sign BitwiseNot".split()] + [
     (name, 2) for name in "Add Sub Mul Max Min Mod BitwiseAnd BitwiseOr Greater".split()
@@ -78,6 +86,13 @@ def reference(operator: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     node = onnx.helper.make_node(operator, names, ["y"])
     if operator == "IsInf":  # the evaluator asks for attributes
         return np.isinf(arrays[0])
+    if operator in ("Erf", "Gelu"):  # which it computes in float32
+        erf = np.vectorize(math.erf)
+        of = wide[0]
+        with np.errstate(all="ignore"):
+            if operator == "Erf":
+                return erf(of)
+            return 0.5 * of * (1 + erf(of * math.sqrt(0.5)))
     if operator == "PRelu":  # it multiplies 0 by the slope, too
         with np.errstate(all="ignore"):
             return np.where(wide[0] < 0, wide[0] * wide[1], wide[0])
@@ -103,10 +118,13 @@ def chain_of(steps: Sequence[tuple[str, int]], dtype: Any) -> Making:
     """Several steps of equal inputs as one chain."""
 
     def make(recorder: Recorder[Any], processor: Processor) -> Any:
-        values = FLOATS if dtype == np.float32 else INTEGERS
+        of_floats = np.issubdtype(dtype, np.floating)
+        values = FLOATS if of_floats else INTEGERS
+        if dtype == np.int64:
+            values = np.concatenate([values, np.array(LONG, np.int64)])
         x = np.repeat(values, len(values)).astype(dtype)
         y = np.tile(values, len(values)).astype(dtype)
-        if dtype != np.float32:
+        if not of_floats:
             y = np.where(y == 0, 3, y)  # without a quotient there is no answer
         element = element_of(np.dtype(dtype))
         assert element is not None
@@ -114,7 +132,7 @@ def chain_of(steps: Sequence[tuple[str, int]], dtype: Any) -> Making:
         for operator, count in steps:
             wide = reference(operator, [x, y][:count])
             kind = "i1" if wide.dtype == np.bool_ else element
-            assert supports(operator, [element] * count, kind, {}), operator
+            assert supports(operator, [element] * count, kind, {}, wide=True), operator
             results.append(Step(operator, tuple(range(count)), kind))
             expected.append(wide)
             found.append(
@@ -151,16 +169,91 @@ def casts(recorder: Recorder[Any], processor: Processor) -> Any:
     return found, expected
 
 
+def doubles_cast(recorder: Recorder[Any], processor: Processor) -> Any:
+    # halfway between float16s, beyond them, and what float32 would round to halfway
+    near = 1 + 2.0**-11 + 2.0**-40
+    x = np.array(
+        [
+            0.0,
+            -0.0,
+            1.5,
+            near,
+            -near,
+            65519.99,
+            65520.0,
+            1e-7,
+            -3.7,
+            2**31 + 0.5,
+            1e300,
+        ],
+        np.float64,
+    )
+    whole = np.array([0, -1, 2**53 + 1, 2**63 - 1, -(2**63), 7, *range(5)], np.int64)
+    builder = ChainBuilder()
+    a, b = builder.input("f64"), builder.input("i64")
+    kinds = {"f32": np.float32, "f16": np.float16, "i1": np.bool_}
+    values = [builder.step("Cast", [a], kind) for kind in kinds]
+    values.append(builder.step("Cast", [b], "f64"))
+    with np.errstate(over="ignore"):
+        expected = [x.astype(dtype) for dtype in kinds.values()]
+    expected.append(whole.astype(np.float64))
+    found = [recorder.temporary(each.dtype, x.shape) for each in expected]
+    views = [processor.array(x), processor.array(whole)]
+    elementwise.record_chain(recorder, builder.build(values), views, found)
+    return found, expected
+
+
+def doubles_truncated(recorder: Recorder[Any], processor: Processor) -> Any:
+    x = np.array([0.0, -1.9, 2.0**62 + 1024, 1e19, -(2.0**63), 254.7], np.float64)
+    builder = ChainBuilder()
+    a = builder.input("f64")
+    kinds = {"i64": np.int64, "u64": np.uint64, "i32": np.int32, "u8": np.uint8}
+    values = [builder.step("Cast", [a], kind) for kind in kinds]
+    least = -(2**63)
+    expected: list[Any] = [
+        np.array([0, -1, 2**62 + 1024, least, least, 254], np.int64),
+        np.array([0, 2**64 - 1, 2**62 + 1024, 10**19, 2**63, 254], np.uint64),
+    ]
+    expected += [expected[0].astype(dtype) for dtype in (np.int32, np.uint8)]
+    found = [recorder.temporary(each.dtype, x.shape) for each in expected]
+    elementwise.record_chain(
+        recorder, builder.build(values), [processor.array(x)], found
+    )
+    return found, expected
+
+
+def halves(recorder: Recorder[Any], processor: Processor) -> Any:
+    """All of them, as they are and halved, in memory that lanes write side by side."""
+    x = np.arange(65536, dtype=np.uint16).view(np.float16)
+    builder = ChainBuilder()
+    a = builder.input("f16")
+    half = builder.step("Mul", [a, builder.constant("f16", 0.5)], "f16")
+    values = [half, builder.step("Cast", [a], "f32")]
+    with np.errstate(all="ignore"):
+        expected = [x * np.float16(0.5), x.astype(np.float32)]
+    expected = [np.where(np.isnan(x), np.nan, each) for each in expected]
+    expected[0] = expected[0].astype(np.float16)
+    found = [recorder.temporary(each.dtype, x.shape) for each in expected]
+    elementwise.record_chain(
+        recorder, builder.build(values), [processor.array(x)], found
+    )
+    return found, expected
+
+
 # families
 
 
-def product(m: int, k: int, n: int, batch: int = 2) -> Making:
+def product(m: int, k: int, n: int, batch: int = 2, element: str = "f32") -> Making:
     def make(recorder: Recorder[Any], processor: Processor) -> Any:
-        a, b, c = normal(batch, m, k), normal(k, n), normal(n)
+        dtype = np.float32 if element == "f32" else np.float64
+        a, b, c = (
+            normal(*shape).astype(dtype) for shape in ((batch, m, k), (k, n), (n,))
+        )
         out = recorder.temporary(a.dtype, (batch, m, n))
         builder = ChainBuilder()
-        total = builder.step("Add", [builder.input("f32"), builder.input("f32")], "f32")
-        chain = builder.build([builder.step("Relu", [total], "f32")])
+        both = [builder.input(element), builder.input(element)]
+        total = builder.step("Add", both, element)
+        chain = builder.build([builder.step("Relu", [total], element)])
         bias = processor.array(c).broadcast_to(out.shape)
         contractions.record_matmul(
             recorder,
@@ -204,7 +297,9 @@ def codes(recorder: Recorder[Any], processor: Processor) -> Any:
 def softmax_and_norm(recorder: Recorder[Any], processor: Processor) -> Any:
     x, scale = normal(3, 5, 70), normal(70)
     soft, norm = (recorder.temporary(x.dtype, x.shape) for _ in range(2))
+    wide_soft = recorder.temporary(np.dtype(np.float64), x.shape)
     rows.record_softmax(recorder, processor.array(x), soft)
+    rows.record_softmax(recorder, processor.array(x.astype(np.float64)), wide_soft)
     rows.record_norm(
         recorder, processor.array(x), norm, epsilon=1e-5, scale=processor.array(scale)
     )
@@ -212,23 +307,34 @@ def softmax_and_norm(recorder: Recorder[Any], processor: Processor) -> Any:
     powers = np.exp(wide - wide.max(-1, keepdims=True))
     apart = wide - wide.mean(-1, keepdims=True)
     root = np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
-    return [soft, norm], [powers / powers.sum(-1, keepdims=True), apart / root * scale]
+    shares = powers / powers.sum(-1, keepdims=True)
+    return [soft, norm, wide_soft], [shares, apart / root * scale, shares]
 
 
 def reduced(recorder: Recorder[Any], processor: Processor) -> Any:
-    x = normal(4, 50, 3)
     found, expected = [], []
     for kind, function in (
         ("ReduceSum", np.sum), ("ReduceMax", np.max), ("ReduceMean", np.mean),
         ("ReduceProd", np.prod),
     ):  # fmt: skip
-        for axes in ((1,), (2,), (0, 2)):
+        for axes, dtype in itertools.product(
+            ((1,), (2,), (0, 2)), (np.float32, np.float64)
+        ):
+            x = normal(4, 50, 3).astype(dtype)
             wide = function(x.astype(np.float64), axes, keepdims=True)
             out = recorder.temporary(x.dtype, wide.shape)
             reductions.record_reduce(recorder, kind, processor.array(x), out, axes)
             found.append(out)
             expected.append(wide)
     return found, expected
+
+
+def summed(recorder: Recorder[Any], processor: Processor) -> Any:
+    """The sums before each of more words than a workgroup has at once."""
+    x = RNG.integers(0, 9, 2500).astype(np.uint32)
+    total = recorder.temporary(np.dtype(np.int64), (1,))
+    before = sums.record_sums(recorder, processor.array(x), total, "Sum")
+    return [before, total], [x.cumsum() - x, np.array([x.sum()])]
 
 
 def cumulative(recorder: Recorder[Any], processor: Processor) -> Any:
@@ -293,8 +399,15 @@ SHAPES = ((1, 1, 1), (5, 40, 7), (33, 17, 65))
 SAMPLES: dict[str, Making] = {
     **batched(OF_FLOATS, np.float32),
     **batched(OF_INTEGERS, np.int32),
+    **batched(OF_DOUBLES, np.float64),
+    **batched([*OF_INTEGERS, ("Div", 2), ("Equal", 2)], np.int64),
     "casts": casts,
     "codes": codes,
+    "doubles cast": doubles_cast,
+    "doubles truncated": doubles_truncated,
+    "halves": halves,
+    "product of doubles": product(33, 17, 65, element="f64"),
+    "summed": summed,
     **{f"product {m}x{k}x{n}": product(m, k, n) for m, k, n in SHAPES},
     "softmax and norm": softmax_and_norm,
     "reduced": reduced,
@@ -343,6 +456,8 @@ def test_kernels_compute_what_numpy_does(
                 np.abs(wide) > 3.4028234e38, np.copysign(np.inf, wide), wide
             )
             np.testing.assert_allclose(array[~least], wide[~least], 3e-6, 2e-6)
+        elif array.dtype == np.float64:
+            np.testing.assert_allclose(array, wide, 1e-14, 1e-15)
         else:
             np.testing.assert_array_equal(array, wide)
 

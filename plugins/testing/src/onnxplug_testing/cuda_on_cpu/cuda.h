@@ -400,3 +400,4 @@ static inline double __dsqrt_rn(double a) { return sqrt(a); }
 static inline double __drcp_rn(double a) { return 1.0 / a; }
 
 #include "narrow.h"
+#include "ptx.h"

@@ -13,7 +13,7 @@ from typing import Final
 
 from onnxplug_compiler.gpu.render import exponentials
 from onnxplug_compiler.gpu.render.body import Body, Operand
-from onnxplug_compiler.gpu.render.steps import is_nan, largest
+from onnxplug_compiler.gpu.render.extremes import is_nan, largest
 from onnxplug_compiler.ir.parameters import Parameters
 
 _SHARED: Final = 4096

@@ -14,7 +14,7 @@ from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
-from onnxplug_compiler.gpu.render.steps import is_finite
+from onnxplug_compiler.gpu.render.extremes import is_finite
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View

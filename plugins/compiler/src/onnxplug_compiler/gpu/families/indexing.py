@@ -15,7 +15,8 @@ from onnxplug_compiler.gpu.command import as_bits, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
-from onnxplug_compiler.gpu.render.steps import fitted, largest, smallest
+from onnxplug_compiler.gpu.render.extremes import largest, smallest
+from onnxplug_compiler.gpu.render.steps import fitted
 from onnxplug_compiler.ir.elements import SUB_BYTE
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder

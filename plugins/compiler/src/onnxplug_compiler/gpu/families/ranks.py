@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body
-from onnxplug_compiler.gpu.render.steps import is_nan
+from onnxplug_compiler.gpu.render.extremes import is_nan
 
-RANKED: Final = frozenset(KINDS) | PAIRED
+RANKED: Final = frozenset(KINDS) - {"f64"} | PAIRED
 """The elements that have an order."""
 
 LAST: Final = "0xffffffffu"

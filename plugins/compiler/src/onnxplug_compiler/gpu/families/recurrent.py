@@ -14,7 +14,7 @@ from onnxplug_compiler.gpu.families.contractions import record_contraction
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.gpu.render import exponentials
 from onnxplug_compiler.gpu.render.body import Body, Operand
-from onnxplug_compiler.gpu.render.steps import largest, smallest
+from onnxplug_compiler.gpu.render.extremes import largest, smallest
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.parameters import Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.families.wide_integers import record_wide_reduce
 from onnxplug_compiler.gpu.render import pair_arithmetic, pairs
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Operand
-from onnxplug_compiler.gpu.render.steps import largest, smallest
+from onnxplug_compiler.gpu.render.extremes import largest, smallest
 from onnxplug_compiler.gpu.shapes import shapes_of
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -127,7 +128,8 @@ class ReduceKernel(_Fold):
                 lambda a, b: largest(body, kind, a, b),
             )
             # what is infinite would be no number, were it subtracted
-            infinite = f"abs({top}) > {body.number(kind, 3.4028234e38)}"
+            most = sys.float_info.max if kind == "f64" else 3.4028234e38
+            infinite = f"abs({top}) > {body.number(kind, most)}"
             base = body.let(kind, body.dialect.select(infinite, zero, top))
             total = loop.fold(
                 kind, zero, lambda x: body.dialect.call("exp", f"{x} - {base}"), add
@@ -150,12 +152,12 @@ class ReduceKernel(_Fold):
 
 
 def _least(body: Body, kind: str) -> str:
-    found = {"f32": -math.inf, "i32": -(2**31), "u32": 0}
+    found = {"f64": -math.inf, "f32": -math.inf, "i32": -(2**31), "u32": 0}
     return body.number(kind, found[kind])
 
 
 def _most(body: Body, kind: str) -> str:
-    found = {"f32": math.inf, "i32": 2**31 - 1, "u32": 2**32 - 1}
+    found = {"f64": math.inf, "f32": math.inf, "i32": 2**31 - 1, "u32": 2**32 - 1}
     return body.number(kind, found[kind])
 
 
@@ -168,7 +170,7 @@ def record_reduce(
     if not x.size and kind not in ("ReduceSum", "ReduceProd"):
         raise ValueError(f"{kind} of no elements")
     element = operand(x).element
-    if KINDS.get(element) != "f32" and kind in (
+    if KINDS.get(element) not in ("f32", "f64") and kind in (
         "ReduceMean",
         "ReduceL2",
         "ReduceLogSum",

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
-from onnxplug_compiler.gpu.render.steps import is_nan, largest
+from onnxplug_compiler.gpu.render.extremes import is_least, is_nan, largest
 from onnxplug_compiler.gpu.shapes import shapes_of
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -41,32 +41,33 @@ class SoftmaxKernel(Parameters):
     def write(self, body: Body) -> None:
         length, call = body.let("u32", body.size(1)), body.dialect.call
         row = body.coordinates("block", range(2, 2 + self.rank))
-        shared = body.array("f32", self.lanes)
+        kind = KINDS[self.read]
+        shared = body.array(kind, self.lanes)
 
         def loop() -> Any:
             return body.loop(length, "lane", f"{self.lanes}u")
 
         def larger(a: str, b: str) -> str:
-            return largest(body, "f32", a, b)
+            return largest(body, kind, a, b)
 
         with body.when(f"block < {body.size(0)}"):
-            top = body.var("f32", body.number("f32", -math.inf))
+            top = body.var(kind, body.number(kind, -math.inf))
             with loop() as at:
                 value = body.load(0, body.place(0, [*row, at]))
                 body.assign(top, larger(top, value))
-            most = body.reduced("f32", top, self.lanes, larger, shared)
-            total = body.var("f32", "0.0f")
+            most = body.reduced(kind, top, self.lanes, larger, shared)
+            total = body.var(kind, body.number(kind, 0))
             with loop() as at:
                 value = body.load(0, body.place(0, [*row, at]))
                 body.assign(total, f"{total} + {call('exp', f'{value} - {most}')}")
-            whole = body.reduced("f32", total, self.lanes, _add, shared)
+            whole = body.reduced(kind, total, self.lanes, _add, shared)
             if self.log:
-                whole = body.let("f32", call("log", whole))
+                whole = body.let(kind, call("log", whole))
             with loop() as at:
                 value = body.load(0, body.place(0, [*row, at]))
                 apart = f"{value} - {most}"
                 found = body.let(
-                    "f32",
+                    kind,
                     f"{apart} - {whole}"
                     if self.log
                     else f"{call('exp', apart)} / {whole}",
@@ -79,10 +80,11 @@ class SoftmaxKernel(Parameters):
         """What a row without a softmax gives; see ``ir.families.Undefined``."""
         if self.undefined == "nan":
             return found
-        empty = f"{body.dialect.reinterpret('u32', most)} == 0xff800000u"
+        kind = KINDS[self.read]
+        empty = is_least(body, most, kind)
         if self.undefined == "zero":
-            empty = is_nan(body, found)
-        return body.let("f32", body.dialect.select(empty, "0.0f", found))
+            empty = is_nan(body, found, kind)
+        return body.let(kind, body.dialect.select(empty, body.number(kind, 0), found))
 
 
 def record_softmax(
@@ -107,6 +109,8 @@ def record_softmax(
     x, out = x.transpose(order), out.transpose(order)
     rows = math.prod(x.shape[:-1])
     read, written = operand(x).element, operand(out).element
+    if KINDS.get(read) != KINDS.get(written):
+        raise ValueError(f"{label} of {x.dtype} is not written as {out.dtype}")
     lanes = shapes_of(recorder).row_lanes
     kernel = SoftmaxKernel(read, written, len(order) - 1, log, undefined, lanes)
     sizes = (rows, x.shape[-1], *x.shape[:-1])

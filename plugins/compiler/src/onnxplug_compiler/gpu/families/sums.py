@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug_compiler.gpu.command import launch
 from onnxplug_compiler.gpu.render.body import Body, Operand, Pair
+from onnxplug_compiler.gpu.render.dialect import Warps
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
@@ -24,7 +25,9 @@ _COUNT: Final = np.dtype(np.int64)
 
 def _scanned(body: Body, value: str, shared: str) -> str:
     """The sum of the values of all lanes up to one's own (W. D. Hillis and G. L.
-    Steele, "Data parallel algorithms", 1986)."""
+    Steele, "Data parallel algorithms", 1986); *shared* has all of them."""
+    if body.dialect.warps is not None:
+        return _scanned_by_warps(body, body.dialect.warps, value, shared)
     body.assign(f"{shared}[lane]", value)
     body.wait()
     apart = 1
@@ -36,6 +39,28 @@ def _scanned(body: Body, value: str, shared: str) -> str:
         body.wait()
         apart *= 2
     return body.let("u32", f"{shared}[lane]")
+
+
+def _scanned_by_warps(body: Body, warps: Warps, value: str, shared: str) -> str:
+    """As :func:`_scanned`: in each warp, and then with the sums of those before it."""
+    size = warps.size
+    within = body.let("u32", f"lane % {size}u")
+    found = body.var("u32", value)
+    apart = 1
+    while apart < size:
+        other = body.let("u32", warps.shift_up(found, apart))
+        more = body.dialect.select(f"{within} < {apart}u", "0u", other)
+        body.assign(found, f"{found} + {more}")
+        apart *= 2
+    with body.when(f"{within} == {size - 1}u"):
+        body.assign(f"{shared}[lane / {size}u]", found)
+    body.wait()
+    with body.loop(f"lane / {size}u") as number:
+        body.assign(found, f"{found} + {shared}[{number}]")
+    body.wait()
+    body.assign(f"{shared}[lane]", found)
+    body.wait()
+    return found
 
 
 class ChunkSumKernel(Parameters):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.gpu.render.dialect import Binding, Dialect
+from onnxplug_compiler.gpu.render.dialect import Binding, Dialect, Warps
 from onnxplug_compiler.gpu.render.narrow import NARROW, bits_of, widened
 
 PACKED: Final = {f"{sign}{bits}p": bits for bits in (2, 4) for sign in ("i", "u")}
@@ -30,14 +30,17 @@ BYTES: Final = {
     "u2": 1,
     **dict.fromkeys(PACKED, 0),
     "i1": 1,
+    "f64": 8,
     "i64": 8,
     "u64": 8,
     "flag": 4,
 }
 """The elements that are loaded and stored, and their sizes in memory; a flag is a word
-that any invocation may write, and integers of 2 or 4 bits are the lowest of a byte."""
+that any invocation may write, and integers of 2 or 4 bits are the lowest of a byte.
+Those of f64 need a language that is ``wide``."""
 
 KINDS: Final = {
+    "f64": "f64",
     "f32": "f32",
     "f16": "f32",
     "bf16": "f32",
@@ -98,7 +101,9 @@ class Body:
         operands: its arrays, in the order of the views of a launch.
         bindings: of each operand the number of the buffer that it is in.
         sizes: how many numbers a launch has before those of its arrays.
-        flags: bindings that are flags, after the operands'.
+
+    Raises:
+        ValueError: the language has no such elements.
 
     The numbers of a launch are first its sizes, then for each array its offset and its
     strides, in elements.
@@ -127,7 +132,10 @@ class Body:
         found = [Binding(False, False)] * (max(bindings, default=-1) + 1)
         for operand, number in zip(operands, bindings, strict=True):
             element = operand.element
-            small = operand.written and (BYTES[element] < 4 or element == "flag")
+            if element == "f64" and not dialect.wide:
+                raise ValueError("the language of the kernel has no float64")
+            parts = BYTES[element] < 4 and dialect.memory.parts_share_words
+            small = operand.written and (parts or element == "flag")
             known = found[number]
             found[number] = Binding(
                 known.written or operand.written, known.shares_words or small
@@ -224,6 +232,11 @@ class Body:
         """The element at a place, as it is in registers: a text, or a pair of them."""
         dialect, element = self.dialect, self._operands[operand].element
         buffer = self._bindings[operand]
+        if dialect.wide and BYTES[element] == 8:
+            bits = dialect.memory.load(8, f"b{buffer}", place, shared=False)
+            if element == "f64":
+                return self.let("f64", dialect.reinterpret("f64", bits))
+            return self.split(bits)
         if element in PAIRED:
             words = (
                 f"b{buffer}[2u * u32({place})]",
@@ -236,15 +249,12 @@ class Body:
             word = f"{word} >> ((u32({place}) % {each}u) * {width}u)"
             return self.wrapped(element, dialect.convert(KINDS[element], f"({word})"))
         nbytes = BYTES[element]
-        at = f"u32({place})" if nbytes == 4 else f"u32({place}) / {4 // nbytes}u"
-        word = f"b{buffer}[{at}]"
-        if self.buffers[buffer].shares_words:
-            word = dialect.read_shared_word(word)
+        shared = self.buffers[buffer].shares_words
+        bits = dialect.memory.load(nbytes, f"b{buffer}", place, shared=shared)
         if nbytes == 4:
             if element == "u32":
-                return self.let("u32", word)
-            return self.let(element, dialect.reinterpret(element, word))
-        bits = f"({word} >> {self._shift(place, nbytes)}) & {_mask(nbytes)}"
+                return self.let("u32", bits)
+            return self.let(element, dialect.reinterpret(element, bits))
         if element == "i1":
             return self.let("i1", f"({bits}) != 0u")
         if element in NARROW:
@@ -263,32 +273,41 @@ class Body:
         """Write *value*, a text or a pair of them, to a place."""
         dialect, element = self.dialect, self._operands[operand].element
         buffer = self._bindings[operand]
-        if element in PAIRED:
+        if element in PAIRED and not dialect.wide:
             self.assign(f"b{buffer}[2u * u32({place})]", value.low)
             self.assign(f"b{buffer}[2u * u32({place}) + 1u]", value.high)
             return
-        nbytes = BYTES[element]
-        if nbytes == 4:
-            word = f"b{buffer}[u32({place})]"
-            if element != "u32":
-                value = dialect.reinterpret("u32", value)
-            if not self.buffers[buffer].shares_words:
-                self.assign(word, value)
-                return
-            mask, shifted = "0xffffffffu", value
-        else:
-            word = f"b{buffer}[u32({place}) / {4 // nbytes}u]"
-            if element == "i1":
-                value = dialect.select(value, "1u", "0u")
-            elif element in NARROW:
-                value = bits_of(self, element, value)
-            elif KINDS[element] == "i32":
-                value = dialect.reinterpret("u32", value)
-            shift = self.let("u32", self._shift(place, nbytes))
-            mask = f"{_mask(nbytes)} << {shift}"
-            shifted = f"(({value}) & {_mask(nbytes)}) << {shift}"
-        for line in dialect.merge(word, mask, shifted):
+        if element in PAIRED:
+            value = self.joined(value)
+        elif element == "f64":
+            value = dialect.reinterpret("u64", value)
+        elif element == "i1":
+            value = dialect.select(value, "1u", "0u")
+        elif element in NARROW:
+            value = bits_of(self, element, value)
+        elif KINDS[element] != "u32":
+            value = dialect.reinterpret("u32", value)
+        shared = self.buffers[buffer].shares_words
+        lines = dialect.memory.store(
+            BYTES[element], f"b{buffer}", place, value, self.let, shared=shared
+        )
+        for line in lines:
             self.line(line)
+
+    def joined(self, value: Pair, kind: str = "u64") -> str:
+        """A pair as one number, in a language that is ``wide``."""
+        convert = self.dialect.convert
+        high, low = (convert("u64", each) for each in (value.high, value.low))
+        whole = self.let("u64", f"({high} << 32u) | {low}")
+        return whole if kind == "u64" else self.dialect.reinterpret(kind, whole)
+
+    def split(self, value: str) -> Pair:
+        """A number of type u64 as a pair."""
+        whole, convert = self.let("u64", value), self.dialect.convert
+        return Pair(
+            self.let("u32", convert("u32", whole)),
+            self.let("u32", convert("u32", f"({whole} >> 32u)")),
+        )
 
     def raise_flag(self, operand: int) -> None:
         """Note in a flag that an error was found."""
@@ -325,6 +344,10 @@ class Body:
         """
         if lanes == 1:
             return value
+        if self.dialect.warps is not None:
+            return self._reduced_by_warps(
+                self.dialect.warps, kind, value, lanes, combine, shared
+            )
         self.assign(f"{shared}[lane]", value)
         self.wait()
         half = lanes // 2
@@ -335,6 +358,38 @@ class Body:
             self.wait()
             half //= 2
         found = self.let(kind, f"{shared}[0]")
+        self.wait()
+        return found
+
+    def _reduced_by_warps(
+        self,
+        warps: Warps,
+        kind: str,
+        value: str,
+        lanes: int,
+        combine: Callable[[str, str], str],
+        shared: str,
+    ) -> str:
+        """As :meth:`reduced`: in each warp, and then of the results of all warps, of
+        which each lane has one."""
+
+        def across(value: str, count: int) -> str:
+            found = self.var(kind, value)
+            apart = count // 2
+            while apart:
+                other = self.let(kind, warps.swap(found, apart, lanes))
+                self.assign(found, combine(found, other))
+                apart //= 2
+            return found
+
+        found = across(value, min(lanes, warps.size))
+        count = lanes // warps.size
+        if count <= 1:
+            return found
+        with self.when(f"lane % {warps.size}u == 0u"):
+            self.assign(f"{shared}[lane / {warps.size}u]", found)
+        self.wait()
+        found = across(f"{shared}[lane % {count}u]", count)
         self.wait()
         return found
 
@@ -355,10 +410,3 @@ class Body:
         yield
         self._depth -= 1
         self.line("}")
-
-    def _shift(self, place: str, nbytes: int) -> str:
-        return f"((u32({place}) % {4 // nbytes}u) * {8 * nbytes}u)"
-
-
-def _mask(nbytes: int) -> str:
-    return "0xffu" if nbytes == 1 else "0xffffu"

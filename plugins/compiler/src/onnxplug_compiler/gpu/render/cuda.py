@@ -4,75 +4,50 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from onnxplug_compiler.gpu.render.dialect import Binding, Dialect
+from onnxplug_compiler.gpu.render.cuda_prelude import prelude_of
+from onnxplug_compiler.gpu.render.dialect import Binding, Dialect, Memory, Warps
 
-_FLOAT_FUNCTIONS: Final = ("exp", "log", "sqrt", "rint", "floor", "ceil", "tan")
-"""Of one float, by their names without a suffix."""
 
-_TYPES: Final = """\
-typedef unsigned int u32;
-typedef float f32;
-typedef bool i1;
-// of C's own int an overflow has no meaning; kernels need it to wrap
-struct i32 {
-  u32 bits;
-  i32() = default;
-  __device__ i32(int x) : bits(static_cast<u32>(x)) {}
-  __device__ explicit i32(u32 x) : bits(x) {}
-  __device__ explicit i32(i1 x) : bits(x ? 1u : 0u) {}
-  __device__ explicit i32(f32 x) : bits(static_cast<u32>(__float2int_rz(x))) {}
-  __device__ explicit operator int() const { return static_cast<int>(bits); }
-  __device__ explicit operator u32() const { return bits; }
-  __device__ explicit operator f32() const { return static_cast<f32>(int(*this)); }
-  friend __device__ i32 operator+(i32 a, i32 b) { return i32(a.bits + b.bits); }
-  friend __device__ i32 operator-(i32 a, i32 b) { return i32(a.bits - b.bits); }
-  friend __device__ i32 operator*(i32 a, i32 b) { return i32(a.bits * b.bits); }
-  friend __device__ i32 operator&(i32 a, i32 b) { return i32(a.bits & b.bits); }
-  friend __device__ i32 operator|(i32 a, i32 b) { return i32(a.bits | b.bits); }
-  friend __device__ i32 operator^(i32 a, i32 b) { return i32(a.bits ^ b.bits); }
-  friend __device__ i32 operator-(i32 a) { return i32(0u - a.bits); }
-  friend __device__ i32 operator~(i32 a) { return i32(~a.bits); }
-  friend __device__ i32 operator<<(i32 a, u32 b) { return i32(a.bits << b); }
-  friend __device__ i32 operator>>(i32 a, u32 b) { return i32(int(a) >> b); }
-  // as WebGPU's where there is no quotient
-  friend __device__ i32 operator/(i32 a, i32 b) {
-    return b.bits == 0u ? a : b.bits == ~0u ? -a : i32(int(a) / int(b));
-  }
-  friend __device__ i32 operator%(i32 a, i32 b) {
-    return b.bits + 1u < 2u ? i32(0) : i32(int(a) % int(b));
-  }
-  friend __device__ i1 operator==(i32 a, i32 b) { return a.bits == b.bits; }
-  friend __device__ i1 operator!=(i32 a, i32 b) { return a.bits != b.bits; }
-  friend __device__ i1 operator<(i32 a, i32 b) { return int(a) < int(b); }
-  friend __device__ i1 operator>(i32 a, i32 b) { return int(a) > int(b); }
-  friend __device__ i1 operator<=(i32 a, i32 b) { return int(a) <= int(b); }
-  friend __device__ i1 operator>=(i32 a, i32 b) { return int(a) >= int(b); }
-};
-__device__ inline u32 to_u32(u32 x) { return x; }
-__device__ inline u32 to_u32(i32 x) { return x.bits; }
-__device__ inline u32 to_u32(i1 x) { return x ? 1u : 0u; }
-__device__ inline u32 to_u32(f32 x) { return __float2uint_rz(x); }
-__device__ inline u32 bits_of(u32 x) { return x; }
-__device__ inline u32 bits_of(i32 x) { return x.bits; }
-__device__ inline u32 bits_of(f32 x) { return __float_as_uint(x); }
-__device__ inline u32 as_u32(u32 x) { return x; }
-__device__ inline i32 as_i32(u32 x) { return i32(x); }
-__device__ inline f32 as_f32(u32 x) { return __uint_as_float(x); }
-__device__ inline u32 clz(u32 x) { return to_u32(i32(__clz(int(i32(x))))); }
-__device__ inline u32 abs(u32 x) { return x; }
-__device__ inline i32 abs(i32 x) { return x < i32(0) ? -x : x; }
-__device__ inline f32 abs(f32 x) { return ::fabsf(x); }
-__device__ inline u32 min(u32 a, u32 b) { return b < a ? b : a; }
-__device__ inline i32 min(i32 a, i32 b) { return b < a ? b : a; }
-__device__ inline f32 min(f32 a, f32 b) { return b < a ? b : a; }
-__device__ inline u32 max(u32 a, u32 b) { return a < b ? b : a; }
-__device__ inline i32 max(i32 a, i32 b) { return a < b ? b : a; }
-__device__ inline f32 max(f32 a, f32 b) { return a < b ? b : a; }
-__device__ inline f32 pow(f32 x, f32 y) { return ::powf(x, y); }
-"""
+class _Cells:
+    """Memory of elements, of which even those of a byte are written by themselves."""
+
+    parts_share_words = False
+
+    def load(self, nbytes: int, buffer: str, place: str, *, shared: bool) -> str:
+        if nbytes == 4:
+            return f"{buffer}[u32({place})]"
+        found = f"cell<u{8 * nbytes}>({buffer}, u32({place}))"
+        return found if nbytes == 8 else f"u32({found})"
+
+    def store(
+        self,
+        nbytes: int,
+        buffer: str,
+        place: str,
+        bits: str,
+        let: Callable[[str, str], str],
+        *,
+        shared: bool,
+    ) -> Sequence[str]:
+        if nbytes == 4:
+            return (f"{buffer}[u32({place})] = {bits};",)
+        kind = f"u{8 * nbytes}"
+        return (f"cell<{kind}>({buffer}, u32({place})) = static_cast<{kind}>({bits});",)
+
+
+class _Warps:
+    """Shuffles of 32 lanes."""
+
+    size = 32
+
+    def swap(self, value: str, apart: int, lanes: int) -> str:
+        return f"swapped({value}, {apart}u, 0x{(1 << min(lanes, 32)) - 1:x}u)"
+
+    def shift_up(self, value: str, apart: int) -> str:
+        return f"shifted_up({value}, {apart}u)"
 
 
 class Cuda:
@@ -82,6 +57,10 @@ class Cuda:
     argument, by value.  The kernel is called ``kernel``.
     """
 
+    wide = True
+    halves = True
+    warps: Warps | None = _Warps()
+    memory: Memory = _Cells()
     barrier = "__syncthreads();"
 
     def constant(self, kind: str, name: str, value: str) -> str:
@@ -100,13 +79,19 @@ class Cuda:
             return f"{int(value)}u"
         if kind == "i32":  # the least one is no negated literal
             return f"i32({int(value) & 0xFFFF_FFFF}u)"
+        if kind == "f64":
+            if math.isfinite(value):
+                return repr(float(value))
+            return f"as_f64(0x{struct.unpack('<Q', struct.pack('<d', value))[0]:x}ull)"
         if math.isfinite(value):
             return f"{float(value)!r}f"
         (bits,) = struct.unpack("<I", struct.pack("<f", value))
         return f"as_f32(0x{bits:x}u)"
 
     def convert(self, kind: str, value: str) -> str:
-        return f"to_u32({value})" if kind == "u32" else f"{kind}({value})"
+        if kind == "u32":
+            return f"to_u32({value})"
+        return f"{kind}({value})"
 
     def reinterpret(self, kind: str, value: str) -> str:
         return f"as_{kind}(bits_of({value}))"
@@ -116,12 +101,6 @@ class Cuda:
 
     def call(self, function: str, *arguments: str) -> str:
         return f"{function}({', '.join(arguments)})"
-
-    def read_shared_word(self, word: str) -> str:
-        return f"*static_cast<const volatile u32*>(&{word})"
-
-    def merge(self, word: str, mask: str, value: str) -> Sequence[str]:
-        return f"atomicAnd(&{word}, ~({mask}));", f"atomicOr(&{word}, {value});"
 
     def raise_flag(self, word: str) -> str:
         return f"atomicOr(&{word}, 1u);"
@@ -142,15 +121,10 @@ class Cuda:
             for number, binding in enumerate(bindings)
         ]
         arrays = [f"__shared__ {kind} {name}[{size}];" for kind, name, size in shared]
-        functions = [
-            f"__device__ inline f32 {name}(f32 x) {{ return ::{name}f(x); }}"
-            for name in _FLOAT_FUNCTIONS
-        ]
         return "\n".join(
             [
                 "namespace onnxplug {",
-                _TYPES.rstrip(),
-                *functions,
+                prelude_of([*lines, *arrays]).rstrip(),
                 f"struct Words {{ i32 of[{max(1, words)}]; }};",
                 f'extern "C" __global__ void __launch_bounds__({lanes}) kernel(',
                 f"    {', '.join([*arguments, 'const Words words'])}) {{",

@@ -6,7 +6,7 @@ arrays that a workgroup shares.  A dialect is a table of the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from onnxplug.authoring.record import Record
@@ -24,11 +24,72 @@ class Binding(Record):
     shares_words: bool
 
 
+class Memory(Protocol):
+    """How a language reads and writes elements of buffers, as unsigned bits."""
+
+    parts_share_words: bool
+    """Whether elements of fewer than 32 bits are written as parts of words."""
+
+    def load(self, nbytes: int, buffer: str, place: str, *, shared: bool) -> str:
+        """The bits of an element, a ``u32``, or a ``u64`` of 8 bytes.
+
+        Args:
+            shared: invocations write to parts of the words of the buffer.
+        """
+
+    def store(
+        self,
+        nbytes: int,
+        buffer: str,
+        place: str,
+        bits: str,
+        let: Callable[[str, str], str],
+        *,
+        shared: bool,
+    ) -> Sequence[str]:
+        """The statements that write an element; only its own bits of *bits* count.
+
+        Args:
+            let: names a value of a type.
+        """
+
+
+class Warps(Protocol):
+    """How lanes that run together exchange values without memory."""
+
+    size: int
+    """How many they are, a power of two."""
+
+    def swap(self, value: str, apart: int, lanes: int) -> str:
+        """The value of the lane whose number differs in the bit *apart*.
+
+        Args:
+            lanes: of a workgroup, all of which come here.
+        """
+
+    def shift_up(self, value: str, apart: int) -> str:
+        """The value of the lane so many before in a full warp; one's own where there is
+        none."""
+
+
 class Dialect(Protocol):
     """How a language says what kernels are made of.
 
-    Types are ``f32``, ``i32``, ``u32`` and ``i1``; expressions are texts.
+    Types are ``f32``, ``i32``, ``u32`` and ``i1``, and in a ``wide`` language ``f64``,
+    ``i64`` and ``u64``; expressions are texts.
     """
+
+    wide: bool
+    """Whether there are numbers of 64 bits."""
+
+    halves: bool
+    """Whether there are functions ``f32_of_f16``, of bits, and ``f16_of_f32``, which
+    gives the bits of the nearest number, of ties those of the even one."""
+
+    warps: Warps | None
+    """Shuffles; ``None`` without."""
+
+    memory: Memory
 
     def constant(self, kind: str, name: str, value: str) -> str:
         """The statement that names a value."""
@@ -46,19 +107,13 @@ class Dialect(Protocol):
         """*value* as a number of another type."""
 
     def reinterpret(self, kind: str, value: str) -> str:
-        """The bits of *value* as another type of 32 bits."""
+        """The bits of *value* as another type of as many."""
 
     def select(self, condition: str, yes: str, no: str) -> str:
         """One of two values, both of which are computed."""
 
     def call(self, function: str, *arguments: str) -> str:
         """A function of scalars by the name that C has for it without a suffix."""
-
-    def read_shared_word(self, word: str) -> str:
-        """A word of a buffer whose words invocations share."""
-
-    def merge(self, word: str, mask: str, value: str) -> Sequence[str]:
-        """The statements that write *value* where *mask* has ones, and nothing else."""
 
     def raise_flag(self, word: str) -> str:
         """The statement that writes 1, whoever else does."""

@@ -1,7 +1,8 @@
 """Floats of 16 bits, which are stored, and computed in float32.
 
-Conversions are done by bits, so that they need no extension of a language, and round to
-nearest even whatever a driver's own do with ties, overflow and subnormal numbers.
+Conversions are done by bits where a language does not define its own: they need no
+extension of it, and round to nearest even whatever a driver's own do with ties,
+overflow and subnormal numbers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def widened(body: Values, element: str, bits: str) -> str:
     """The float32 that *bits*, a u32, are."""
     reinterpret, select = body.dialect.reinterpret, body.dialect.select
     bits = body.let("u32", bits)
+    if element == "f16" and body.dialect.halves:
+        return body.let("f32", body.dialect.call("f32_of_f16", bits))
     if element == "bf16":
         return body.let("f32", reinterpret("f32", f"({bits} << 16u)"))
     fraction = body.let("u32", f"{bits} & 0x3ffu")
@@ -46,6 +49,8 @@ def widened(body: Values, element: str, bits: str) -> str:
 
 def bits_of(body: Values, element: str, value: str) -> str:
     """The bits, a u32, of the nearest number to *value*, a float32."""
+    if element == "f16" and body.dialect.halves:
+        return body.let("u32", body.dialect.call("f16_of_f32", value))
     bits, size = _parts(body, value)
     select = body.dialect.select
     if element == "bf16":
@@ -65,6 +70,8 @@ def bits_of(body: Values, element: str, value: str) -> str:
 
 def rounded(body: Values, element: str, value: str) -> str:
     """The nearest number of *element* to *value*, a float32, as a float32."""
+    if element == "f16" and body.dialect.halves:
+        return widened(body, element, bits_of(body, element, value))
     bits, size = _parts(body, value)
     reinterpret, select = body.dialect.reinterpret, body.dialect.select
     if element == "bf16":

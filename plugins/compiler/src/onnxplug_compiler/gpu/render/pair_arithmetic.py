@@ -66,8 +66,13 @@ def sign(body: Body, x: Pair, *, signed: bool) -> Pair:
 
 
 def divided(body: Body, x: Pair, by: Pair) -> tuple[Pair, Pair]:
-    """The quotient and the rest of numbers without signs, bit by bit; of 0 as divisor
-    both are of no use."""
+    """The quotient and the rest of numbers without signs, bit by bit in languages that
+    have none; of 0 as divisor both are of no use."""
+    if body.dialect.wide:
+        one = pairs.constant(body, 1)
+        divisor = body.joined(pairs.chosen(body, is_zero(body, by), one, by))
+        whole = body.joined(x)
+        return body.split(f"{whole} / {divisor}"), body.split(f"{whole} % {divisor}")
     quotient = variable(body, pairs.constant(body, 0))
     rest = variable(body, pairs.constant(body, 0))
     left = variable(body, x)

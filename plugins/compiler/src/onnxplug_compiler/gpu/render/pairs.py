@@ -1,4 +1,5 @@
-"""Integers of 64 bits, each two words, in languages that have none."""
+"""Integers of 64 bits, each two words: of registers in all languages, and of arithmetic
+in those that have no wider one."""
 
 from __future__ import annotations
 
@@ -63,6 +64,9 @@ def rounded(body: Body, x: Pair, *, signed: bool = True) -> str:
     """The nearest float32: of the magnitude the first 32 bits that are not 0, of
     which the last says whether others follow."""
     dialect = body.dialect
+    if dialect.wide:
+        whole = body.joined(x, "i64" if signed else "u64")
+        return body.let("f32", dialect.convert("f32", whole))
     sign = f"({x.high} >> 31u) != 0u" if signed else "false"
     negative = body.let("i1", sign)
     minus = difference(body, constant(body, 0), x)
@@ -106,18 +110,28 @@ def compared(
     body: Body, sign: str, or_equal: bool, a: Pair, b: Pair, *, signed: bool
 ) -> str:
     """A comparison, as an expression."""
+    equal = "=" if or_equal else ""
+    if body.dialect.wide:
+        kind = "i64" if signed else "u64"
+        return f"{body.joined(a, kind)} {sign}{equal} {body.joined(b, kind)}"
     first, second = a.high, b.high
     if signed:
         first, second = (
             body.dialect.reinterpret("i32", each) for each in (first, second)
         )
-    equal = "=" if or_equal else ""
     high = f"{first} {sign} {second}"
     return f"({high}) || ({first} == {second} && {a.low} {sign}{equal} {b.low})"
 
 
+def _by(body: Body, sign: str, a: Pair, b: Pair) -> Pair:
+    """An operator of a language that has such integers."""
+    return body.split(f"{body.joined(a)} {sign} {body.joined(b)}")
+
+
 def total(body: Body, a: Pair, b: Pair) -> Pair:
     """Their sum, which wraps."""
+    if body.dialect.wide:
+        return _by(body, "+", a, b)
     low = body.let("u32", f"{a.low} + {b.low}")
     carry = body.dialect.select(f"{low} < {a.low}", "1u", "0u")
     return Pair(low, body.let("u32", f"{a.high} + {b.high} + {carry}"))
@@ -125,6 +139,8 @@ def total(body: Body, a: Pair, b: Pair) -> Pair:
 
 def difference(body: Body, a: Pair, b: Pair) -> Pair:
     """Their difference, which wraps."""
+    if body.dialect.wide:
+        return _by(body, "-", a, b)
     low = body.let("u32", f"{a.low} - {b.low}")
     borrow = body.dialect.select(f"{a.low} < {b.low}", "1u", "0u")
     return Pair(low, body.let("u32", f"{a.high} - {b.high} - {borrow}"))
@@ -132,6 +148,8 @@ def difference(body: Body, a: Pair, b: Pair) -> Pair:
 
 def product(body: Body, a: Pair, b: Pair) -> Pair:
     """Their product, which wraps: by halves of words, as in Knuth's algorithm M."""
+    if body.dialect.wide:
+        return _by(body, "*", a, b)
     halves = [
         [body.let("u32", f"{each} & 0xffffu"), body.let("u32", f"{each} >> 16u")]
         for each in (a.low, b.low)

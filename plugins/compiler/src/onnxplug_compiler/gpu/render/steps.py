@@ -11,13 +11,21 @@ import numpy as np
 from onnxplug_compiler.gpu.render import (
     angles,
     arcs,
+    doubles,
     exponentials,
     integers,
     pairs,
+    powers,
     remainders,
     wide_steps,
 )
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, WIDTHS, Body
+from onnxplug_compiler.gpu.render.extremes import (
+    is_infinite,
+    is_nan,
+    largest,
+    smallest,
+)
 from onnxplug_compiler.gpu.render.narrow import NARROW, rounded
 from onnxplug_compiler.ir.elementwise import Chain, Step
 
@@ -26,9 +34,10 @@ _Emit: TypeAlias = Callable[[Body, str, Sequence[str], Mapping[str, Any]], str]
 An operand that is left out is an empty text."""
 
 _FLOATS: Final = NARROW | {"f32"}
+_REALS: Final = _FLOATS | {"f64"}
 _SIGNED: Final = frozenset({"i32", "i16", "i8"})
 _INTEGERS: Final = _SIGNED | {"u32", "u16", "u8"}
-_NUMBERS: Final = _FLOATS | _INTEGERS
+_NUMBERS: Final = _REALS | _INTEGERS
 _ANY: Final = _NUMBERS | {"i1"}
 _CAST: Final = frozenset(KINDS)
 
@@ -40,9 +49,20 @@ _EXACT_OF_INTEGERS: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 
 
 def supports(
-    operator: str, operands: Sequence[str], result: str, attributes: Mapping[str, Any]
+    operator: str,
+    operands: Sequence[str],
+    result: str,
+    attributes: Mapping[str, Any],
+    *,
+    wide: bool = False,
 ) -> bool:
-    """Whether a step is computed; as ``Target.supports_step``."""
+    """Whether a step is computed; as ``Target.supports_step``.
+
+    Args:
+        wide: in a language with numbers of 64 bits.
+    """
+    if not wide and "f64" in (*operands, result):
+        return False
     if not PAIRED.isdisjoint((*operands, result)):
         return wide_steps.supports(operator, operands, result)
     if operator == "Cast":
@@ -59,11 +79,11 @@ def supports(
         taken = _ANY if operator == "Equal" else _NUMBERS
         return result == "i1" and operands[0] in taken and len({*operands}) == 1
     if operator in ("IsNaN", "IsInf"):
-        return result == "i1" and operands[0] in _FLOATS
+        return result == "i1" and operands[0] in _REALS
     if operator in _LOGIC:
         return result == "i1" and {*operands} == {"i1"}
     if operator == "Pow":
-        mixed = operands[0] in _FLOATS and operands[1] in _INTEGERS
+        mixed = operands[0] in _REALS and operands[1] in _INTEGERS
         alike = operands[1] == operands[0] in _NUMBERS
         return result == operands[0] and (alike or mixed)
     if operator == "BitShift" and attributes.get("direction") not in ("LEFT", "RIGHT"):
@@ -72,7 +92,8 @@ def supports(
     if found is None:
         return False
     elements, _ = found
-    return bool(operands[0]) and result in elements and {*operands} <= {result, ""}
+    known = result in elements or (result == "f64" and operator in doubles.STEPS)
+    return bool(operands[0]) and known and {*operands} <= {result, ""}
 
 
 def emit_chain(body: Body, chain: Chain, inputs: Sequence[Any]) -> list[Any]:
@@ -93,7 +114,8 @@ def emit_chain(body: Body, chain: Chain, inputs: Sequence[Any]) -> list[Any]:
     for step in chain.steps:
         operands = [values[each] if each >= 0 else "" for each in step.operands]
         elements = [chain.element(each) if each >= 0 else "" for each in step.operands]
-        if not supports(step.operator, elements, step.element, dict(step.attributes)):
+        attributes, wide = dict(step.attributes), body.dialect.wide
+        if not supports(step.operator, elements, step.element, attributes, wide=wide):
             raise ValueError(
                 f"{step.operator} of {', '.join(elements)} as {step.element} is not "
                 "computed"
@@ -120,7 +142,7 @@ def _emit(
     operator, element = step.operator, step.element
     if operator == "Cast":
         return _cast(body, operands[0], elements[0], element)
-    if not PAIRED.isdisjoint((*elements, element)) and element not in _FLOATS:
+    if not PAIRED.isdisjoint((*elements, element)) and element not in _REALS:
         of = elements[0]
         return wide_steps.emit(body, operator, operands, of, dict(step.attributes))
     kind = KINDS[element]
@@ -131,12 +153,19 @@ def _emit(
     if operator in _LOGIC:
         return body.let("i1", _LOGIC[operator].format(*operands))
     attributes = dict(step.attributes)
+    of = KINDS[elements[0]] if elements[0] not in PAIRED else ""
     if operator == "IsNaN":
-        return body.let("i1", is_nan(body, operands[0]))
+        return body.let("i1", is_nan(body, operands[0], of))
     if operator == "IsInf":
-        return body.let("i1", _is_infinite(body, operands[0], attributes))
-    if operator == "Pow":
-        found = _raised(body, kind, operands, elements)
+        return body.let("i1", is_infinite(body, operands[0], attributes, of))
+    if element == "f64" and operator in doubles.STEPS:
+        alike = [
+            each if not each or of == "f64" else doubles.widened(body, each, of)
+            for each, of in zip(operands, elements, strict=True)
+        ]
+        found = doubles.STEPS[operator](body, alike, attributes)
+    elif operator == "Pow":
+        found = powers.raised(body, kind, operands, elements)
     else:
         _, emit = _STEPS[operator]
         found = emit(body, kind, operands, attributes)
@@ -154,68 +183,15 @@ def fitted(body: Body, element: str, operator: str, value: str) -> str:
     return body.let(KINDS[element], value)
 
 
-def _raised(body: Body, kind: str, x: Sequence[Any], elements: Sequence[str]) -> str:
-    """A power; of a float by an integer, too, which float32 may not hold."""
-    if kind != "f32":
-        return integers.power(body, kind, *x)
-    if elements[1] in PAIRED:
-        odd = body.let("i1", f"({x[1].low} & 1u) != 0u")
-        exponent = pairs.rounded(body, x[1], signed=elements[1] == "i64")
-        return _pow(body, x[0], exponent, odd)
-    of_floats = KINDS[elements[1]] == "f32"
-    exponent = x[1] if of_floats else body.let("f32", body.dialect.convert("f32", x[1]))
-    odd = (
-        ""
-        if of_floats
-        else body.let("i1", f"({body.dialect.convert('u32', x[1])} & 1u) != 0u")
-    )
-    return _pow(body, x[0], exponent, odd)
-
-
-def is_nan(body: Body, x: str) -> str:
-    """Whether a float is no number, by its bits: compilers may take it for granted
-    that all are numbers."""
-    bits = body.dialect.reinterpret("u32", x)
-    return f"(({bits} & 0x7fffffffu) > 0x7f800000u)"
-
-
-def is_finite(body: Body, x: str) -> str:
-    """Whether a float is neither infinite nor no number, by its bits."""
-    bits = body.dialect.reinterpret("u32", x)
-    return f"(({bits} & 0x7f800000u) != 0x7f800000u)"
-
-
-def largest(body: Body, kind: str, a: str, b: str) -> str:
-    """The larger one; NaN if one is."""
-    return _extreme(body, kind, a, b, ">")
-
-
-def smallest(body: Body, kind: str, a: str, b: str) -> str:
-    """The smaller one; NaN if one is."""
-    return _extreme(body, kind, a, b, "<")
-
-
-def _extreme(body: Body, kind: str, a: str, b: str, sign: str) -> str:
-    takes_first = f"({a} {sign} {b})"
-    if kind == "f32":
-        takes_first = f"({takes_first} || {is_nan(body, a)})"
-    return body.dialect.select(takes_first, a, b)
-
-
-def _is_infinite(body: Body, x: str, attributes: Mapping[str, Any]) -> str:
-    bits = body.let("u32", body.dialect.reinterpret("u32", x))
-    found = []
-    if attributes.get("detect_positive", 1):
-        found.append(f"{bits} == 0x7f800000u")
-    if attributes.get("detect_negative", 1):
-        found.append(f"{bits} == 0xff800000u")
-    return " || ".join(found) or "false"
-
-
 def _cast(body: Body, x: Any, source: str, target: str) -> Any:
     """As numpy: floats towards zero, integers wrapped."""
     if source == target:
         return x
+    if target == "f64":
+        return doubles.widened(body, x, source)
+    if source == "f64":
+        x, source = doubles.narrowed(body, x, target)
+        return _cast(body, x, source, target)
     if target in PAIRED:
         return wide_steps.widened(body, x, source)
     if source in PAIRED:
@@ -285,7 +261,8 @@ def _mean(
 
 
 def _div(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
-    return f"{x[0]} / {x[1]}" if kind == "f32" else integers.quotient(body, kind, x)
+    of_floats = kind in ("f32", "f64")
+    return f"{x[0]} / {x[1]}" if of_floats else integers.quotient(body, kind, x)
 
 
 def _mod(body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]) -> str:
@@ -321,12 +298,18 @@ def _sign(
     return body.dialect.select(f"{x[0]} > {zero}", one, negative)
 
 
+def _default(kind: str, value: float) -> float:
+    """An attribute of which nothing is said, which as all of them is a float32."""
+    return float(np.float32(value)) if kind == "f64" else value
+
+
 def _sloped(default: float) -> _Emit:
     def emit(
         body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
     ) -> str:
-        slope = body.number(kind, attributes.get("alpha", default))
-        return body.dialect.select(f"{x[0]} < 0.0f", f"{slope} * {x[0]}", x[0])
+        slope = body.number(kind, attributes.get("alpha", _default(kind, default)))
+        negative = f"{x[0]} < {body.number(kind, 0)}"
+        return body.dialect.select(negative, f"{slope} * {x[0]}", x[0])
 
     return emit
 
@@ -342,7 +325,7 @@ def _thresholded(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
     limit = body.number(kind, attributes.get("alpha", 1.0))
-    return body.dialect.select(f"{x[0]} > {limit}", x[0], "0.0f")
+    return body.dialect.select(f"{x[0]} > {limit}", x[0], body.number(kind, 0))
 
 
 def _shrink(
@@ -351,32 +334,35 @@ def _shrink(
     limit = float(attributes.get("lambd", 0.5))
     bias = body.number(kind, attributes.get("bias", 0.0))
     above = body.dialect.select(
-        f"{x[0]} > {body.number(kind, limit)}", f"{x[0]} - {bias}", "0.0f"
+        f"{x[0]} > {body.number(kind, limit)}",
+        f"{x[0]} - {bias}",
+        body.number(kind, 0),
     )
     return body.dialect.select(
         f"{x[0]} < {body.number(kind, -limit)}", f"{x[0]} + {bias}", above
     )
 
 
-def _ramp(body: Body, x: str, alpha: float, beta: float) -> str:
+def _ramp(body: Body, kind: str, x: str, alpha: float, beta: float) -> str:
     """``min(1, max(0, alpha x + beta))``, which keeps NaN."""
-    line = body.let("f32", f"{body.number('f32', alpha)} * {x} + "
-                    f"{body.number('f32', beta)}")  # fmt: skip
-    low = body.let("f32", body.dialect.select(f"{line} < 0.0f", "0.0f", line))
-    return body.let("f32", body.dialect.select(f"{low} > 1.0f", "1.0f", low))
+    slope, start, zero, one = (body.number(kind, n) for n in (alpha, beta, 0, 1))
+    line = body.let(kind, f"{slope} * {x} + {start}")
+    low = body.let(kind, body.dialect.select(f"{line} < {zero}", zero, line))
+    return body.let(kind, body.dialect.select(f"{low} > {one}", one, low))
 
 
 def _hard_sigmoid(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
-    alpha, beta = attributes.get("alpha", 0.2), attributes.get("beta", 0.5)
-    return _ramp(body, x[0], alpha, beta)
+    alpha = attributes.get("alpha", _default(kind, 0.2))
+    beta = attributes.get("beta", 0.5)
+    return _ramp(body, kind, x[0], alpha, beta)
 
 
 def _hard_swish(
     body: Body, kind: str, x: Sequence[str], attributes: Mapping[str, Any]
 ) -> str:
-    return f"{x[0]} * {_ramp(body, x[0], 1 / 6, 0.5)}"
+    return f"{x[0]} * {_ramp(body, kind, x[0], _default(kind, 1 / 6), 0.5)}"
 
 
 def _elu_step(
@@ -461,41 +447,6 @@ def _gelu(
     return f"0.5f * {x[0]} * (1.0f + {exponentials.erf(body, scaled)})"
 
 
-def _pow(body: Body, base: str, exponent: str, odd: str = "") -> str:
-    """By the magnitude of the base; a negative one has powers of whole numbers only.
-
-    What drivers' own function gives of 0, of infinity and of NaN is not relied on.
-
-    Args:
-        odd: whether the exponent is, of an integer.
-    """
-    select = body.dialect.select
-    infinity = body.number("f32", math.inf)
-    size = body.let("f32", f"abs({base})")
-    power = body.let("f32", body.dialect.call("pow", size, exponent))
-    of_zero = select(f"{exponent} < 0.0f", infinity, "0.0f")
-    power = body.let("f32", select(f"{size} == 0.0f", of_zero, power))
-    # of 0 and of what is infinite there are all powers
-    whole = body.let(
-        "i1",
-        f"floor({exponent}) == {exponent} || {size} == 0.0f || {size} > 3.4028234e38f",
-    )
-    if not odd:
-        half = f"floor({exponent} * 0.5f)"
-        odd = body.let("i1", f"({exponent} - 2.0f * {half}) == 1.0f")
-    negative = f"{body.dialect.reinterpret('u32', base)} >> 31u != 0u"
-    signed = body.let("f32", select(odd, f"-{power}", power))
-    of_negative = select(whole, signed, body.number("f32", math.nan))
-    found = body.let("f32", select(negative, of_negative, power))
-    no_number = f"{is_nan(body, base)} || {is_nan(body, exponent)}"
-    found = body.let("f32", select(no_number, f"{base} + {exponent}", found))
-    one = (
-        f"{exponent} == 0.0f || {base} == 1.0f || "
-        f"({size} == 1.0f && abs({exponent}) > 3.4028234e38f)"
-    )
-    return select(one, "1.0f", found)
-
-
 _COMPARISONS: Final = {
     "Greater": ">",
     "GreaterOrEqual": ">=",
@@ -516,32 +467,37 @@ _STEPS: Final[Mapping[str, tuple[frozenset[str], _Emit]]] = {
     "Mul": (_NUMBERS, _infix("*")),
     "Div": (_NUMBERS, _div),
     "Mod": (_NUMBERS, _mod),
-    "Neg": (_FLOATS | _SIGNED, lambda body, kind, x, attributes: f"-({x[0]})"),
+    "Neg": (_REALS | _SIGNED, lambda body, kind, x, attributes: f"-({x[0]})"),
     "Abs": (_NUMBERS, _function("abs")),
     "Sign": (_NUMBERS, _sign),
     "Sqrt": (_FLOATS, _function("sqrt")),
-    "Reciprocal": (_FLOATS, lambda body, kind, x, attributes: f"1.0f / {x[0]}"),
+    "Reciprocal": (
+        _REALS,
+        lambda body, kind, x, attributes: f"{body.number(kind, 1)} / {x[0]}",
+    ),
     "Floor": (_FLOATS, _function("floor")),
     "Ceil": (_FLOATS, _function("ceil")),
     "Round": (_FLOATS, _function("rint")),
     "Max": (_NUMBERS, _fold(largest)),
     "Min": (_NUMBERS, _fold(smallest)),
     "Sum": (
-        _FLOATS,
+        _REALS,
         lambda body, kind, x, attributes: " + ".join(x),
     ),
-    "Mean": (_FLOATS, _mean),
+    "Mean": (_REALS, _mean),
     "Clip": (_NUMBERS, _clip),
-    "Relu": (_FLOATS | _SIGNED, _relu),
+    "Relu": (_REALS | _SIGNED, _relu),
     "PRelu": (_NUMBERS, _prelu),
-    "LeakyRelu": (_FLOATS, _sloped(0.01)),
-    "ThresholdedRelu": (_FLOATS, _thresholded),
-    "Shrink": (_FLOATS, _shrink),
-    "HardSigmoid": (_FLOATS, _hard_sigmoid),
-    "HardSwish": (_FLOATS, _hard_swish),
+    "LeakyRelu": (_REALS, _sloped(0.01)),
+    "ThresholdedRelu": (_REALS, _thresholded),
+    "Shrink": (_REALS, _shrink),
+    "HardSigmoid": (_REALS, _hard_sigmoid),
+    "HardSwish": (_REALS, _hard_swish),
     "Softsign": (
-        _FLOATS,
-        lambda body, kind, x, attributes: f"{x[0]} / (1.0f + abs({x[0]}))",
+        _REALS,
+        lambda body, kind, x, attributes: (
+            f"{x[0]} / ({body.number(kind, 1)} + abs({x[0]}))"
+        ),
     ),
     "Elu": (_FLOATS, _elu_step),
     "Selu": (_FLOATS, _selu),

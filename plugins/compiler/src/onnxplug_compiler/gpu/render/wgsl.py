@@ -4,14 +4,62 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from onnxplug_compiler.gpu.render.dialect import Binding
+from onnxplug_compiler.gpu.render.dialect import Binding, Memory, Warps
+
+
+class _Words:
+    """Memory of words, to parts of which invocations write by atomics."""
+
+    parts_share_words = True
+
+    def load(self, nbytes: int, buffer: str, place: str, *, shared: bool) -> str:
+        at = f"u32({place})" if nbytes == 4 else f"u32({place}) / {4 // nbytes}u"
+        word = f"{buffer}[{at}]"
+        if shared:
+            word = f"atomicLoad(&{word})"
+        if nbytes == 4:
+            return word
+        return f"({word} >> {_shift(place, nbytes)}) & {_mask(nbytes)}"
+
+    def store(
+        self,
+        nbytes: int,
+        buffer: str,
+        place: str,
+        bits: str,
+        let: Callable[[str, str], str],
+        *,
+        shared: bool,
+    ) -> Sequence[str]:
+        if nbytes == 4:
+            word, mask = f"{buffer}[u32({place})]", "0xffffffffu"
+            if not shared:
+                return (f"{word} = {bits};",)
+        else:
+            word = f"{buffer}[u32({place}) / {4 // nbytes}u]"
+            shift = let("u32", _shift(place, nbytes))
+            mask = f"{_mask(nbytes)} << {shift}"
+            bits = f"(({bits}) & {_mask(nbytes)}) << {shift}"
+        return f"atomicAnd(&{word}, ~({mask}));", f"atomicOr(&{word}, {bits});"
+
+
+def _mask(nbytes: int) -> str:
+    return "0xffu" if nbytes == 1 else "0xffffu"
+
+
+def _shift(place: str, nbytes: int) -> str:
+    return f"((u32({place}) % {4 // nbytes}u) * {8 * nbytes}u)"
 
 
 class Wgsl:
     """WebGPU's shading language, within its default limits and without extensions."""
 
+    wide = False
+    halves = False
+    warps: Warps | None = None
+    memory: Memory = _Words()
     barrier = "workgroupBarrier();"
     _kinds = {"f32": "f32", "i32": "i32", "u32": "u32", "i1": "bool"}  # noqa: RUF012
     _functions = {"rint": "round", "clz": "countLeadingZeros"}  # noqa: RUF012
@@ -49,12 +97,6 @@ class Wgsl:
 
     def call(self, function: str, *arguments: str) -> str:
         return f"{self._functions.get(function, function)}({', '.join(arguments)})"
-
-    def read_shared_word(self, word: str) -> str:
-        return f"atomicLoad(&{word})"
-
-    def merge(self, word: str, mask: str, value: str) -> Sequence[str]:
-        return f"atomicAnd(&{word}, ~({mask}));", f"atomicOr(&{word}, {value});"
 
     def raise_flag(self, word: str) -> str:
         return f"atomicOr(&{word}, 1u);"

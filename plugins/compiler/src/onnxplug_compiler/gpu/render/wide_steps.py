@@ -25,7 +25,7 @@ def supports(operator: str, operands: Sequence[str], result: str) -> bool:
     if operator == "Where":
         return list(operands) == ["i1", result, result] and result in PAIRED
     first = operands[0]
-    if operator == "Pow" and KINDS.get(first) == "f32":
+    if operator == "Pow" and KINDS.get(first) in ("f32", "f64"):
         return operands[1] in PAIRED and result == first
     if first not in PAIRED or not {*operands} <= {first, ""}:
         return False

@@ -1,0 +1,175 @@
+"""What kernels in CUDA C++ need before them, by parts: types that behave as kernels
+have it, functions by one name for all types, and what PTX alone has.
+
+PTX is left out on a processor (``ONNXPLUG_ON_CPU``), on which tests run kernels: there
+functions of the same names are in C++.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_TYPES: Final = """\
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+typedef float f32;
+typedef double f64;
+typedef bool i1;
+// of C's own int an overflow has no meaning; kernels need it to wrap
+struct i32 {
+  u32 bits;
+  i32() = default;
+  __device__ i32(int x) : bits(static_cast<u32>(x)) {}
+  __device__ explicit i32(u32 x) : bits(x) {}
+  __device__ explicit i32(i1 x) : bits(x ? 1u : 0u) {}
+  __device__ explicit i32(f32 x) : bits(static_cast<u32>(__float2int_rz(x))) {}
+  __device__ explicit operator int() const { return static_cast<int>(bits); }
+  __device__ explicit operator u32() const { return bits; }
+  __device__ explicit operator f32() const { return static_cast<f32>(int(*this)); }
+  __device__ explicit operator f64() const { return static_cast<f64>(int(*this)); }
+  friend __device__ i32 operator+(i32 a, i32 b) { return i32(a.bits + b.bits); }
+  friend __device__ i32 operator-(i32 a, i32 b) { return i32(a.bits - b.bits); }
+  friend __device__ i32 operator*(i32 a, i32 b) { return i32(a.bits * b.bits); }
+  friend __device__ i32 operator&(i32 a, i32 b) { return i32(a.bits & b.bits); }
+  friend __device__ i32 operator|(i32 a, i32 b) { return i32(a.bits | b.bits); }
+  friend __device__ i32 operator^(i32 a, i32 b) { return i32(a.bits ^ b.bits); }
+  friend __device__ i32 operator-(i32 a) { return i32(0u - a.bits); }
+  friend __device__ i32 operator~(i32 a) { return i32(~a.bits); }
+  friend __device__ i32 operator<<(i32 a, u32 b) { return i32(a.bits << b); }
+  friend __device__ i32 operator>>(i32 a, u32 b) { return i32(int(a) >> b); }
+  // as WebGPU's where there is no quotient
+  friend __device__ i32 operator/(i32 a, i32 b) {
+    return b.bits == 0u ? a : b.bits == ~0u ? -a : i32(int(a) / int(b));
+  }
+  friend __device__ i32 operator%(i32 a, i32 b) {
+    return b.bits + 1u < 2u ? i32(0) : i32(int(a) % int(b));
+  }
+  friend __device__ i1 operator==(i32 a, i32 b) { return a.bits == b.bits; }
+  friend __device__ i1 operator!=(i32 a, i32 b) { return a.bits != b.bits; }
+  friend __device__ i1 operator<(i32 a, i32 b) { return int(a) < int(b); }
+  friend __device__ i1 operator>(i32 a, i32 b) { return int(a) > int(b); }
+  friend __device__ i1 operator<=(i32 a, i32 b) { return int(a) <= int(b); }
+  friend __device__ i1 operator>=(i32 a, i32 b) { return int(a) >= int(b); }
+};
+__device__ inline u32 to_u32(u32 x) { return x; }
+__device__ inline u32 to_u32(i32 x) { return x.bits; }
+__device__ inline u32 to_u32(i1 x) { return x ? 1u : 0u; }
+__device__ inline u32 to_u32(f32 x) { return __float2uint_rz(x); }
+__device__ inline u32 to_u32(u64 x) { return static_cast<u32>(x); }
+__device__ inline u32 bits_of(u32 x) { return x; }
+__device__ inline u32 bits_of(i32 x) { return x.bits; }
+__device__ inline u32 bits_of(f32 x) { return __float_as_uint(x); }
+__device__ inline u32 as_u32(u32 x) { return x; }
+__device__ inline i32 as_i32(u32 x) { return i32(x); }
+__device__ inline f32 as_f32(u32 x) { return __uint_as_float(x); }
+__device__ inline u32 clz(u32 x) { return to_u32(i32(__clz(int(i32(x))))); }
+__device__ inline u32 abs(u32 x) { return x; }
+__device__ inline i32 abs(i32 x) { return x < i32(0) ? -x : x; }
+__device__ inline f32 abs(f32 x) { return ::fabsf(x); }
+__device__ inline u32 min(u32 a, u32 b) { return b < a ? b : a; }
+__device__ inline i32 min(i32 a, i32 b) { return b < a ? b : a; }
+__device__ inline f32 min(f32 a, f32 b) { return b < a ? b : a; }
+__device__ inline u32 max(u32 a, u32 b) { return a < b ? b : a; }
+__device__ inline i32 max(i32 a, i32 b) { return a < b ? b : a; }
+__device__ inline f32 max(f32 a, f32 b) { return a < b ? b : a; }
+__device__ inline f32 pow(f32 x, f32 y) { return ::powf(x, y); }
+""" + "".join(
+    f"__device__ inline f32 {name}(f32 x) {{ return ::{name}f(x); }}\n"
+    for name in ("exp", "log", "sqrt", "rint", "floor", "ceil", "tan")
+)
+
+_DOUBLE_FUNCTIONS: Final = (
+    "exp log sqrt rint floor ceil tan sin cos asin acos atan sinh cosh tanh asinh "
+    "acosh atanh erf erfc expm1 log1p"
+).split()
+
+_CELLS: Final = """\
+template <class T> __device__ inline const T& cell(const u32* words, u32 at) {
+  return reinterpret_cast<const T*>(words)[at];
+}
+template <class T> __device__ inline T& cell(u32* words, u32 at) {
+  return reinterpret_cast<T*>(words)[at];
+}
+"""
+
+_WIDE: Final = """\
+__device__ inline u64 bits_of(u64 x) { return x; }
+__device__ inline i64 as_i64(u64 x) { return static_cast<i64>(x); }
+__device__ inline u64 as_u64(u64 x) { return x; }
+"""
+
+_DOUBLES: Final = """\
+__device__ inline u64 bits_of(f64 x) {
+  return static_cast<u64>(__double_as_longlong(x));
+}
+__device__ inline f64 as_f64(u64 x) {
+  return __longlong_as_double(static_cast<i64>(x));
+}
+__device__ inline f64 abs(f64 x) { return ::fabs(x); }
+__device__ inline f64 pow(f64 x, f64 y) { return ::pow(x, y); }
+__device__ inline f64 fmod(f64 x, f64 y) { return ::fmod(x, y); }
+// the float32 towards 0, whose last bit says whether it is another number: rounded
+// further it gives what the float64 does
+__device__ inline f32 f32_to_odd(f64 x) {
+  f32 near = static_cast<f32>(x);
+  if (abs(static_cast<f64>(near)) > abs(x)) near = as_f32(bits_of(near) - 1u);
+  return static_cast<f64>(near) == x || x != x ? near : as_f32(bits_of(near) | 1u);
+}
+""" + "".join(
+    f"__device__ inline f64 {name}(f64 x) {{ return ::{name}(x); }}\n"
+    for name in _DOUBLE_FUNCTIONS
+)
+
+_HALVES: Final = """\
+#ifndef ONNXPLUG_ON_CPU
+__device__ inline f32 f32_of_f16(u32 bits) {
+  f32 found;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(found) : "h"(static_cast<u16>(bits)));
+  return found;
+}
+__device__ inline u32 f16_of_f32(f32 x) {
+  u16 found;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(found) : "f"(x));
+  return found;
+}
+#endif
+"""
+
+_SHUFFLES: Final = """\
+__device__ inline u32 swapped(u32 x, u32 apart, u32 lanes) {
+  return __shfl_xor_sync(lanes, x, static_cast<int>(apart));
+}
+__device__ inline f32 swapped(f32 x, u32 apart, u32 lanes) {
+  return __shfl_xor_sync(lanes, x, static_cast<int>(apart));
+}
+__device__ inline f64 swapped(f64 x, u32 apart, u32 lanes) {
+  return __shfl_xor_sync(lanes, x, static_cast<int>(apart));
+}
+__device__ inline i32 swapped(i32 x, u32 apart, u32 lanes) {
+  return i32(swapped(x.bits, apart, lanes));
+}
+__device__ inline u32 shifted_up(u32 x, u32 apart) {
+  return __shfl_up_sync(0xffffffffu, x, apart);
+}
+"""
+
+_PARTS: Final = (
+    (r"\bcell<", _CELLS),
+    (r"\b[iuf]64\b", _WIDE),
+    (r"\bf64\b", _DOUBLES),
+    (r"\bf(32|16)_of_f(16|32)\(", _HALVES),
+    (r"\b(swapped|shifted_up)\(", _SHUFFLES),
+)
+"""What statements in which such a text is found need as well."""
+
+
+def prelude_of(lines: Sequence[str]) -> str:
+    """What stands before a kernel of these statements."""
+    text = "\n".join(lines)
+    parts = [part for pattern, part in _PARTS if re.search(pattern, text)]
+    return "".join([_TYPES, *parts])
