@@ -1,0 +1,1 @@
+"""NVIDIA's libraries, as what computes some of the commands."""

@@ -1,0 +1,420 @@
+"""Contractions, of which large products are cuBLASLt's and the others kernels.
+
+A product is the library's where it has at least :data:`LEAST` multiplications, and
+columns and products of a sum to fill a tile of tensor cores; its factors have floats of
+one type; and matrices lie as the library has them: with elements side by side along one
+axis.  What follows a product is the library's as far as it is a bias for each column, a
+Relu, or Gelu by tanh; a kernel applies the rest to the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.command import EngineCall
+from onnxplug_compiler.gpu.families import contractions
+from onnxplug_compiler.gpu.families.elementwise import record_chain
+from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Number, Step
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+from onnxplug_cuda.engines.product import RESULTS, Product, product_of
+
+LEAST: Final = 1 << 20
+"""Multiplications of all products of a batch.  Not measured on hardware: below, a
+launch takes as long as the product."""
+
+LEAST_SIDE: Final = 16
+"""Columns, and products of a sum."""
+
+MOST_CALLS: Final = 16
+"""Calls for batches that do not lie as one."""
+
+WORKSPACE: Final = 4 << 20
+"""Bytes of workspace that products are given; NVIDIA's advice before Hopper."""
+
+HOPPER_WORKSPACE: Final = 32 << 20
+"""NVIDIA's advice from Hopper on."""
+
+_ACTIVATIONS: Final = {
+    ("Relu", ()): "relu",
+    ("Gelu", (("approximate", "tanh"),)): "gelu",
+}
+
+
+class Fused(Record):
+    """What of a chain a library does, and what is left.
+
+    Attributes:
+        element: of the library's result.
+        bias: the number of the chain's operand that it adds; ``None``: it adds none.
+        activation: of ``product.ACTIVATIONS``.
+        rest: a chain whose value 0 is the library's result; ``None``: nothing is left.
+        operands: the numbers of the operands of the rest.
+    """
+
+    element: str
+    bias: int | None
+    activation: str
+    rest: Chain | None
+    operands: tuple[int, ...]
+
+
+def fused(
+    chain: Chain, results: frozenset[str], takes_bias: Callable[[int], bool]
+) -> Fused:
+    """What of *chain*, whose value 0 is a sum of products, a library does.
+
+    Args:
+        results: the elements that its results may have; of float64 it adds no bias,
+            and applies nothing.
+        takes_bias: whether an operand of the chain, by its number, is one number for
+            each column.
+    """
+    prefix = _Prefix(chain)
+    prefix.take_cast(results)
+    bias, activation = None, ""
+    if prefix.element != "f64":
+        bias = prefix.take_bias(takes_bias)
+        activation = prefix.take_activation()
+    return Fused(prefix.element, bias, activation, *prefix.rest())
+
+
+class _Prefix:
+    """The first steps of a chain, each of which alone reads the value before it.
+
+    Attributes:
+        value: the number of their result.
+        element: of it.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._first = len(chain.inputs) + len(chain.constants)
+        self._used: list[int] = []
+        self.value, self.element = 0, chain.inputs[0]
+
+    def take_cast(self, results: frozenset[str]) -> None:
+        """Take a change of the sum's element to one of *results*."""
+        for number, step in self._next():
+            is_cast = step.operator == "Cast" and not step.attributes
+            if is_cast and step.element in results:
+                self._take(number, step)
+
+    def take_bias(self, takes: Callable[[int], bool]) -> int | None:
+        """Take the addition of an operand; give its number."""
+        chain = self._chain
+        for number, step in self._next():
+            others = [each for each in step.operands if each != self.value]
+            if step.operator != "Add" or len(others) != 1:
+                continue
+            operand = others[0] - 1
+            if not 0 <= operand < len(chain.inputs) - 1 or not takes(operand):
+                continue
+            if chain.inputs[others[0]] == step.element == self.element:
+                self._take(number, step)
+                return operand
+        return None
+
+    def take_activation(self) -> str:
+        """Take a function that is applied to the value; give its name."""
+        for number, step in self._next():
+            name = _ACTIVATIONS.get((step.operator, step.attributes), "")
+            if name and step.element == self.element:
+                self._take(number, step)
+                return name
+        return ""
+
+    def _next(self) -> list[tuple[int, Step]]:
+        """The step that alone reads the value, if there is one."""
+        steps = enumerate(self._chain.steps)
+        users = [(n, step) for n, step in steps if self.value in step.operands]
+        is_one = len(users) == 1 and self.value not in self._chain.outputs
+        return users if is_one else []
+
+    def _take(self, number: int, step: Step) -> None:
+        self._used.append(number)
+        self.value, self.element = self._first + number, step.element
+
+    def rest(self) -> tuple[Chain | None, tuple[int, ...]]:
+        """What is left where the value was computed, and of which operands."""
+        chain = self._chain
+        left = [n for n in range(len(chain.steps)) if n not in self._used]
+        if not left and chain.outputs == (self.value,):
+            return None, ()
+        read = {operand for n in left for operand in chain.steps[n].operands}
+        read |= set(chain.outputs)
+        builder = ChainBuilder()
+        numbers: dict[int, Number] = {self.value: builder.input(self.element)}
+        operands = [n for n in range(1, len(chain.inputs)) if n in read]
+        for n in operands:
+            numbers[n] = builder.input(chain.inputs[n])
+        for n, scalar in enumerate(chain.constants, len(chain.inputs)):
+            numbers[n] = builder.constant(scalar.element, scalar.value)
+        for n in left:
+            step = chain.steps[n]
+            numbers[self._first + n] = builder.step(
+                step.operator,
+                [numbers[each] if each >= 0 else None for each in step.operands],
+                step.element,
+                step.attributes,
+            )
+        outputs = [numbers[output] for output in chain.outputs]
+        return builder.build(outputs), tuple(n - 1 for n in operands)
+
+
+class Products:
+    """A family of ``ir.families.Contractions``.
+
+    Args:
+        tf32: whether factors of float32 may be rounded to TF32.
+        workspace: bytes that a product may have.
+    """
+
+    def __init__(self, *, tf32: bool, workspace: int = WORKSPACE) -> None:
+        self._tf32 = tf32
+        self._workspace = workspace
+
+    def record_matmul(
+        self,
+        recorder: Recorder[Any],
+        a: View,
+        b: View,
+        out: View,
+        *,
+        epilogue: Epilogue | None = None,
+        label: str = "MatMul",
+    ) -> None:
+        """The product of *a* and *b*; see ``ir.families.Contractions``."""
+        lead = out.shape[:-2]
+        left, right = (
+            _of_two_batches(view.broadcast_to((*lead, *view.shape[-2:])))
+            for view in (a, b)
+        )
+        after = epilogue and _mapped(epilogue, _of_two_batches)
+        if not self._record(recorder, left, right, _of_two_batches(out), after, label):
+            contractions.record_matmul(
+                recorder, a, b, out, epilogue=epilogue, label=label
+            )
+
+    def record_contraction(
+        self,
+        recorder: Recorder[Any],
+        a: View,
+        b: View,
+        out: View,
+        *,
+        epilogue: Epilogue | None = None,
+        label: str = "Conv",
+    ) -> None:
+        """Sums over taps and depth; see ``ir.families.Contractions``."""
+        if not self._record_pointwise(recorder, a, b, out, epilogue, label):
+            contractions.record_contraction(
+                recorder, a, b, out, epilogue=epilogue, label=label
+            )
+
+    def _record_pointwise(
+        self,
+        recorder: Recorder[Any],
+        a: View,
+        b: View,
+        out: View,
+        after: Epilogue | None,
+        label: str,
+    ) -> bool:
+        """Record what is a product for having one tap; say whether it was."""
+        lead, taps = out.shape[:2], b.shape[2:-2]
+        if math.prod(taps) != 1:
+            return False
+        views = [out, *(after.operands + after.outputs if after else ())]
+        flat = [_with_one_row_axis(view) for view in views]
+        a = _without(a.broadcast_to((*lead, *a.shape[2:])), range(4, 4 + len(taps)))
+        b = _without(b.broadcast_to((*lead, *b.shape[2:])), range(2, 2 + len(taps)))
+        left = _with_one_row_axis(a)
+        found = [view for view in flat if view is not None]
+        if left is None or len(found) < len(flat):
+            return False
+        out, *others = found
+        if after is not None:
+            count = len(after.operands)
+            after = Epilogue(after.chain, tuple(others[:count]), tuple(others[count:]))
+        return self._record(recorder, left, b, out, after, label)
+
+    def _record(
+        self,
+        recorder: Recorder[Any],
+        a: View,
+        b: View,
+        out: View,
+        after: Epilogue | None,
+        label: str,
+    ) -> bool:
+        """Record a product of matrices in two axes of batches, if it is the library's;
+        say whether it is."""
+        element = element_of(a.dtype)
+        *_, count, columns = out.shape
+        depth = a.shape[-1]
+        large = out.size * depth >= LEAST and min(columns, depth) >= LEAST_SIDE
+        if not large or element not in RESULTS or count == 0:
+            return False
+        if after is None:
+            parts = self._products(a, b, out)
+            if parts is None:
+                return False
+            for product, views in parts:
+                self._call(recorder, product, views, None, label)
+            return True
+        results = RESULTS[element]
+        if after.chain.inputs[0] not in results:
+            return False
+        does = fused(
+            after.chain, results, lambda n: _per_column(after.operands[n]) is not None
+        )
+        return self._record_fused(recorder, a, b, after, does, label)
+
+    def _record_fused(
+        self,
+        recorder: Recorder[Any],
+        a: View,
+        b: View,
+        after: Epilogue,
+        does: Fused,
+        label: str,
+    ) -> bool:
+        target, rest = after.outputs[0], does.rest
+        parts = None if rest is not None else self._products(a, b, target)
+        if parts is None:
+            shape = (*target.shape[:-2], *target.shape[-2:])
+            target = recorder.temporary(_dtype(does.element, after, a), shape)
+            parts = self._products(a, b, target)
+            rest = rest or Chain((does.element,), (), (), (0,))
+        if parts is None:
+            return False
+        bias = None if does.bias is None else _per_column(after.operands[does.bias])
+        for product, views in parts:
+            whole = product._replace(
+                has_bias=bias is not None, activation=does.activation
+            )
+            self._call(recorder, whole, views, bias, label)
+        if rest is not None:
+            operands = [after.operands[number] for number in does.operands]
+            record_chain(
+                recorder, rest, [target, *operands], after.outputs, label=label
+            )
+        return True
+
+    def _products(
+        self, a: View, b: View, out: View
+    ) -> list[tuple[Product, tuple[View, View, View]]] | None:
+        """The products that give *out*: one, or one for each of the first axis of
+        batches; ``None`` if the library has none such."""
+        product = product_of(a, b, out, tf32=self._tf32)
+        if product is not None:
+            return [(product, (a, b, out))]
+        if not 1 < out.shape[0] <= MOST_CALLS:
+            return None
+        found = []
+        for number in range(out.shape[0]):
+            views = _batch(a, number), _batch(b, number), _batch(out, number)
+            each = product_of(*views, tf32=self._tf32)
+            if each is None:
+                return None
+            found.append((each, views))
+        return found
+
+    def _call(
+        self,
+        recorder: Recorder[Any],
+        product: Product,
+        views: tuple[View, View, View],
+        bias: View | None,
+        label: str,
+    ) -> None:
+        a, b, out = views
+        arrays = (b, a, out) if bias is None else (b, a, bias, out)
+        *_, count, columns = out.shape
+        recorder.commands.append(
+            EngineCall(
+                product,
+                arrays,
+                tuple(view is out for view in arrays),
+                self._workspace,
+                f"{label} {count}×{a.shape[-1]}×{columns}, cuBLASLt",
+                product.flops,
+                sum(view.nbytes for view in arrays),
+                recorder.nodes,
+            )
+        )
+
+
+def _dtype(element: str, after: Epilogue, a: View) -> np.dtype[Any]:
+    """The dtype of an element that a product has: its factors', or float32."""
+    return a.dtype if element == element_of(a.dtype) else np.dtype(np.float32)
+
+
+def _per_column(view: View) -> View | None:
+    """The numbers of *view* for the columns, if it has one for each."""
+    columns, stride = view.shape[-1], view.strides[-1]
+    if columns > 1 and stride != 1:
+        return None
+    lead = zip(view.shape[:-1], view.strides[:-1], strict=True)
+    if any(step and size > 1 for size, step in lead):
+        return None
+    return View(view.buffer, view.offset, view.dtype, (columns,), (1,))
+
+
+def _of_two_batches(view: View) -> View:
+    lead = 4 - len(view.shape)
+    shape, strides = (1,) * lead + view.shape, (0,) * lead + view.strides
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+def _batch(view: View, number: int) -> View:
+    """One of the first axis of batches, with that axis."""
+    return view.slice([number, 0, 0, 0], [1, *view.shape[1:]], [1] * 4)
+
+
+def _mapped(epilogue: Epilogue, change: Callable[[View], View]) -> Epilogue:
+    return Epilogue(
+        epilogue.chain,
+        tuple(map(change, epilogue.operands)),
+        tuple(map(change, epilogue.outputs)),
+    )
+
+
+def _without(view: View, axes: range) -> View:
+    """The view without axes of one element."""
+    kept = [axis for axis in range(len(view.shape)) if axis not in axes]
+    return View(
+        view.buffer,
+        view.offset,
+        view.dtype,
+        tuple(view.shape[axis] for axis in kept),
+        tuple(view.strides[axis] for axis in kept),
+    )
+
+
+def _with_one_row_axis(view: View) -> View | None:
+    """[batch0, batch1, lines, rows, …] with lines and rows as one axis; ``None`` if
+    they do not follow each other."""
+    lines, rows = view.shape[2:4]
+    far, near = view.strides[2:4]
+    if lines == 1 or rows == 1:
+        step = near if lines == 1 else far
+    elif far == near * rows:
+        step = near
+    else:
+        return None
+    return View(
+        view.buffer,
+        view.offset,
+        view.dtype,
+        (*view.shape[:2], lines * rows, *view.shape[4:]),
+        (*view.strides[:2], step, *view.strides[4:]),
+    )
