@@ -82,9 +82,14 @@ class Processor:
     def array(self, content: np.ndarray[Any, Any]) -> View:
         """A view of an array with this content."""
         content = np.ascontiguousarray(content)
-        buffer = Temporary(content.nbytes)
-        self._bytes(buffer)[: content.nbytes] = content.reshape(-1).view(np.uint8)
-        return View.contiguous(buffer, content.dtype, content.shape)
+        view = View.contiguous(Temporary(content.nbytes), content.dtype, content.shape)
+        self.write(view, content)
+        return view
+
+    def write(self, view: View, content: np.ndarray[Any, Any]) -> None:
+        """Give a contiguous view, the only one of its buffer, another content."""
+        flat = content.reshape(-1).view(np.uint8)
+        self._bytes(view.buffer)[: flat.size] = flat
 
     def read(self, view: View) -> np.ndarray[Any, Any]:
         """What is in a view."""
@@ -97,21 +102,32 @@ class Processor:
     def run(self, launches: Sequence[Launch]) -> None:
         """Compile and run launches, in order."""
         rendered = [Rendered(launch) for launch in launches]
-        kernels = [self._native.kernel(each.text) for each in rendered]
-        for kernel, each in zip(kernels, rendered, strict=True):
-            arguments: list[cuda_on_cpu.Memory | bytes] = []
-            for buffer, written, intervals in zip(
-                each.bindings, each.written, each.intervals, strict=True
-            ):
-                memory = self._bytes(buffer)
-                arguments.append(
-                    cuda_on_cpu.Memory(
-                        memory.ctypes.data, memory.size, written, tuple(intervals)
-                    )
-                )
-            x = min(each.launch.groups, MOST_GROUPS)
-            kernel.launch(
-                (x, -(-each.launch.groups // x)),
-                (each.launch.kernel.lanes,),
-                [*arguments, each.words],
+        for each in rendered:
+            self._native.kernel(each.text)
+        for each in rendered:
+            self.run_text(each, each.text)
+
+    def compile(self, texts: Sequence[str]) -> None:
+        """Compile kernels together that :meth:`run_text` runs."""
+        for text in texts:
+            self._native.kernel(text)
+        self._native.compile()
+
+    def run_text(self, each: Rendered, text: str, seed: int | None = None) -> None:
+        """Run a launch as if its kernel had this text."""
+        arguments: list[cuda_on_cpu.Memory | bytes] = []
+        for buffer, written, intervals in zip(
+            each.bindings, each.written, each.intervals, strict=True
+        ):
+            memory = self._bytes(buffer)
+            address = memory.ctypes.data
+            arguments.append(
+                cuda_on_cpu.Memory(address, memory.size, written, tuple(intervals))
             )
+        x = min(each.launch.groups, MOST_GROUPS)
+        self._native.kernel(text).launch(
+            (x, -(-each.launch.groups // x)),
+            (each.launch.kernel.lanes,),
+            [*arguments, each.words],
+            seed=seed,
+        )

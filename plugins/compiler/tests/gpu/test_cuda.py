@@ -32,7 +32,6 @@ from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_testing import cuda_on_cpu
 
 from .cuda_on_cpu import Processor, Rendered
 from .nvrtc import Nvrtc, find_nvrtc
@@ -416,17 +415,6 @@ SAMPLES: dict[str, Making] = {
     "gathered": gathered,
     "attended": attended,
 }
-
-
-@pytest.fixture(scope="module")
-def processor(request: pytest.FixtureRequest) -> Processor:
-    folder = request.config.cache.mkdir("cuda_on_cpu")
-    try:
-        return Processor(cuda_on_cpu.Processor(folder))
-    except cuda_on_cpu.CompilerMissing as error:
-        if "g++" in os.environ.get("ONNXPLUG_REQUIRE", ""):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 _HERE: Final = Path(__file__).parent
-_SOURCES: Final = ("fibers.cpp", "cuda.h", "narrow.h", "ptx.h")
+_SOURCES: Final = tuple(sorted(each.name for each in _HERE.glob("*.[hc]*")))
 
 _COMMON: Final = (
     *("-std=gnu++17", "-O1", "-g1", "-gdwarf-4", "-fPIC", "-shared", "-w"),
