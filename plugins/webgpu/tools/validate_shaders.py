@@ -56,9 +56,7 @@ def validate(folder: Path, texts: Path) -> tuple[int, list[dict[str, str]]]:
 
 def compile_for_hopper(texts: Path) -> list[str]:
     """What NVRTC says of kernels that it does not take."""
-    # where the tests of the dialect have it
-    sys.path.append(str(TOOLS.parents[1] / "compiler" / "tests" / "gpu"))
-    from nvrtc import find_nvrtc
+    from onnxplug_testing.nvrtc import find_nvrtc
 
     nvrtc = find_nvrtc()
     if nvrtc is None:
