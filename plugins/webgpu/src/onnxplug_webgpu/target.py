@@ -9,6 +9,7 @@ from onnxplug.authoring.operators import having
 from onnxplug_compiler.gpu.command import Assembly, Launch, assemble
 from onnxplug_compiler.gpu.families import elementwise
 from onnxplug_compiler.gpu.families.ranks import RANKED
+from onnxplug_compiler.gpu.render.minifloats import MINIFLOATS, POWERS
 from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
@@ -36,6 +37,7 @@ _INTEGERS: Final = frozenset({"i8", "u8", "i16", "u16", "i32", "u32"})
 _NUMBERS: Final = _FLOATS | _INTEGERS
 _WIDE: Final = frozenset({"i64", "u64"})
 _CODES: Final = SUB_BYTE | {"i8", "u8", "i16", "u16"}
+_FLOAT_CODES: Final = MINIFLOATS - {POWERS}
 _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
@@ -62,8 +64,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ).split(),
         frozenset({"i8", "u8"}),
     ),
-    "QuantizeLinear": _CODES,
-    "DequantizeLinear": _CODES | {"i32"},
+    "QuantizeLinear": _CODES | _FLOAT_CODES,
+    "DequantizeLinear": _CODES | _FLOAT_CODES | {"i32"},
     "com.microsoft.MatMulNBits": _FLOATS,
     **dict.fromkeys(("MatMul", "Gemm", "Einsum"), _NUMBERS),
     **dict.fromkeys(

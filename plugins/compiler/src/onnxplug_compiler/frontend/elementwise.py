@@ -66,8 +66,9 @@ def step_form(
             if isinstance(to, int) and to != DataType.from_numpy(call.dtypes[0]).onnx:
                 return None  # the model declares another type than the node makes
             operator, operands = "Cast", call.inputs[:1]
-            for name in ("to", "round_mode"):
-                attributes.pop(name, None)
+            attributes.pop("to", None)
+            if element != "f8e8m0fnu":  # the one that is rounded in another way
+                attributes.pop("round_mode", None)
     if not all(isinstance(v, int | float | str) for v in attributes.values()):
         return None
     elements = _operand_elements(call, operands, dtypes)

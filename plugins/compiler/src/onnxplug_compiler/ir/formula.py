@@ -62,15 +62,19 @@ class Formula:
         """A constant that is part of the code."""
         return self._builder.constant(element or self._element, value)
 
-    def step(self, operator: str, *operands: Number, element: str = "") -> Number:
+    def step(
+        self, operator: str, *operands: Number, element: str = "", **attributes: Any
+    ) -> Number:
         """An operator."""
-        return self._builder.step(operator, operands, element or self._element)
+        return self._builder.step(
+            operator, operands, element or self._element, attributes
+        )
 
-    def cast(self, operand: Number, element: str) -> Number:
+    def cast(self, operand: Number, element: str, **attributes: Any) -> Number:
         """*operand* as another element, if it is none already."""
         if self._builder.element(operand) == element:
             return operand
-        return self.step("Cast", operand, element=element)
+        return self.step("Cast", operand, element=element, **attributes)
 
     def record(
         self, recorder: Recorder[Any], result: Number, out: View, label: str

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body
 from onnxplug_compiler.gpu.render.extremes import is_nan
+from onnxplug_compiler.gpu.render.minifloats import MINIFLOATS
 
-RANKED: Final = frozenset(KINDS) - {"f64"} | PAIRED
+RANKED: Final = frozenset(KINDS) - MINIFLOATS - {"f64"} | PAIRED
 """The elements that have an order."""
 
 LAST: Final = "0xffffffffu"

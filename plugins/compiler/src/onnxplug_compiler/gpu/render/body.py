@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.render import minifloats
 from onnxplug_compiler.gpu.render.dialect import Binding, Dialect, Warps
+from onnxplug_compiler.gpu.render.minifloats import MINIFLOATS
 from onnxplug_compiler.gpu.render.narrow import NARROW, bits_of, widened
 
 PACKED: Final = {f"{sign}{bits}p": bits for bits in (2, 4) for sign in ("i", "u")}
@@ -29,6 +31,7 @@ BYTES: Final = {
     "i2": 1,
     "u2": 1,
     **dict.fromkeys(PACKED, 0),
+    **dict.fromkeys(MINIFLOATS, 1),
     "i1": 1,
     "f64": 8,
     "i64": 8,
@@ -55,6 +58,7 @@ KINDS: Final = {
     "i2": "i32",
     "u2": "u32",
     **{element: f"{element[0]}32" for element in PACKED},
+    **dict.fromkeys(MINIFLOATS, "f32"),
     "i1": "i1",
 }
 """What elements are in registers, but those that are pairs."""
@@ -259,6 +263,8 @@ class Body:
             return self.let("i1", f"({bits}) != 0u")
         if element in NARROW:
             return widened(self, element, bits)
+        if element in MINIFLOATS:
+            return minifloats.widened(self, element, bits)
         return self.wrapped(element, dialect.convert(KINDS[element], f"({bits})"))
 
     def wrapped(self, element: str, value: str) -> str:
@@ -285,6 +291,8 @@ class Body:
             value = dialect.select(value, "1u", "0u")
         elif element in NARROW:
             value = bits_of(self, element, value)
+        elif element in MINIFLOATS:
+            value = minifloats.bits_of(self, element, value)
         elif KINDS[element] != "u32":
             value = dialect.reinterpret("u32", value)
         shared = self.buffers[buffer].shares_words

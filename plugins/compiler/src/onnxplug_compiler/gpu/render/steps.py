@@ -11,6 +11,7 @@ import numpy as np
 from onnxplug_compiler.gpu.render import (
     angles,
     arcs,
+    casts,
     doubles,
     exponentials,
     integers,
@@ -20,6 +21,7 @@ from onnxplug_compiler.gpu.render import (
     wide_steps,
 )
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, WIDTHS, Body
+from onnxplug_compiler.gpu.render.casts import cast
 from onnxplug_compiler.gpu.render.extremes import (
     is_infinite,
     is_nan,
@@ -39,7 +41,6 @@ _SIGNED: Final = frozenset({"i32", "i16", "i8"})
 _INTEGERS: Final = _SIGNED | {"u32", "u16", "u8"}
 _NUMBERS: Final = _REALS | _INTEGERS
 _ANY: Final = _NUMBERS | {"i1"}
-_CAST: Final = frozenset(KINDS)
 
 _EXACT: Final = frozenset({"Max", "Min", "Clip", "Relu", "Sign", "Mod"})
 """Operators whose results are of the elements of their operands, whatever these are."""
@@ -63,10 +64,10 @@ def supports(
     """
     if not wide and "f64" in (*operands, result):
         return False
+    if operator == "Cast":
+        return casts.supports(operands[0], result, attributes)
     if not PAIRED.isdisjoint((*operands, result)):
         return wide_steps.supports(operator, operands, result)
-    if operator == "Cast":
-        return operands[0] in _CAST and result in _CAST
     if operator == "Where":
         return operands[0] == "i1" and result in _ANY and {*operands[1:]} == {result}
     if operator == "Gelu" and attributes.get("approximate") not in (
@@ -141,7 +142,7 @@ def _emit(
 ) -> Any:
     operator, element = step.operator, step.element
     if operator == "Cast":
-        return _cast(body, operands[0], elements[0], element)
+        return cast(body, operands[0], elements[0], element, dict(step.attributes))
     if not PAIRED.isdisjoint((*elements, element)) and element not in _REALS:
         of = elements[0]
         return wide_steps.emit(body, operator, operands, of, dict(step.attributes))
@@ -181,44 +182,6 @@ def fitted(body: Body, element: str, operator: str, value: str) -> str:
     elif element in WIDTHS and operator not in _EXACT | _EXACT_OF_INTEGERS:
         return body.wrapped(element, value)
     return body.let(KINDS[element], value)
-
-
-def _cast(body: Body, x: Any, source: str, target: str) -> Any:
-    """As numpy: floats towards zero, integers wrapped."""
-    if source == target:
-        return x
-    if target == "f64":
-        return doubles.widened(body, x, source)
-    if source == "f64":
-        x, source = doubles.narrowed(body, x, target)
-        return _cast(body, x, source, target)
-    if target in PAIRED:
-        return wide_steps.widened(body, x, source)
-    if source in PAIRED:
-        x, source = pairs.narrowed(body, x, source, target)
-        if source == target:
-            return x
-    dialect, kind = body.dialect, KINDS[target]
-    if source in NARROW:
-        source = "f32"
-    if target in NARROW:
-        x = _cast(body, x, source, "f32")
-        return rounded(body, target, x)
-    if source == target:
-        return x
-    if target == "i1":
-        return body.let("i1", f"{x} != {body.number(KINDS[source], 0)}")
-    if source == "i1":
-        one, zero = body.number(kind, 1), body.number(kind, 0)
-        return body.let(kind, dialect.select(x, one, zero))
-    if target == "f32":
-        return body.let("f32", dialect.convert("f32", x))
-    if source == "f32" and target != "u32":
-        x = body.let("i32", dialect.convert("i32", x))
-        source = "i32"
-    if target in WIDTHS:
-        return body.wrapped(target, dialect.convert(kind, x))
-    return body.let(kind, dialect.convert(kind, x))
 
 
 # one step each

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onnxplug_compiler.gpu.render import pair_arithmetic, pairs
-from onnxplug_compiler.gpu.render.body import KINDS, PACKED, PAIRED, Body, Pair
+from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Pair
 
-_CAST: Final = frozenset(KINDS) - PACKED.keys()
 _COMPARISONS: Final = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
 )
@@ -20,8 +19,6 @@ _ARITHMETIC: Final = _BITS | frozenset(
 
 def supports(operator: str, operands: Sequence[str], result: str) -> bool:
     """Whether a step is computed of which an operand or the result is of two words."""
-    if operator == "Cast":
-        return {operands[0], result} <= _CAST | PAIRED
     if operator == "Where":
         return list(operands) == ["i1", result, result] and result in PAIRED
     first = operands[0]

@@ -38,7 +38,12 @@ _LIMITS: Final = {
     "i16": (-32768, 32767),
     "u16": (0, 65535),
 }
-"""What numbers are quantised to."""
+"""What numbers are quantised to, of integers."""
+
+_FLOATS: Final = frozenset(
+    {"f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1fn"}
+)
+"""The same of floats."""
 
 
 def accepts_codes(
@@ -61,7 +66,7 @@ def accepts_codes(
 
 def _accepts_quantize(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     result = call.dtypes[0]
-    if result is not None and element_of(result) not in _LIMITS:
+    if result is not None and element_of(result) not in _LIMITS.keys() | _FLOATS:
         return f"QuantizeLinear is not compiled to {result}"
     if call.attributes.get("precision") not in (None, 0, 1):
         return "QuantizeLinear is compiled to divide in the scale's type or float32"
@@ -156,9 +161,19 @@ def _record_dequantize(plan: Plan, call: Call) -> None:
 
 
 def quantised(
-    chain: Formula, steps: Number, zero: Number | None, element: str
+    chain: Formula,
+    steps: Number,
+    zero: Number | None,
+    element: str,
+    *,
+    saturates: bool = True,
 ) -> Number:
-    """*steps*, in float32, rounded, with a zero point added, and saturated."""
+    """*steps*, in float32, rounded, with a zero point added, and saturated; of floats
+    only where *saturates*, and rounded when the zero point is added."""
+    if element in _FLOATS:
+        if zero is not None:
+            steps = chain.step("Add", steps, zero)
+        return chain.cast(steps, element, saturate=int(saturates))
     value = chain.step("Round", steps)
     if zero is not None:
         value = chain.step("Add", value, zero)
@@ -189,7 +204,8 @@ def _record_quantize(plan: Plan, call: Call) -> None:
         zero = chain.read_wide(parameters[1]) if len(parameters) > 1 else None
         element = element_of(out.dtype)
         assert element is not None
-        found = quantised(chain, steps, zero, element)
+        saturates = bool(call.attributes.get("saturate", 1))
+        found = quantised(chain, steps, zero, element, saturates=saturates)
         chain.record(plan.recorder, found, out, call.op_type)
 
 
