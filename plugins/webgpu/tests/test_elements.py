@@ -345,3 +345,64 @@ def test_floats_become_integers_of_two_words_and_back(alone: Any) -> None:
     np.testing.assert_array_equal(f, wide.astype(np.float32))
     np.testing.assert_array_equal(g, wide.astype(np.uint64).astype(np.float32))
     np.testing.assert_array_equal(s, wide.astype(np.int16))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_of_two_words_are_shifted_and_multiplied(
+    alone: Any, dtype: Any
+) -> None:
+    """Products wrap; with a chain behind them, too, and over batches."""
+    limits = np.iinfo(dtype)
+    a = RNG.integers(limits.min, limits.max, (2, 1, 5, 7), dtype, endpoint=True)
+    b = RNG.integers(limits.min, limits.max, (3, 7, 4), dtype, endpoint=True)
+    c = RNG.integers(limits.min, limits.max, (4,), dtype, endpoint=True)
+    x = np.repeat(a.reshape(-1), 9)
+    by = np.resize(np.array([0, 1, 31, 32, 33, 63, 64, 65, 70], dtype), x.size)
+    nodes = [
+        helper.make_node("MatMul", ["a", "b"], ["m"]),
+        helper.make_node("Add", ["m", "c"], ["s"]),
+        helper.make_node("Gemm", ["g", "h", "c"], ["y"], transA=1),
+        helper.make_node("Einsum", ["g", "h"], ["e"], equation="ki,kj->ij"),
+        *(
+            helper.make_node("BitShift", ["x", "by"], [way], direction=way)
+            for way in ("LEFT", "RIGHT")
+        ),
+    ]
+    feeds = {"a": a, "b": b, "c": c, "g": a[0, 0].T.copy(), "h": b[0], "x": x, "by": by}
+    outputs = dict.fromkeys(("m", "s", "y", "e", "LEFT", "RIGHT"), dtype)
+    m, s, y, e, left, right = alone(model_of(nodes, feeds, outputs)).run(None, feeds)
+    np.testing.assert_array_equal(m, a @ b)
+    np.testing.assert_array_equal(s, a @ b + c)
+    np.testing.assert_array_equal(y, a[0, 0] @ b[0] + c)
+    np.testing.assert_array_equal(e, a[0, 0] @ b[0])
+    numbers = [*zip(x.tolist(), by.tolist(), strict=True)]
+    wanted = [n << k & (1 << 64) - 1 if k < 64 else 0 for n, k in numbers]
+    np.testing.assert_array_equal(left.astype(np.uint64), np.array(wanted, np.uint64))
+    np.testing.assert_array_equal(right, np.array([n >> k for n, k in numbers], dtype))
+
+
+def test_truths_are_reduced(alone: Any) -> None:
+    x = RNG.random((9, 70)) < 0.02
+    nodes = [
+        helper.make_node("ReduceMax", ["x", "axes"], ["any"]),
+        helper.make_node("Not", ["x"], ["n"]),
+        helper.make_node("ReduceMin", ["n"], ["all"], keepdims=0),
+    ]
+    weights = {"axes": np.array([1])}
+    model = model_of(nodes, {"x": x}, {"any": bool, "all": bool}, 20, weights)
+    found = alone(model).run(None, {"x": x})
+    np.testing.assert_array_equal(found[0], x.any(1, keepdims=True))
+    np.testing.assert_array_equal(found[1], (~x).all())
+
+
+def test_places_of_ones_are_floats(alone: Any) -> None:
+    """Cut off, from the end, out of range, and none."""
+    x = np.array([0, 2.9, -1, 4, -6, 7, np.inf, -np.inf, np.nan, 1e30], np.float32)
+    node = helper.make_node("OneHot", ["x", "depth", "values"], ["y"])
+    weights = {"depth": np.array([5]), "values": np.array([-1, 3], np.int32)}
+    model = model_of([node], {"x": x}, {"y": np.int32}, 21, weights)
+    (found,) = alone(model).run(None, {"x": x})
+    wanted = np.full((10, 5), -1)
+    for line, place in enumerate([0, 2, 4, 4]):
+        wanted[line, place] = 3
+    np.testing.assert_array_equal(found, wanted)

@@ -55,8 +55,8 @@ STEPS = frozenset(
     "Cos Tan Asin Acos Atan".split()
 )
 OTHERS = frozenset(
-    "Compress CumProd GRU If LSTM Loop NonMaxSuppression NonZero RNN Scan "
-    "TreeEnsemble "
+    "Col2Im Compress CumProd DeformConv GRU If LSTM Loop MaxPlaces MaxUnpool "
+    "NonMaxSuppression NonZero RNN Scan TensorScatter TreeEnsemble "
     "TreeEnsembleClassifier TreeEnsembleRegressor Unique".split()
 )
 """What it does not compute: their tests have definitions of their own."""
@@ -64,7 +64,7 @@ OTHERS = frozenset(
 MOVES = frozenset(
     "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity Concat "
     "Tile Pad Trilu DepthToSpace SpaceToDepth Gather GatherElements GatherND "
-    "ScatterElements ScatterND".split()
+    "ScatterElements ScatterND BitCast".split()
 )
 
 
@@ -124,6 +124,7 @@ class NumpyTarget:
     prefers_channels_last = True
     workers = 1
     transforms = None
+    window_places = None
     coded_products = None
 
     def __init__(self) -> None:

@@ -44,7 +44,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Dropout Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
-            "ArrayFeatureExtractor ReverseSequence Compress"
+            "ArrayFeatureExtractor ReverseSequence Compress TensorScatter "
+            "ConstantOfShape BitCast"
         ).split(),
         _MOVED,
     ),
@@ -58,6 +59,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         "CumSum CumProd".split(),
         _NUMBERS | _WIDE,
     ),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _NUMBERS | _WIDE | {"i1"}),
     **dict.fromkeys(
         (
             "MatMulInteger QLinearMatMul DynamicQuantizeLinear ConvInteger QLinearConv"
@@ -67,14 +69,18 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     "QuantizeLinear": _CODES | _FLOAT_CODES,
     "DequantizeLinear": _CODES | _FLOAT_CODES | {"i32"},
     "com.microsoft.MatMulNBits": _FLOATS,
-    **dict.fromkeys(("MatMul", "Gemm", "Einsum"), _NUMBERS),
+    "EyeLike": _NUMBERS | _WIDE | {"i1"},
+    "Col2Im": _NUMBERS,
+    "MaxPool": _FLOATS | {"i8", "u8"},
+    "MaxPlaces": _FLOATS | {"i8", "u8"},
+    **dict.fromkeys(("MatMul", "Gemm", "Einsum"), _NUMBERS | _WIDE),
     **dict.fromkeys(
         (
             "Softmax LogSoftmax LayerNormalization RMSNormalization "
             "BatchNormalization InstanceNormalization GroupNormalization "
             "LpNormalization Conv ConvTranspose ScaledDotProduct Attention "
-            "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
-            "Hardmax LRN Resize Upsample GridSample RoiAlign"
+            "AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
+            "Hardmax LRN Resize Upsample GridSample RoiAlign DeformConv MaxUnpool"
         ).split(),
         _FLOATS,
     ),
@@ -201,6 +207,12 @@ class WebGpuTarget:
         from onnxplug_compiler.gpu.families import region_pools
 
         return region_pools
+
+    @property
+    def window_places(self) -> images.WindowPlaces:
+        from onnxplug_compiler.gpu.families import window_places
+
+        return window_places
 
     @property
     def recurrent(self) -> recurrent.Recurrent:

@@ -11,6 +11,7 @@ import numpy as np
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import Slide
 
 
 class ResampledAxis(Record):
@@ -104,4 +105,72 @@ class RegionPools(Protocol):
             samples: along each axis of a bin; 0 for as many as it has pixels.
             scale: of coordinates.
             half_pixel: coordinates are moved by half a pixel.
+        """
+
+
+class WindowPlaces(Protocol):
+    """Windows of which it matters where their elements are."""
+
+    def record_max_places(
+        self,
+        recorder: Recorder[Any],
+        x: View,
+        out: View,
+        places: View,
+        slides: Sequence[Slide],
+        *,
+        column_major: bool = False,
+        label: str = "MaxPool",
+    ) -> None:
+        """The largest element of each window, of several the first, and where it is.
+
+        NaN is the largest; padding never is, and a window of nothing else has zeros.
+
+        Args:
+            x: [N, C, *spatial], one to three spatial axes.
+            out: [N, C, *spatial], x's dtype.
+            places: int64, of out's shape: the number of the element among all of *x*.
+            slides: how windows slide along each spatial axis.
+            column_major: the numbers of an image go through its first axis first.
+        """
+
+    def record_fold(
+        self,
+        recorder: Recorder[Any],
+        x: View,
+        out: View,
+        slides: Sequence[Slide],
+        *,
+        label: str = "Col2Im",
+    ) -> None:
+        """The sums of all elements of windows that lie at a place.
+
+        Args:
+            x: [N, C, *taps, *windows], one to three of each; any strides.
+            out: [N, C, *spatial], x's dtype.
+            slides: how windows slide along each spatial axis of *out*.
+        """
+
+    def record_deformed(
+        self,
+        recorder: Recorder[Any],
+        x: View,
+        offsets: View,
+        mask: View | None,
+        out: View,
+        slides: Sequence[Slide],
+        *,
+        label: str = "DeformConv",
+    ) -> None:
+        """The elements of windows that are moved, read between the elements of *x*,
+        outside of which there are zeros; NaN moves them there, too.
+
+        X. Zhu et al., "Deformable ConvNets v2" (2018), arXiv:1811.11168.
+
+        Args:
+            x: [N, C, *spatial], one to three spatial axes.
+            offsets: [N, groups of channels, elements of a window, axes, *windows].
+            mask: [N, groups of channels, elements of a window, *windows], factors.
+            out: [N, C, elements of a window, *windows].
+            slides: how windows slide along each spatial axis.
         """

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
         Windows,
     )
     from onnxplug_compiler.ir.flow import Flow
-    from onnxplug_compiler.ir.images import GridSampling, RegionPools, Resampling
+    from onnxplug_compiler.ir.images import (
+        GridSampling,
+        RegionPools,
+        Resampling,
+        WindowPlaces,
+    )
     from onnxplug_compiler.ir.pieces import Assembly
     from onnxplug_compiler.ir.recurrent import Recurrent
     from onnxplug_compiler.ir.selection import Selection
@@ -125,6 +130,10 @@ class Target(Support, Protocol):
     def grid_sampling(self) -> GridSampling: ...
     @property
     def region_pools(self) -> RegionPools: ...
+    @property
+    def window_places(self) -> WindowPlaces | None:
+        """``None`` if it names no operator of them in :meth:`elements`."""
+
     @property
     def recurrent(self) -> Recurrent: ...
     @property

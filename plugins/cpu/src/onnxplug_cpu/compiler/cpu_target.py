@@ -42,7 +42,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Dropout Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
-            "ArrayFeatureExtractor Compress ReverseSequence"
+            "ArrayFeatureExtractor Compress ReverseSequence BitCast"
         ).split(),
         _MOVED,
     ),
@@ -62,6 +62,9 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Scaler"
         ).split(),
         frozenset({"f32", "f64", "i32", "i64"}),
+    ),
+    **dict.fromkeys(
+        "Col2Im DeformConv MaxPlaces MaxUnpool TensorScatter".split(), frozenset()
     ),
 }
 _FLOAT32: Final = frozenset({"f32"})
@@ -112,6 +115,7 @@ class CpuTarget(Machine):
         return commands
 
     coded_products = None
+    window_places = None
 
     @property
     def transforms(self) -> families.Transforms | None:

@@ -521,18 +521,22 @@ def test_a_reshaped_product_that_is_broadcast() -> None:
 def test_what_is_computed_for_one_plan_has_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    filled = "".join(
-        f"k{i} = ConstantOfShape <value = float[1] {{{i}}}> (n) " for i in range(20)
+    counted = "".join(
+        f"e{i} = Add (n, c{i}) r{i} = Range (c{i}, e{i}, c1) "
+        f"k{i} = Cast <to = 1> (r{i}) "
+        for i in range(20)
     )
     summed = "".join(f"s{i + 1} = Add (s{i}, k{i}) " for i in range(20))
-    text = graph("float[N] s0", "float[] s20", f"n = Shape (s0) {filled} {summed}")
+    body = f"m = Shape (s0) n = Squeeze (m) {counted} {summed}"
+    weights = ", ".join(f"int64 c{i} = {{{i}}}" for i in range(20))
+    text = graph("float[N] s0", "float[] s20", body, weights)
     monkeypatch.setattr(inference, "MAX_ALL_KNOWN", 10_000)
     found = lowered(text)
     (result,) = found.session.run(None, {"s0": np.zeros(1000, np.float32)})
-    assert (result == sum(range(20))).all()
+    np.testing.assert_array_equal(result, 20 * np.arange(1000) + sum(range(20)))
     assert len(found.notes()) > 1
     (again,) = found.session.run(None, {"s0": np.zeros(10, np.float32)})
-    assert (again == sum(range(20))).all()
+    np.testing.assert_array_equal(again, 20 * np.arange(10) + sum(range(20)))
 
 
 @pytest.mark.parametrize("last", ["y = Identity (v800)", "y = Exp (v800)"])

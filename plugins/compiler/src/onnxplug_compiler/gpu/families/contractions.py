@@ -16,7 +16,8 @@ from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
 from onnxplug_compiler.gpu.families.few_rows import record_few_rows
-from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
+from onnxplug_compiler.gpu.families.wide_integers import record_wide_contraction
+from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.gpu.shapes import FEW_ROWS, shapes_of
 from onnxplug_compiler.ir.coded import Codes, Factor
@@ -282,7 +283,12 @@ def _record(
         after = Epilogue(written, (), (out,))
     chain, operands, outputs = after
     factors = *a.views, *b.views
-    if after.outputs != (out,) and _has_many([*factors, *operands, *outputs]):
+    is_wide = operand(a.codes.view).element in PAIRED
+    if is_wide and after.outputs == (out,) and not chain.steps:
+        record_wide_contraction(recorder, a.codes.view, b.codes.view, out, rows, label)
+        return
+    many = _has_many([*factors, *operands, *outputs])
+    if is_wide or (after.outputs != (out,) and many):
         _record(recorder, a, b, out, rows, None, label)
         record_chain(recorder, chain, [out, *operands], outputs, label=label)
         return

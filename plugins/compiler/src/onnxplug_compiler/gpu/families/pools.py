@@ -15,10 +15,31 @@ from onnxplug_compiler.gpu.render.extremes import largest
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_compiler.ir.windows import Combining, Slide
+from onnxplug_compiler.ir.windows import LARGEST, Combining, Slide
 
 TAP_NUMBERS: Final = 6
 """Of a launch, for each spatial axis: the input's size and those of a ``Slide``."""
+
+
+def least_of(element: str) -> float:
+    """What no element of floats, or of integers of a byte, is below."""
+    return {"i8": -128, "u8": 0}.get(element, -math.inf)
+
+
+def numbers_along(x: View, slides: Sequence[Slide], label: str) -> list[int]:
+    """The numbers of a launch about the spatial axes of *x*, behind two others.
+
+    Raises:
+        ValueError: they are too large for what a kernel computes of them.
+    """
+    found = [
+        number
+        for size, slide in zip(x.shape[2:], slides, strict=True)
+        for number in (size, *slide)
+    ]
+    if any(abs(number) >= 1 << 30 for number in found):
+        raise ValueError(f"{label} has windows of sizes beyond 2³⁰")
+    return found
 
 
 class Tap(Record):
@@ -81,9 +102,9 @@ class PoolKernel(Parameters):
         index = body.let("u32", f"block * {LANES}u + lane")
         with body.when(f"{index} < {body.size(0)}"):
             at = body.coordinates(index, range(1, 3 + self.spatial))
-            is_max = self.combining.fold == "max"
-            start = body.number("f32", -math.inf if is_max else 0)
-            total = body.var("f32", start)
+            kind, is_max = KINDS[self.element], self.combining.fold == "max"
+            start = least_of(self.element) if is_max else 0
+            total = body.var(kind, body.number(kind, start))
             count = body.var("f32", "0.0f")
             with contextlib.ExitStack() as loops:
                 taps = [
@@ -112,8 +133,9 @@ class PoolKernel(Parameters):
         elif change == "power":
             value = body.dialect.call("pow", f"abs({value})", p)
         if self.combining.fold == "max":
-            value = body.let("f32", value)
-            body.assign(total, largest(body, "f32", total, value))
+            kind = KINDS[self.element]
+            value = body.let(kind, value)
+            body.assign(total, largest(body, kind, total, value))
         else:
             body.assign(total, f"{total} + {value}")
 
@@ -143,16 +165,11 @@ def record_pool(
     if not out.size:
         return
     element = operand(x).element
-    if KINDS.get(element) != "f32":
+    of_integers = combining == LARGEST and element in ("i8", "u8")
+    if KINDS.get(element) != "f32" and not of_integers:
         raise ValueError(f"{label} is not computed of {x.dtype}")
     kernel = PoolKernel(element, combining, len(slides), counts_padding)
-    along = [
-        number
-        for size, slide in zip(x.shape[2:], slides, strict=True)
-        for number in (size, *slide)
-    ]
-    if any(abs(number) >= 1 << 30 for number in along):
-        raise ValueError(f"{label} has windows of sizes beyond 2³⁰")
+    along = numbers_along(x, slides, label)
     taps = math.prod(slide.taps for slide in slides)
     launch(
         recorder,

@@ -110,6 +110,10 @@ class ReduceKernel(_Fold):
 
         if operator in ("ReduceMax", "ReduceMin"):
             larger = operator == "ReduceMax"
+            if kind == "i1":
+                start = body.number(kind, not larger)
+                sign = "||" if larger else "&&"
+                return loop.fold(kind, start, same, lambda a, b: f"{a} {sign} {b}")
             extreme = largest if larger else smallest
             return loop.fold(
                 kind,

@@ -1,12 +1,11 @@
-"""Reductions and cumulative sums of integers of two words: one invocation for each
-result."""
+"""Reductions and products of integers of two words: one invocation for each result."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Final
 
-from onnxplug_compiler.gpu.command import launch
+from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.render import pair_arithmetic, pairs, wide_steps
 from onnxplug_compiler.gpu.render.body import Body, Operand, Pair
@@ -97,3 +96,67 @@ def record_wide_reduce(
     groups = math.ceil(target.size / LANES)
     views = [source, target]
     launch(recorder, kernel, views, sizes, groups, operator, source.size)
+
+
+class WideContractionKernel(Parameters):
+    """Sums of products, which wrap; the sizes are how many results there are, those of
+    their axes, how many products a sum has, and those of the axes of sums.
+
+    Attributes:
+        rows, sums: how many axes rows and sums have.
+    """
+
+    element: str
+    rows: int
+    sums: int
+
+    lanes = LANES
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            Operand(self.element, 2 + self.rows + self.sums),
+            Operand(self.element, 3 + self.sums),
+            Operand(self.element, 3 + self.rows, True),
+        )
+
+    @property
+    def sizes(self) -> int:
+        return 5 + self.rows + self.sums
+
+    def write(self, body: Body) -> None:
+        index = body.let("u32", f"block * {LANES}u + lane")
+        with body.when(f"{index} < {body.size(0)}"):
+            at = body.coordinates(index, range(1, 4 + self.rows))
+            total = pair_arithmetic.variable(body, pairs.constant(body, 0))
+            with body.loop(body.size(4 + self.rows)) as number:
+                along = body.coordinates(number, range(5 + self.rows, self.sizes))
+                a = body.load(0, body.place(0, [*at[:-1], *along]))
+                b = body.load(1, body.place(1, [*at[:2], *along, at[-1]]))
+                product = pairs.product(body, a, b)
+                pair_arithmetic.assign(body, total, pairs.total(body, total, product))
+            body.store(2, body.place(2, at), total)
+
+
+def record_wide_contraction(
+    recorder: Recorder[Any], a: View, b: View, out: View, rows: int, label: str
+) -> None:
+    """Record sums of products.
+
+    Args:
+        a, b, out: as of ``ir.families.Contractions.record_contraction``.
+        rows: how many axes the rows of *a* and *out* have, behind two of batches.
+
+    Raises:
+        ValueError: they are not all of the same integers.
+    """
+    elements = {operand(view).element for view in (a, b, out)}
+    if len(elements) > 1:
+        raise ValueError(f"{label} is not computed of {a.dtype} and {b.dtype}")
+    (element,) = elements
+    along = a.shape[2 + rows :]
+    depth = math.prod(along)
+    kernel = WideContractionKernel(element, rows, len(along))
+    sizes = (out.size, *out.shape, depth, *along)
+    groups = math.ceil(out.size / LANES)
+    launch(recorder, kernel, [a, b, out], sizes, groups, label, 2 * out.size * depth)

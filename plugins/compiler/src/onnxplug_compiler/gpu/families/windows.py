@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES, record_chain
-from onnxplug_compiler.gpu.families.pools import TAP_NUMBERS, enter_tap
+from onnxplug_compiler.gpu.families.pools import TAP_NUMBERS, enter_tap, numbers_along
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.ir.elementwise import Chain
@@ -136,15 +136,7 @@ def record_depthwise(
         record_chain(recorder, chain, [out, *operands], outputs, label=label)
         return
     depth, taps = weights.shape[1], weights.shape[2:]
-    along = [
-        number
-        for size, slide in zip(
-            a.shape[2:], slides_of(taps, strides, dilations, pads), strict=True
-        )
-        for number in (size, *slide)
-    ]
-    if any(abs(number) >= 1 << 30 for number in along):
-        raise ValueError(f"{label} has windows of sizes beyond 2³⁰")
+    along = numbers_along(a, slides_of(taps, strides, dilations, pads), label)
     axes = range(len(out.shape))
     order = sorted(axes, key=lambda axis: (-abs(outputs[0].strides[axis]), axis))
     kernel = WindowKernel(

@@ -154,6 +154,31 @@ def power(body: Body, base: Pair, exponent: Pair, *, signed: bool) -> Pair:
     return pairs.chosen(body, is_negative(body, exponent), inverse, found)
 
 
+def shifted(body: Body, x: Pair, by: Pair, *, left: bool, signed: bool) -> Pair:
+    """By as many bits as there are or more, or by fewer than none, nothing is left, or
+    copies of the sign."""
+    select = body.dialect.select
+    sign = select(is_negative(body, x), "0xffffffffu", "0u") if signed else "0u"
+    fill = body.let("u32", "0u" if left else sign)
+    first, second = (x.low, x.high) if left else (x.high, x.low)
+    near, away = ("<<", ">>") if left else (">>", "<<")
+    # no shift by as many bits as there are
+    part = body.let("u32", f"{by.low} & 31u")
+    rest = body.let("u32", f"(32u - {part}) & 31u")
+    none = body.let("i1", f"{part} == 0u")
+    over = select(none, "0u", f"{first} {away} {rest}")
+    filled = select(none, "0u", f"{fill} {away} {rest}")
+    moved = body.let("u32", f"({first} {near} {part}) | {filled}")
+    joined = body.let("u32", f"({second} {near} {part}) | {over}")
+    is_far = body.let("i1", f"{by.low} >= 32u")
+    beyond = body.let("i1", f"{by.high} != 0u || {by.low} >= 64u")
+    end = body.let("u32", select(is_far, fill, moved))
+    end = body.let("u32", select(beyond, fill, end))
+    start = body.let("u32", select(is_far, moved, joined))
+    start = body.let("u32", select(beyond, fill, start))
+    return Pair(end, start) if left else Pair(start, end)
+
+
 def truncated(body: Body, x: str) -> Pair:
     """A float32 towards 0; beyond all numbers, and no number, the least one."""
     dialect = body.dialect

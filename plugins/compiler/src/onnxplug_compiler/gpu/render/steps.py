@@ -67,7 +67,7 @@ def supports(
     if operator == "Cast":
         return casts.supports(operands[0], result, attributes)
     if not PAIRED.isdisjoint((*operands, result)):
-        return wide_steps.supports(operator, operands, result)
+        return wide_steps.supports(operator, operands, result, attributes)
     if operator == "Where":
         return operands[0] == "i1" and result in _ANY and {*operands[1:]} == {result}
     if operator == "Gelu" and attributes.get("approximate") not in (

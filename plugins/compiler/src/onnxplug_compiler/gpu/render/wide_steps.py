@@ -17,7 +17,9 @@ _ARITHMETIC: Final = _BITS | frozenset(
 )
 
 
-def supports(operator: str, operands: Sequence[str], result: str) -> bool:
+def supports(
+    operator: str, operands: Sequence[str], result: str, attributes: Mapping[str, Any]
+) -> bool:
     """Whether a step is computed of which an operand or the result is of two words."""
     if operator == "Where":
         return list(operands) == ["i1", result, result] and result in PAIRED
@@ -28,6 +30,8 @@ def supports(operator: str, operands: Sequence[str], result: str) -> bool:
         return False
     if operator in _COMPARISONS:
         return result == "i1"
+    if operator == "BitShift" and attributes.get("direction") in ("LEFT", "RIGHT"):
+        return result == first
     return operator in _ARITHMETIC and result == first
 
 
@@ -66,6 +70,9 @@ def emit(
             return pair_arithmetic.rest(body, *x, signed=signed, of_dividend=fmod)
         case "Pow":
             return pair_arithmetic.power(body, *x, signed=signed)
+        case "BitShift":
+            left = attributes["direction"] == "LEFT"
+            return pair_arithmetic.shifted(body, *x, left=left, signed=signed)
         case "Clip":
             found = x[0]
             for limit, sign in zip(x[1:], "><", strict=False):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_compiler.ir.elements import COMPUTED, element_of
+from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.copies import record_copy
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
     Operation,
     Plan,
     Results,
+    alike,
     given,
     moved,
     register,
@@ -187,3 +192,90 @@ register(
     "Scatter ScatterElements ScatterND",
     Operation(_record_scatter, _accepts, _check_scatter),
 )
+
+
+# places of a cache
+
+
+def _check_cache(call: Call, inputs: Inputs, results: Results) -> None:
+    past, update = given(inputs).shape, given(inputs, 1).shape
+    axis = normal_axis(int(call.attributes["axis"]), len(past))
+    starts = inputs[2] if len(inputs) > 2 else None
+    length = update[axis] if len(update) == len(past) else -1
+    wanted = (*past[:axis], length, *past[axis + 1 :])
+    if not axis or update != wanted or length > past[axis] or 0 in past:
+        raise NotCompiled(f"an update {update} of {past} along {axis}", call)
+    if starts is not None and starts.shape != past[:1]:
+        raise NotCompiled(f"{starts.shape} places for {past}", call)
+
+
+def _record_cache(plan: Plan, call: Call) -> None:
+    views, target = _views(plan, call)
+    past, update = views[:2]
+    axis = normal_axis(int(call.attributes["axis"]), len(past.shape))
+    if not update.size:
+        record_copy(plan.recorder, past, target, label=call.op_type)
+        return
+    plan.recorder.target.indexing.record_scatter_elements(
+        plan.recorder,
+        past,
+        _places(plan, call, views[2:], update, past.shape[axis], axis),
+        update,
+        target,
+        axis,
+        label=call.op_type,
+    )
+
+
+def _places(
+    plan: Plan,
+    call: Call,
+    starts: Sequence[View],
+    update: View,
+    size: int,
+    axis: int,
+) -> View:
+    """Where elements of an update are in the cache along *axis*, in its shape.
+
+    Args:
+        starts: of each sequence the place of the first; none for 0.
+    """
+    recorder, length = plan.recorder, update.shape[axis]
+    after = np.arange(length, dtype=np.int64)
+    if starts:
+        found = recorder.temporary(after.dtype, (update.shape[0], length))
+        formula = Formula("i64")
+        column = starts[0].reshape((update.shape[0], 1))
+        if column is None:
+            column = plan.contiguous(starts[0]).reshape((update.shape[0], 1))
+            assert column is not None
+        first = formula.read(column)
+        numbers = (after, np.int64(0), np.int64(size))
+        views = [recorder.constant(np.asarray(each)) for each in numbers]
+        along, zero, most = map(formula.read, views)
+        below = formula.step("Less", first, zero, element="i1")
+        if call.attributes["mode"] == "circular":
+            place = formula.step("Add", formula.step("Mod", first, most), along)
+            place = formula.step("Mod", place, most)
+        else:
+            place = formula.step("Add", first, along)
+        # other than ScatterElements' no index counts from the end
+        place = formula.step("Where", below, most, place)
+        formula.record(recorder, place, found, call.op_type)
+    else:
+        found = recorder.constant(after).broadcast_to((update.shape[0], length))
+    rank = len(update.shape)
+    strides = [0] * rank
+    strides[0], strides[axis] = found.strides
+    return View(found.buffer, found.offset, found.dtype, update.shape, tuple(strides))
+
+
+def _accepts_cache(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if call.attributes["mode"] not in ("linear", "circular"):
+        return f"TensorScatter in mode {call.attributes['mode']!r}"
+    if len(dtypes) > 2 and dtypes[2] not in (None, np.dtype(np.int64)):
+        return f"TensorScatter is not compiled for indices of {dtypes[2]}"
+    return alike(call, dtypes[:2], target)
+
+
+register("TensorScatter", Operation(_record_cache, _accepts_cache, _check_cache))

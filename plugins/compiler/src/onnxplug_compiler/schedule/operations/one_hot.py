@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
-from onnxplug_compiler.ir.elements import COMPUTED, element_of
+from onnxplug_compiler.ir.elements import COMPUTED, FLOATS, element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
@@ -38,14 +38,19 @@ def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
             return f"OneHot is not compiled for {dtype}"
     if indices == np.dtype(np.uint64):
         return "OneHot is not compiled for indices of uint64"
-    wide = ("f64",) * 3
-    is_float = indices is not None and indices.kind == "f"
-    if is_float and not target.supports_step("Clip", wide, "f64", {}):
+    assert indices is not None
+    wide, is_float = _wide(indices), element_of(indices) in FLOATS
+    if is_float and not target.supports_step("Clip", (wide,) * 3, wide, {}):
         return f"OneHot is not compiled for indices of {indices}"
     elements = "i1", str(element_of(values)), str(element_of(values))
     if not target.supports_step("Where", elements, elements[1], {}):
         return f"OneHot is not compiled for {values}"
     return None
+
+
+def _wide(dtype: np.dtype[Any]) -> str:
+    """The floats in which indices of floats are compared."""
+    return "f64" if element_of(dtype) == "f64" else "f32"
 
 
 def _depth(call: Call, value: Abstract) -> int:
@@ -96,7 +101,7 @@ def _places(plan: Plan, indices: View, depth: int, *, wraps: bool) -> View:
     formula = Formula.of(indices)
     found = formula.read(indices)
     if indices.dtype.kind not in "iub":
-        found = _finite(formula, found)
+        found = _finite(formula, found, _wide(indices.dtype))
     place = formula.cast(found, "i64")
 
     def number(value: int) -> Number:
@@ -118,14 +123,14 @@ def _places(plan: Plan, indices: View, depth: int, *, wraps: bool) -> View:
     return places
 
 
-def _finite(formula: Formula, found: Number) -> Number:
+def _finite(formula: Formula, found: Number, wide: str) -> Number:
     """What is no place of any axis as one that is none, too."""
-    found = formula.cast(found, "f64")
+    found = formula.cast(found, wide)
     far = 2.0**62
-    limits = [formula.number(value, "f64") for value in (-far, far)]
+    limits = [formula.number(value, wide) for value in (-far, far)]
     missing = formula.step("IsNaN", found, element="i1")
-    bounded = formula.step("Clip", found, *limits, element="f64")
-    return formula.step("Where", missing, limits[1], bounded, element="f64")
+    bounded = formula.step("Clip", found, *limits, element=wide)
+    return formula.step("Where", missing, limits[1], bounded, element=wide)
 
 
 register("OneHot", Operation(_record, _accepts, _check, known=frozenset({1})))

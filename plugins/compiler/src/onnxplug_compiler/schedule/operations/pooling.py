@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import (
     LARGEST,
     MEAN,
@@ -25,6 +26,7 @@ from onnxplug_compiler.schedule.operations.registry import (
     given,
     register,
 )
+from onnxplug_compiler.schedule.operations.window_places import family
 
 if TYPE_CHECKING:
     from onnxplug_kernels.windows import Windows
@@ -75,6 +77,9 @@ def _record(plan: Plan, call: Call) -> None:
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
     x = plan.view(source)
+    if call.output(1) is not None:
+        _record_places(plan, call, x)
+        return
     if call.op_type == "LpPool":
         how = norm(float(call.attributes["p"]))
     else:
@@ -90,8 +95,21 @@ def _record(plan: Plan, call: Call) -> None:
     )
 
 
+def _record_places(plan: Plan, call: Call, x: View) -> None:
+    output, places = call.output(0), call.output(1)
+    assert output is not None and places is not None
+    family(plan).record_max_places(
+        plan.recorder,
+        x,
+        plan.destination(output),
+        plan.destination(places),
+        _slides(_placed(call, x.shape)),
+        column_major=bool(call.attributes.get("storage_order", 0)),
+    )
+
+
 def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
-    if call.output(1) is not None:
+    if call.output(1) is not None and not target.elements("MaxPlaces"):
         return f"{call.op_type} is compiled without its indices"
     return _accepts_norm(call, dtypes, target)
 

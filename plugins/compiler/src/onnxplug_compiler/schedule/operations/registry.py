@@ -121,7 +121,9 @@ OPERATORS: Final = {
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
-    "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND",
+    "generation": "ConstantOfShape EyeLike",
+    "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
+    "TensorScatter",
     "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
@@ -146,7 +148,8 @@ OPERATORS: Final = {
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
     "ai.onnx.ml.TreeEnsembleRegressor",
     "views": "Reshape Flatten Squeeze Unsqueeze Transpose DepthToSpace SpaceToDepth "
-    "Expand Slice Split Identity Dropout",
+    "Expand Slice Split Identity BitCast Dropout",
+    "window_places": "Col2Im DeformConv MaxUnpool",
 }
 """The modules of this package, and the operators that each registers, with their domain
 if it is not ONNX's: a process imports those that its models need."""

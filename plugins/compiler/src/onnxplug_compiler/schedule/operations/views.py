@@ -16,6 +16,7 @@ from onnxplug_compiler.frontend.call import (
     integers,
 )
 from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_copy, record_fill
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
@@ -293,6 +294,30 @@ def _record_identity(plan: Plan, call: Call) -> None:
 
 
 register("Identity", Operation(_record_identity, moved))
+
+
+def _accepts_bits(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    result = call.dtypes[0]
+    if result == np.dtype(bool) and dtypes[0] != result:
+        return "BitCast is not compiled to bool, which not all bits are"
+    return moved(call, (dtypes[0], result), target)
+
+
+def _check_bits(call: Call, inputs: Inputs, results: Results) -> None:
+    source, result = given(inputs).dtype, given(results).dtype
+    if source.itemsize != result.itemsize:
+        raise NotCompiled(f"BitCast of {source} to {result}", call)
+
+
+def _record_bits(plan: Plan, call: Call) -> None:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    x = plan.view(source)
+    dtype = plan.known(output).dtype
+    plan.alias(output, View(x.buffer, x.offset, dtype, x.shape, x.strides))
+
+
+register("BitCast", Operation(_record_bits, _accepts_bits, _check_bits))
 
 
 _ATTRIBUTE_UNTIL: Final = 11
