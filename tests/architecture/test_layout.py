@@ -18,6 +18,29 @@ import onnxplug
 
 from .floors import CORE, FLOORS, NEUTRAL, NEUTRAL_FLOORS, PAGE, ROOT, written
 
+GPU: Final = NEUTRAL / "gpu"
+
+GPU_FLOORS: Final = (
+    {"render", "shapes"},
+    {"packing"},
+    {"command"},
+    {"families"},
+    {"execution"},
+)
+"""What compilers for GPUs have in common, from the lowest floor up."""
+
+EXECUTION_FLOORS: Final = (
+    {"device", "splitting", "target"},
+    {"array", "backend", "linking"},
+    {"artefact", "capability", "profiling"},
+    {"program"},
+    {"copying", "segment"},
+    {"context", "run"},
+    {"partition", "restored"},
+    {"serialiser"},
+)
+"""The same of what runs plans there."""
+
 PLUGINS: Final = ROOT / "plugins"
 THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
@@ -123,10 +146,12 @@ def test_the_page_has_the_floors_as_they_are() -> None:
     ("folder", "floors"),
     [
         (NEUTRAL, NEUTRAL_FLOORS),
+        (GPU, GPU_FLOORS),
+        (GPU / "execution", EXECUTION_FLOORS),
         (COMPILER, COMPILER_FLOORS),
         (COMPILER / "kernels", FAMILIES),
     ],
-    ids=["neutral", "rooms", "families"],
+    ids=["neutral", "gpu", "execution", "rooms", "families"],
 )
 def test_imports_of_the_compiler_go_one_way(
     folder: Path, floors: Sequence[set[str]]

@@ -16,11 +16,16 @@ from onnx.reference import ReferenceEvaluator
 import onnxplug
 from onnxplug.ep import MemoryLocation
 from onnxplug.plugins import registry
+from onnxplug_compiler.gpu.execution import serialiser
+from onnxplug_compiler.gpu.execution.artefact import (
+    Artefact,
+    KeptSegment,
+    read,
+    write,
+)
+from onnxplug_compiler.gpu.execution.restored import RestoredPartition
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
-from onnxplug_webgpu import artefact as module
-from onnxplug_webgpu.artefact import Artefact, KeptSegment, read, write
 from onnxplug_webgpu.device import Device
-from onnxplug_webgpu.restored import RestoredPartition
 
 EP = "WebGpuExecutionProvider"
 RNG = np.random.default_rng(3)
@@ -88,12 +93,12 @@ def test_what_another_driver_compiled_is_refused(
 ) -> None:
     path = tmp_path / "model_ctx.onnx"
     compile_to(path, model, embed=True)
-    own = module.identity
+    own = Device.identity
 
     def other(device: Device) -> dict[str, Any]:
-        return own(device) | {"driver": "Mesa 99"}
+        return {**own(device), "driver": "Mesa 99"}
 
-    monkeypatch.setattr(module, "identity", other)
+    monkeypatch.setattr(Device, "identity", other)
     with pytest.raises(onnxplug.errors.OnnxplugError, match=r"compiled for.*Mesa 99"):
         onnxplug.InferenceSession(path, providers=[EP])
 
@@ -138,10 +143,8 @@ def written(adapter: Any, model: onnx.ModelProto) -> tuple[Device, bytes]:
         made.append(write(artefact, device, shapes))
         return made[-1]
 
-    from onnxplug_webgpu import provider
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provider, "write", noted)
+        patch.setattr(serialiser, "write", noted)
         options = onnxplug.SessionOptions()
         options.add_provider(EP)
         onnxplug.ModelCompiler(

@@ -13,11 +13,11 @@ import onnx
 import pytest
 
 import onnxplug
+from onnxplug_compiler.gpu.execution.device import DeviceLost, filling
 from onnxplug_webgpu.adapters import find_adapters, import_wgpu
 from onnxplug_webgpu.device import Device
-from onnxplug_webgpu.loss import DeviceLost
 from onnxplug_webgpu.pool import Pool
-from onnxplug_webgpu.readback import Readback, filling
+from onnxplug_webgpu.readback import Readback
 
 EP = "WebGpuExecutionProvider"
 RNG = np.random.default_rng(2)

@@ -15,9 +15,9 @@ from onnx.reference import ReferenceEvaluator
 import onnxplug
 from onnxplug.authoring.entries import Cache
 from onnxplug.ep import OptionError
+from onnxplug_compiler.gpu.execution.device import DeviceLost
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_webgpu import tuning
-from onnxplug_webgpu.loss import DeviceLost
 
 LOGGER = logging.getLogger("tuning")
 RNG = np.random.default_rng(5)

@@ -6,7 +6,6 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import (
     attention,
     contractions,
@@ -25,7 +25,6 @@ from onnxplug_compiler.gpu.families import (
     sums,
 )
 from onnxplug_compiler.gpu.render.steps import supports
-from onnxplug_compiler.gpu.shapes import DEFAULT
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
@@ -422,7 +421,7 @@ def samples(processor: Processor) -> dict[str, Sample]:
     """All of them, compiled together and run."""
     made = {}
     for name, make in SAMPLES.items():
-        recorder: Recorder[Any] = Recorder(SimpleNamespace(shapes=DEFAULT))
+        recorder: Recorder[Any] = Recorder(GpuTarget())
         made[name] = Sample(recorder, *make(recorder, processor))
     processor.run(
         [launch for each in made.values() for launch in each.recorder.commands]
@@ -451,7 +450,7 @@ def test_kernels_compute_what_numpy_does(
 
 
 def test_an_index_out_of_range_raises_a_flag(processor: Processor) -> None:
-    recorder: Recorder[Any] = Recorder(None)
+    recorder: Recorder[Any] = Recorder(GpuTarget())
     views = [processor.array(normal(4, 2)), processor.array(np.array([0, 4], np.int64))]
     indexing.record_gather(
         recorder, *views, recorder.temporary(np.dtype("f4"), (2, 2)), 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from onnxplug_compiler.gpu.command import render
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import contractions, reductions, rows, selection
 from onnxplug_compiler.gpu.render.wgsl import WGSL
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
@@ -53,7 +53,7 @@ def _view(*shape: int, dtype: Any = np.float32) -> View:
 
 def _recorded(shapes: Shapes) -> list[tuple[int, int, str]]:
     """Of some launches lanes, workgroups and text."""
-    recorder: Recorder[Any] = Recorder(SimpleNamespace(shapes=shapes))
+    recorder: Recorder[Any] = Recorder(GpuTarget(shapes=shapes))
     for count in (8, 9):
         a, b, out = _view(count, 70), _view(70, 40), _view(count, 40)
         contractions.record_matmul(recorder, a, b, out)

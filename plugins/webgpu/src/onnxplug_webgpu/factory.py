@@ -18,10 +18,10 @@ from onnxplug_webgpu.adapters import (
     installed_version,
     software_drivers,
 )
-from onnxplug_webgpu.options import OPTIONS, settings_of
+from onnxplug_webgpu.options import OPTIONS
 
 if TYPE_CHECKING:
-    from onnxplug_webgpu.context import WebGpuContext
+    from onnxplug_compiler.gpu.execution.context import GpuContext
     from onnxplug_webgpu.device import Device
 
 SPACE: Final = "webgpu"
@@ -49,7 +49,7 @@ class WebGpuSpaces(ep.MemorySpaces):
                 self._adapters = find_adapters(import_wgpu())
             return self._adapters
 
-    def create_context(self, location: ep.MemoryLocation) -> WebGpuContext:
+    def create_context(self, location: ep.MemoryLocation) -> GpuContext:
         """The memory of an adapter's device, which is there as long as the process: a
         driver makes another slowly, and wgpu lets go of one late.
 
@@ -63,14 +63,15 @@ class WebGpuSpaces(ep.MemorySpaces):
                 f"there is no adapter {location.ordinal}; found "
                 f"{'; '.join(map(str, adapters)) or 'none'}; {NO_ADAPTER}"
             )
-        from onnxplug_webgpu.context import WebGpuContext
+        from onnxplug_compiler.gpu.execution.context import GpuContext
+        from onnxplug_webgpu.backend import BACKEND
         from onnxplug_webgpu.device import Device
 
         number = location.ordinal
         with self._lock:
             if number not in self._devices:
                 self._devices[number] = Device(import_wgpu(), adapters[number])
-            return WebGpuContext(self._devices[number], location)
+            return GpuContext(self._devices[number], location, BACKEND)
 
 
 class WebGpuVerification(ep.Verification):
@@ -173,16 +174,20 @@ class WebGpuFactory(ep.EpFactory):
                 self.name,
                 adapter,
             )
-        from onnxplug_webgpu.context import WebGpuContext
+        from onnxplug_compiler.gpu.execution.context import GpuContext
+        from onnxplug_webgpu.device import Device
         from onnxplug_webgpu.provider import WebGpuProvider
+        from onnxplug_webgpu.settings import settings_of
         from onnxplug_webgpu.tuning import chosen_shapes
 
         location = ep.MemoryLocation(SPACE, adapters.index(adapter))
         context = session.context(location)
-        assert isinstance(context, WebGpuContext)
-        context.device.ensure()
+        assert isinstance(context, GpuContext)
+        device = context.device
+        assert isinstance(device, Device)
+        device.ensure()
         weights = session.weights(location)
-        shapes = chosen_shapes(str(options["autotune"]), context.device, session.logger)
+        shapes = chosen_shapes(str(options["autotune"]), device, session.logger)
         return WebGpuProvider(context, weights, settings_of(options, shapes))
 
     def diagnose(self) -> Iterable[ep.Finding]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from onnxplug import ep
-from onnxplug.authoring.nodes import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from onnxplug_compiler.gpu.execution.device import DeviceLost
 
 _SAID: Final = ("device is lost", "device lost", "pollthread", "get_token")
 """What wgpu says, in any case, of whatever is asked of a lost device, or of one that is
@@ -38,16 +35,6 @@ class Losable(Protocol):
 
     def lose(self) -> None:
         """Note that it is lost."""
-
-
-class DeviceLost(ep.status_class(15)):  # type: ignore[misc]
-    """A device was lost: its driver was reset or replaced, or work took too long."""
-
-    def of_nodes(self, nodes: Sequence[ep.Node]) -> DeviceLost:
-        """The same, which says which nodes were run."""
-        first = describe(nodes[0])
-        more = f" and {len(nodes) - 1} others" if len(nodes) > 1 else ""
-        return DeviceLost(f"{first}{more}: {self}")
 
 
 class driving(AbstractContextManager[None]):

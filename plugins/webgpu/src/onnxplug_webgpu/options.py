@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from onnxplug import ep
-from onnxplug.authoring.record import Record
-from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_webgpu.pool import CACHE_MODES
 
 AUTOTUNE: Final = ("off", "vendor", "device")
@@ -94,39 +92,3 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         "disabled", "the other buffers are those for copies to the host, which are few"
     ),
 }
-
-
-class Settings(Record):
-    """What the options of a session say to its partitions.
-
-    Attributes:
-        forced: names of nodes that are left to the next EP.
-        channels_last: how images lie.
-        caches: whether compiled partitions are kept on disk.
-        captures: whether bound runs are captured.
-        mode: what becomes of memory that nobody uses; see :class:`~.pool.Pool`.
-        shapes: of workgroups.
-    """
-
-    forced: frozenset[str] = frozenset()
-    channels_last: bool = True
-    captures: bool = False
-    caches: bool = False
-    mode: str = "bucket"
-    shapes: Shapes = DEFAULT
-
-
-def settings_of(options: Mapping[str, ep.OptionValue], shapes: Shapes) -> Settings:
-    """The settings that options, all of :data:`OPTIONS`, stand for.
-
-    Args:
-        shapes: those that the option ``autotune`` stands for on the adapter.
-    """
-    return Settings(
-        frozenset(str(options["forceCpuNodeNames"]).splitlines()),
-        options["preferredLayout"] == "NHWC",
-        bool(options["enableGraphCapture"]),
-        bool(options["keepCompiled"]),
-        str(options["storageBufferCacheMode"]),
-        shapes,
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from onnxplug import ep
-from onnxplug_webgpu.artefact import read, write
-from onnxplug_webgpu.capability import judge, keeps_codes
-from onnxplug_webgpu.context import WebGpuContext
-from onnxplug_webgpu.options import Settings
-from onnxplug_webgpu.partition import WebGpuPartition
-from onnxplug_webgpu.program import Weights
-from onnxplug_webgpu.restored import RestoredPartition
+from onnxplug_compiler.gpu.execution.capability import judge, keeps_codes
+from onnxplug_compiler.gpu.execution.context import GpuContext
+from onnxplug_compiler.gpu.execution.partition import GpuPartition
+from onnxplug_compiler.gpu.execution.program import Weights
+from onnxplug_compiler.gpu.execution.serialiser import GpuSerialiser
+from onnxplug_webgpu.settings import Settings
 from onnxplug_webgpu.streams import WebGpuCapture
 
 
@@ -25,20 +24,24 @@ class WebGpuProvider(ep.ExecutionProvider):
 
     def __init__(
         self,
-        context: WebGpuContext,
+        context: GpuContext,
         weights: ep.WeightStore,
         settings: Settings,
     ) -> None:
+        backend = settings.backend
         self.location = context.location
         self._context = context
-        self._weights = Weights(context.device, weights)
+        self._weights = Weights(context.device, weights, backend.distribution)
         self._settings = settings
         self.capture = WebGpuCapture() if settings.captures else None
-        self.serialiser = WebGpuSerialiser(context, self._weights, settings)
+        self.serialiser = GpuSerialiser(
+            context, self._weights, backend, caches=settings.caches
+        )
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take what there are kernels for, and what follows from shapes."""
-        return judge(graph, self._settings.forced, self._context.device.largest_buffer)
+        largest = self._context.device.largest_buffer
+        return judge(graph, self._settings.forced, largest, self._settings.backend)
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """Programs by the shapes of inputs.
@@ -46,56 +49,9 @@ class WebGpuProvider(ep.ExecutionProvider):
         Raises:
             Declined: some nodes are not computed after all.
         """
-        return WebGpuPartition(partition, self._context, self._weights, self._settings)
+        backend = self._settings.backend
+        return GpuPartition(partition, self._context, self._weights, backend)
 
     def close(self) -> None:
         """Give up constants."""
         self._weights.clear()
-
-
-class WebGpuSerialiser(ep.Serialiser):
-    """Keeps shaders, places and weights of partitions whose sizes are known."""
-
-    def __init__(
-        self, context: WebGpuContext, weights: Weights, settings: Settings
-    ) -> None:
-        self.caches = settings.caches
-        self._context = context
-        self._weights = weights
-        self._settings = settings
-
-    def serialise(self, compiled: ep.CompiledPartition) -> bytes:
-        """The partition as bytes.
-
-        Raises:
-            Declined: it cannot be, as sizes are not known, or nodes are on the host.
-        """
-        if isinstance(compiled, RestoredPartition):
-            artefact = compiled.artefact
-        else:
-            assert isinstance(compiled, WebGpuPartition)
-            artefact = compiled.artefact()
-        return write(artefact, self._context.device, self._settings.shapes)
-
-    def restore(
-        self, partition: ep.Partition, data: memoryview
-    ) -> ep.CompiledPartition:
-        """The partition from its bytes.
-
-        Raises:
-            Declined: they are damaged, or were written by another version, or for
-                another adapter or driver, or other shapes of workgroups.
-        """
-        try:
-            settings = self._settings
-            artefact = read(data, self._context.device, settings.shapes)
-            return RestoredPartition(
-                partition, artefact, self._context, self._weights, settings.mode
-            )
-        except ValueError as error:
-            ep.raise_interruption(error)
-            if isinstance(error, ep.OnnxplugError):
-                raise
-            raise ep.Declined(
-                f"the compiled partition is of no use: {error}"
-            ) from error

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
+from onnxplug_compiler.gpu.execution.device import Consumer
 from onnxplug_webgpu.loss import driving, lost
 
 if TYPE_CHECKING:
-    from onnxplug_webgpu.device import Device
     from onnxplug_webgpu.pool import Memory
-
-Consumer: TypeAlias = "Callable[[np.ndarray[Any, np.dtype[np.uint8]]], None]"
-"""Takes bytes, which are there for as long as the call; it may raise."""
+    from onnxplug_webgpu.queue import Queue
 
 LARGEST: Final = 1 << 28
 """Bytes from which on a readback gets no more."""
@@ -35,7 +32,7 @@ class Readback:
     from then on, to whoever waits.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Queue) -> None:
         self._device = device
         self._parts: list[tuple[Memory, int, Consumer]] = []
         # held while it is waited for
@@ -80,7 +77,7 @@ class Readback:
     def _sizes(self) -> list[int]:
         return [-(-nbytes // 8) * 8 for _, nbytes, _ in self._parts]
 
-    def _seal(self, device: Device) -> None:
+    def _seal(self, device: Queue) -> None:
         nbytes = sum(self._sizes()) or 8
         try:
             with driving(device):
@@ -196,16 +193,7 @@ def _is_settled(promise: Any) -> bool:
     return settled is None or settled.is_set()
 
 
-def filling(array: np.ndarray[Any, Any]) -> Consumer:
-    """What fills *array*, of whatever layout, with the bytes of its elements."""
-
-    def fill(content: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-        np.copyto(array, content.view(array.dtype).reshape(array.shape))
-
-    return fill
-
-
-def has_done(device: Device, number: int) -> bool:
+def has_done(device: Queue, number: int) -> bool:
     """Whether what was queued on *device* up to *number* is known to be done, or lost;
     neither waits nor raises.
 
@@ -221,7 +209,7 @@ def has_done(device: Device, number: int) -> bool:
     return device.completed >= number or device.is_lost
 
 
-def wait_until_done(device: Device, number: int) -> None:
+def wait_until_done(device: Queue, number: int) -> None:
     """Wait until what was queued on *device* up to *number* is done.
 
     Raises:

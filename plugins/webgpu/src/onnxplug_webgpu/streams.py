@@ -7,26 +7,26 @@ kernels that may find an error.
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from onnxplug import ep
-from onnxplug_webgpu.device import Copies, Launches
-from onnxplug_webgpu.loss import lost
-from onnxplug_webgpu.readback import (
-    LARGEST,
+from onnxplug_compiler.gpu.execution.device import (
     Consumer,
-    Readback,
-    filling,
-    has_done,
-    wait_until_done,
+    Copies,
+    DeviceStream,
+    Launches,
 )
+from onnxplug_webgpu.loss import lost
+from onnxplug_webgpu.readback import LARGEST, Readback, has_done, wait_until_done
 
 if TYPE_CHECKING:
-    from onnxplug_webgpu.device import Device
     from onnxplug_webgpu.pool import Memory
+    from onnxplug_webgpu.queue import Queue
 
 _WAITED: Final = (
     "something waited for work of a capture, which nobody does before launch"
@@ -44,7 +44,7 @@ class WebGpuEvent(ep.Event):
 
     def __init__(
         self,
-        device: Device,
+        device: Queue,
         number: int,
         readbacks: tuple[Readback, ...],
         capture: _Capture | None,
@@ -98,7 +98,7 @@ class _Capture:
 class WebGpuGraph(ep.CapturedGraph):
     """Captured work, with the groups of buffers that it binds."""
 
-    def __init__(self, device: Device, capture: _Capture) -> None:
+    def __init__(self, device: Queue, capture: _Capture) -> None:
         self._device = device
         self._generation = device.generation
         self._work = tuple(capture.work)
@@ -117,21 +117,19 @@ class WebGpuGraph(ep.CapturedGraph):
         self._reads = ()
 
 
-class WebGpuStream(ep.Stream):
+class WebGpuStream(DeviceStream):
     """A stream of a device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Queue) -> None:
         self._device = device
         self._readbacks: deque[Readback] = deque()
         self._capture: _Capture | None = None
 
     @property
     def is_capturing(self) -> bool:
-        """Whether work is noted instead of done."""
         return self._capture is not None
 
     def queue(self, *work: Launches | Copies) -> None:
-        """Queue *work*, or note it."""
         if self._capture is not None:
             self._capture.work += work
             return
@@ -139,7 +137,6 @@ class WebGpuStream(ep.Stream):
         self._device.submit(work)
 
     def read(self, memory: Memory, nbytes: int, consume: Consumer) -> None:
-        """Have bytes read back after what is queued here; see :meth:`Readback.add`."""
         if self._capture is not None:
             self._capture.reads.append(_Read(memory, nbytes, consume))
         else:
@@ -147,40 +144,26 @@ class WebGpuStream(ep.Stream):
                 pass  # another thread, which waits for it, has just closed it
 
     def upload(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
-        """Queue that *array*, which may change then, is written to *memory*.
-
-        Raises:
-            RuntimeError: the stream captures.
-        """
         self.check_not_capturing("copies from the host")
         self._close_readback()
         self._device.upload(memory, array)
 
-    def fetch(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
-        """Fill *array* from *memory* after what is queued here, and wait for that.
-
-        Raises:
-            RuntimeError: the stream captures.
-        """
-        self.read_array(memory, array)
-        self.synchronize_readbacks()
-
-    def read_array(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
-        """Have *array* filled from *memory* after what is queued here.
-
-        Raises:
-            RuntimeError: the stream captures.
-        """
-        self.check_not_capturing("reads back what the host waits for")
-        if array.nbytes:
-            self.read(memory, array.nbytes, filling(array))
+    def timed(self, work: Launches) -> Sequence[tuple[int, int]]:
+        """The time of a step is what the host waits for it, the way to the device and
+        back included, which a run that is not timed has once for all."""
+        device = self._device
+        wait_until_done(device, device.submitted)
+        cleared = work.cleared
+        times = []
+        for step in work.steps:
+            started = time.perf_counter_ns()
+            self.queue(Launches((step,), cleared, work.memories))
+            wait_until_done(device, device.submitted)
+            cleared = None
+            times.append((started, time.perf_counter_ns() - started))
+        return times
 
     def check_not_capturing(self, what: str) -> None:
-        """Check that it is fit for what no capture notes.
-
-        Raises:
-            RuntimeError: the stream captures.
-        """
         if self._capture is not None:
             self._capture.failure = f"a run that is captured {what}"
             raise RuntimeError(
@@ -226,7 +209,6 @@ class WebGpuStream(ep.Stream):
         wait_until_done(self._device, self._device.submitted)
 
     def synchronize_readbacks(self) -> None:
-        """Wait for what is read back, which raises what kernels found."""
         finish(tuple(self._readbacks))
         self._readbacks.clear()
 

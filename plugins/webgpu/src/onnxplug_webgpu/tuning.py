@@ -19,20 +19,19 @@ from onnxplug import ep
 from onnxplug.authoring.entries import Cache, fingerprint
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.execution.device import DeviceLost, Launches
+from onnxplug_compiler.gpu.execution.linking import link, work_of
+from onnxplug_compiler.gpu.execution.program import Program, Weights
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import contractions, reductions, rows
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_compiler.ir.buffers import Input, Output
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.artefact import identity
-from onnxplug_webgpu.device import Device, Launches
-from onnxplug_webgpu.linking import link, work_of
-from onnxplug_webgpu.loss import DeviceLost
+from onnxplug_webgpu.backend import BACKEND
+from onnxplug_webgpu.device import Device
 from onnxplug_webgpu.pool import Memory
-from onnxplug_webgpu.program import Program, Weights
 from onnxplug_webgpu.readback import wait_until_done
-from onnxplug_webgpu.streams import WebGpuStream
-from onnxplug_webgpu.target import WebGpuTarget
 
 BY_VENDOR: Final[Mapping[int, Shapes]] = {
     0x10005: Shapes(side=16, few_lanes=16, per_lane=8, row_lanes=16, worth_a_group=128),
@@ -45,7 +44,6 @@ documented of them says more."""
 SECONDS: Final = 5.0
 """After which no other shape is tried, though what is being compiled takes longer."""
 
-_DISTRIBUTION: Final = "onnxplug-webgpu"
 _FORMAT: Final = 1
 
 _ENOUGH: Final = 0.9
@@ -142,7 +140,7 @@ def tuned_shapes(
         seconds: after which nothing else is tried; what was not begun then, another
             session measures.
     """
-    cache, name = Cache(_DISTRIBUTION), entry_name(device)
+    cache, name = Cache(BACKEND.distribution), entry_name(device)
     found = dict(device.tuned or _kept(cache.load(name)))
     known = len(found)
     end = time.monotonic() + seconds
@@ -168,7 +166,7 @@ def entry_name(device: Device) -> str:
     """The name of the entry on disk."""
     facts = {
         "format": _FORMAT,
-        **identity(device),
+        **device.identity(),
         "benchmarks": [repr(each[:-1]) for each in BENCHMARKS],
     }
     return f"shapes-{fingerprint(json.dumps(facts, sort_keys=True)).hex()}"
@@ -234,7 +232,7 @@ class _Trial:
 
     def __init__(self, benchmark: Benchmark, shapes: Shapes, device: Device) -> None:
         self._device = device
-        recorder = Recorder(WebGpuTarget(shapes=shapes))
+        recorder = Recorder(GpuTarget(shapes=shapes))
         nbytes = [_F32.itemsize * math.prod(shape) for shape in benchmark.inputs]
         views = [
             View.contiguous(Input(number, size), _F32, shape)
@@ -246,12 +244,12 @@ class _Trial:
         room = _F32.itemsize * math.prod(self._shape)
         out = View.contiguous(Output(0, room), _F32, self._shape)
         benchmark.record(recorder, views, out)
-        linked = link(work_of(recorder), (), lambda: None, device.largest)
-        program = Program(linked, device, Weights(device, None))
+        linked = link(work_of(recorder), (), lambda: None, device)
+        program = Program(linked, device, Weights(device, None, BACKEND.distribution))
         inputs = [self._filled(size) for size in nbytes]
         self._out = device.memory(room)
         with device.lock:
-            self._work = program.bound(inputs, [self._out])
+            self._work = program.bound(inputs, [self._out], None)
 
     def _filled(self, nbytes: int) -> Memory:
         memory = self._device.memory(nbytes)
@@ -261,7 +259,7 @@ class _Trial:
 
     def result(self) -> np.ndarray[Any, Any]:
         """What one launch gives; it also has the driver compile it to the end."""
-        stream = WebGpuStream(self._device)
+        stream = self._device.new_stream()
         stream.queue(self._work)
         found = np.empty(self._shape, _F32)
         stream.fetch(self._out, found)

@@ -24,13 +24,13 @@ def keep(text: str, kind: str) -> None:
 
 
 def record_device(module: Any) -> None:
-    compile_kernel = module.Device.pipeline
+    compile_kernel = module.Device.kernel
 
-    def pipeline(device: Any, text: str, *rest: Any, **options: Any) -> Any:
+    def kernel(device: Any, text: str, *rest: Any, **options: Any) -> Any:
         keep(text, "wgsl")
         return compile_kernel(device, text, *rest, **options)
 
-    module.Device.pipeline = pipeline
+    module.Device.kernel = kernel
 
 
 def record_linking(module: Any) -> None:
@@ -47,7 +47,7 @@ def record_linking(module: Any) -> None:
 
 CHANGES = {
     "onnxplug_webgpu.device": record_device,
-    "onnxplug_webgpu.linking": record_linking,
+    "onnxplug_compiler.gpu.execution.linking": record_linking,
 }
 
 

@@ -1,1 +1,1 @@
-"""Kernels of GPUs: what targets record that launch workgroups, and its text."""
+"""Kernels of GPUs: what targets record that launch workgroups, its text, and runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -18,10 +18,10 @@ from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 
 MOST_BUFFERS: Final = 8
-"""Buffers of a kernel: as many as all targets have."""
+"""Buffers of a kernel: as many as all GPUs have."""
 
 MOST_GROUPS: Final = 65535
-"""Workgroups along an axis of a launch: as many as all targets have."""
+"""Workgroups along an axis of a launch: as many as all GPUs have."""
 
 
 class Kernel(Protocol):
@@ -144,14 +144,15 @@ def launch(
     """Record a launch.
 
     Raises:
-        ValueError: it is beyond these limits.
+        ValueError: it is beyond the target's limits.
     """
-    if groups > MOST_GROUPS * MOST_GROUPS:
+    target = recorder.target
+    if groups > math.prod(target.most_groups):
         raise ValueError(f"{label} has {groups} workgroups, more than are launched")
-    if len({view.buffer for view in views}) > MOST_BUFFERS:
+    if has_too_many_buffers(recorder, views):
         raise ValueError(
             f"{label} has arrays in {len({view.buffer for view in views})} buffers; "
-            f"a kernel has at most {MOST_BUFFERS}"
+            f"a kernel has at most {target.most_buffers}"
         )
     nbytes = sum(map(_distinct_bytes, views))
     recorder.commands.append(
@@ -173,6 +174,12 @@ def _distinct_bytes(view: View) -> int:
     sizes = (n for n, step in zip(view.shape, view.strides, strict=True) if step)
     nbytes = math.prod(sizes) * view.dtype.itemsize if view.size else 0
     return min(nbytes, view.buffer.nbytes)
+
+
+def has_too_many_buffers(recorder: Recorder[Any], views: Iterable[View]) -> bool:
+    """Whether views are in more buffers than a kernel of the target has."""
+    most: int = recorder.target.most_buffers
+    return len({view.buffer for view in views}) > most
 
 
 def operand(view: View, *, written: bool = False) -> Operand:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -222,6 +222,14 @@ class Device(Protocol):
     def generation(self) -> int:
         """How often it was made."""
 
+    @property
+    def array_type(self) -> type[Any]:
+        """What its arrays are: :class:`~.array.DeviceArray`, or a class of that."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """What all that is kept on disk for the device depends on, as JSON has it:
+        versions, the device and its driver."""
+
     # loss
 
     def ensure(self) -> None:
@@ -321,23 +329,32 @@ class Device(Protocol):
             DeviceLost: the device is, or the one that a memory is of.
         """
 
+    def engine(self, call: Any) -> Any:
+        """A library's plan for a call; the same one for equal calls.
+
+        Args:
+            call: what an ``EngineCall`` has: the EP's own.
+
+        Raises:
+            KernelRefused: the library does not do it.
+        """
+
     def engine_call(
         self,
-        call: Any,
+        plan: Any,
         buffers: Sequence[tuple[Any, int, int]],
         workspace: Any | None,
     ) -> Any:
         """A call of a library that is ready to be queued, with :attr:`lock` held.
 
         Args:
-            call: what an ``EngineCall`` has: the EP's own.
+            plan: of :meth:`engine`.
             buffers: memories in the order of the command's views, where the first
                 element of each view is, and how many bytes from there on are there.
             workspace: memory of at least as many bytes as the command asks for;
                 ``None`` if it asks for none.
 
         Raises:
-            KernelRefused: the library does not do it.
             DeviceLost: the device is, or the one that a memory is of.
         """
 

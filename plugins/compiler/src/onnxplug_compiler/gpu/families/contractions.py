@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
+from onnxplug_compiler.gpu.command import has_too_many_buffers, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
 from onnxplug_compiler.gpu.families.few_rows import record_few_rows
@@ -287,7 +287,7 @@ def _record(
     if is_wide and after.outputs == (out,) and not chain.steps:
         record_wide_contraction(recorder, a.codes.view, b.codes.view, out, rows, label)
         return
-    many = _has_many([*factors, *operands, *outputs])
+    many = has_too_many_buffers(recorder, [*factors, *operands, *outputs])
     if is_wide or (after.outputs != (out,) and many):
         _record(recorder, a, b, out, rows, None, label)
         record_chain(recorder, chain, [out, *operands], outputs, label=label)
@@ -327,8 +327,3 @@ def _record(
         label,
         2 * out.size * depth,
     )
-
-
-def _has_many(views: Sequence[View]) -> bool:
-    """Whether they are in more buffers than a kernel may have."""
-    return len({view.buffer for view in views}) > MOST_BUFFERS

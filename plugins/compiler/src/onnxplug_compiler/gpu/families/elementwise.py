@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, merged, operand
+from onnxplug_compiler.gpu.command import launch, merged, operand
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder
@@ -63,7 +63,8 @@ def record_chain(
     shape = outputs[0].shape
     views = [view.broadcast_to(shape) for view in inputs]
     label = label or " + ".join(step.operator for step in chain.steps)
-    for part, read, written in _parts(chain, views, outputs):
+    most = recorder.target.most_buffers
+    for part, read, written in _parts(chain, views, outputs, most):
         arrays = merged([*read, *written])
         kernel = ChainKernel(
             part,
@@ -76,23 +77,22 @@ def record_chain(
 
 
 def _parts(
-    chain: Chain, inputs: Sequence[View], outputs: Sequence[View]
+    chain: Chain, inputs: Sequence[View], outputs: Sequence[View], most: int
 ) -> list[tuple[Chain, Sequence[View], Sequence[View]]]:
     """The chain, or several that each write some of its outputs, where it has arrays in
-    more buffers than a kernel may have.
+    more than *most* buffers.
 
     Raises:
         ValueError: one of these would write what the next one reads.
     """
     buffers = {view.buffer for view in (*inputs, *outputs)}
-    if len(buffers) <= MOST_BUFFERS:
+    if len(buffers) <= most:
         return [(chain, inputs, outputs)]
     read = {view.buffer for view in inputs}
-    each = MOST_BUFFERS - len(read)
+    each = most - len(read)
     if each < 1 or read & {view.buffer for view in outputs}:
         raise ValueError(
-            f"a chain has arrays in {len(buffers)} buffers; a kernel has at "
-            f"most {MOST_BUFFERS}"
+            f"a chain has arrays in {len(buffers)} buffers; a kernel has at most {most}"
         )
     parts = []
     for first in range(0, len(outputs), each):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug_compiler.gpu.command import MOST_BUFFERS, launch, operand
+from onnxplug_compiler.gpu.command import has_too_many_buffers, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES, record_chain
 from onnxplug_compiler.gpu.families.pools import TAP_NUMBERS, enter_tap, numbers_along
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
@@ -128,7 +128,7 @@ def record_depthwise(
         epilogue = Epilogue(Chain((operand(out).element,), (), (), (0,)), (), (out,))
     chain, operands, outputs = epilogue
     views = [a, weights, *operands, *outputs]
-    if tuple(outputs) != (out,) and len({v.buffer for v in views}) > MOST_BUFFERS:
+    if tuple(outputs) != (out,) and has_too_many_buffers(recorder, views):
         record_depthwise(
             recorder, a, weights, out, strides=strides, dilations=dilations, pads=pads,
             label=label,

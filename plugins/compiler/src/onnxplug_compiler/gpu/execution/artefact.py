@@ -1,9 +1,9 @@
 """Compiled partitions as bytes: texts of kernels, numbers, places and constants.
 
-Nothing in them is run but WGSL, which the driver's compiler checks, and which reads
-and writes only what is bound: what it does not write first is what an earlier run of
-the process left there.  All else is data that is checked here, as who wrote a model
-wrote them.
+Nothing in them is run but these texts, so they are for dialects alone whose kernels
+read and write only what is bound, as WGSL's, which the driver's compiler checks: what
+one does not write first is what an earlier run of the process left there.  All else is
+data that is checked here, as who wrote a model wrote them.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from typing import Any, Final
 
 import numpy as np
 
-import onnxplug_compiler
 from onnxplug import ep
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.gpu.command import MOST_BUFFERS, MOST_GROUPS
+from onnxplug_compiler.gpu.execution.device import Device
+from onnxplug_compiler.gpu.execution.linking import (
+    FLAG,
+    KINDS,
+    AnyStep,
+    CallStep,
+    FlagCheck,
+    Linked,
+    Place,
+    Step,
+)
 from onnxplug_compiler.gpu.packing import packed
 from onnxplug_compiler.gpu.shapes import Shapes
 from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.schedule.planned import Result
-from onnxplug_webgpu import __version__
-from onnxplug_webgpu.adapters import installed_version
-from onnxplug_webgpu.device import Device
-from onnxplug_webgpu.linking import APART, FLAG, KINDS, FlagCheck, Linked, Place, Step
-from onnxplug_webgpu.pool import ALIGNMENT
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 _LENGTH: Final = 8
 """Bytes of the length of the description that the bytes begin with."""
@@ -70,23 +74,9 @@ class Artefact(Record):
     segments: tuple[KeptSegment, ...]
 
 
-def identity(device: Device) -> dict[str, Any]:
-    """What all that is kept of a device depends on: versions, adapter and driver."""
-    adapter = device.adapter
-    return {
-        "onnxplug-webgpu": __version__,
-        "onnxplug-compiler": onnxplug_compiler.__version__,
-        "wgpu": installed_version()[0],
-        "adapter": adapter.name,
-        "backend": adapter.backend,
-        "driver": adapter.driver,
-        "ids": [adapter.vendor_id, adapter.device_id],
-    }
-
-
 def _compiled_for(device: Device, shapes: Shapes) -> dict[str, Any]:
     """What compiled partitions depend on."""
-    return {"format": FORMAT, **identity(device), "shapes": shapes._asdict()}
+    return {"format": FORMAT, **device.identity(), "shapes": shapes._asdict()}
 
 
 # writing
@@ -109,9 +99,13 @@ class _Data:
 
 
 def write(artefact: Artefact, device: Device, shapes: Shapes) -> bytes:
-    """*artefact* as bytes for :func:`read`."""
+    """*artefact* as bytes for :func:`read`.
+
+    Raises:
+        Declined: some of it is done by a library.
+    """
     data = _Data()
-    texts: dict[tuple[str, tuple[bool, ...]], int] = {}
+    texts: dict[tuple[str, tuple[bool, ...], int], int] = {}
     segments = [_segment(each, data, texts) for each in artefact.segments]
     described = json.dumps(
         {
@@ -151,18 +145,7 @@ def _value(value: Result, data: _Data) -> list[Any]:
 
 def _program(linked: Linked, data: _Data, texts: dict[Any, int]) -> dict[str, Any]:
     return {
-        "steps": [
-            [
-                texts.setdefault((step.text, step.written), len(texts)),
-                [[KINDS.index(kind), *rest] for kind, *rest in step.places],
-                step.window,
-                step.start,
-                step.x,
-                step.y,
-                [step.label, step.flops, step.nbytes],
-            ]
-            for step in linked.steps
-        ],
+        "steps": [_step(step, texts) for step in linked.steps],
         "numbers": data.add(linked.numbers),
         "slots": linked.slots,
         "constants": [
@@ -171,6 +154,21 @@ def _program(linked: Linked, data: _Data, texts: dict[Any, int]) -> dict[str, An
         "flags": linked.flags,
         "checks": [_check(each) for each in linked.checks],
     }
+
+
+def _step(step: AnyStep, texts: dict[Any, int]) -> list[Any]:
+    if isinstance(step, CallStep):
+        raise ep.Declined(f"{step.label} is done by a library")
+    kernel = step.text, step.written, step.lanes
+    return [
+        texts.setdefault(kernel, len(texts)),
+        [[KINDS.index(kind), *rest] for kind, *rest in step.places],
+        step.window,
+        step.start,
+        step.x,
+        step.y,
+        [step.label, step.flops, step.nbytes],
+    ]
 
 
 def _check(check: FlagCheck) -> list[Any]:
@@ -210,9 +208,13 @@ class _Reader:
         self._data = np.frombuffer(data, np.uint8)
         self._largest = device.largest_buffer
         self._most = device.largest
+        self._most_buffers = device.most_buffers
+        self._most_groups = device.most_groups
+        self._alignment = device.alignment
+        self._apart = device.numbers_alignment
         self._texts = [
-            (_text(text), tuple(bool(each) for each in written))
-            for text, written in texts
+            (_text(text), tuple(bool(each) for each in written), _whole(lanes))
+            for text, written, lanes in texts
         ]
 
     def _content(self, place: Any) -> np.ndarray[Any, Any]:
@@ -242,7 +244,7 @@ class _Reader:
         sizes = tuple(_whole(size) for size in shape)
         value = Result(dtype, sizes)
         if value.nbytes > self._largest:
-            raise ValueError("a value is larger than the adapter has arrays")
+            raise ValueError("a value is larger than the device has arrays")
         if place is None:
             return value
         return value._replace(content=self._content(place).view(dtype).reshape(sizes))
@@ -276,7 +278,7 @@ class _Reader:
     def _constant(self, place: Any) -> Constant:
         content = self._content(place)
         if content.size > self._largest:
-            raise ValueError("a constant is larger than the adapter has arrays")
+            raise ValueError("a constant is larger than the device has arrays")
         return Constant(content.size, lambda: content)
 
     def _place(self, found: Any, buffers: Mapping[str, Sequence[int]]) -> Place:
@@ -284,7 +286,8 @@ class _Reader:
         kind = KINDS[_whole(number)]
         size = buffers[kind][_whole(which)]
         begin, nbytes = _whole(begin), _whole(nbytes, self._most)
-        if begin + nbytes > -(-size // ALIGNMENT) * ALIGNMENT or (begin and not nbytes):
+        room = -(-size // self._alignment) * self._alignment
+        if begin + nbytes > room or (begin and not nbytes):
             raise ValueError("a launch reads or writes beyond the end of a buffer")
         return Place(kind, which, begin, nbytes)
 
@@ -292,33 +295,30 @@ class _Reader:
         self, found: Any, buffers: Mapping[str, Sequence[int]], length: int
     ) -> Step:
         number, places, window, start, x, y, (label, flops, nbytes) = found
-        text, written = self._texts[_whole(number)]
+        text, written, lanes = self._texts[_whole(number)]
         bound = tuple(self._place(place, buffers) for place in places)
-        if len(bound) != len(written) or len(bound) > MOST_BUFFERS:
+        if len(bound) != len(written) or len(bound) > self._most_buffers:
             raise ValueError("a launch has more buffers than its kernel, or fewer")
         read_only = [place.kind in ("input", "constant") for place in bound]
         if any(a and b for a, b in zip(written, read_only, strict=True)):
             raise ValueError("a launch writes to what is only read")
         window, start = _whole(window), _whole(start)
-        if start % APART or start + window > length or not window:
+        if start % self._apart or start + window > length or not window:
             raise ValueError("a launch has its numbers elsewhere")
         return Step(
             text,
             written,
+            lanes,
             bound,
             window,
             start,
-            _groups(x),
-            _groups(y),
+            _whole(x, self._most_groups[0]),
+            _whole(y, self._most_groups[1]),
             nodes=(),
             label=_text(label),
             flops=_whole(flops, _MOST_WORK),
             nbytes=_whole(nbytes, _MOST_WORK),
         )
-
-
-def _groups(count: Any) -> int:
-    return _whole(count, MOST_GROUPS)
 
 
 def _whole(number: Any, most: int = _MOST) -> int:

@@ -1,4 +1,4 @@
-"""WebGPU as a target of the compiler: what it takes, and which families record what."""
+"""GPUs as targets of the compiler: what they take, and which families record what."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxplug.authoring.operators import having
-from onnxplug_compiler.gpu.command import Assembly, Launch, assemble
+from onnxplug_compiler.gpu.command import (
+    MOST_BUFFERS,
+    MOST_GROUPS,
+    Assembly,
+    GpuCommand,
+    assemble,
+)
 from onnxplug_compiler.gpu.families import elementwise
 from onnxplug_compiler.gpu.families.ranks import RANKED
 from onnxplug_compiler.gpu.render.minifloats import MINIFLOATS, POWERS
 from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
-from onnxplug_compiler.ir.elements import ELEMENTS, SUB_BYTE
+from onnxplug_compiler.ir.elements import ELEMENTS as NAMES
+from onnxplug_compiler.ir.elements import SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
 
 if TYPE_CHECKING:
@@ -27,18 +34,18 @@ if TYPE_CHECKING:
     from onnxplug_compiler.ir.coded import CodedProducts
     from onnxplug_kernels.ml.forest import Forest
 
-_LIMITS: Final = ChainLimits(steps=64, operands=5, inputs=6)
-"""A kernel has at most eight buffers, of which a product behind which a chain stands
-needs two, and the result one."""
+_MOST_STEPS: Final = 64
+_MOST_OPERANDS: Final = 16
+"""Of a chain, as more values do not fit registers."""
 
-_MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
+_MOVED: Final = frozenset(NAMES.values()) - SUB_BYTE
 _FLOATS: Final = frozenset({"f32", "f16", "bf16"})
 _INTEGERS: Final = frozenset({"i8", "u8", "i16", "u16", "i32", "u32"})
 _NUMBERS: Final = _FLOATS | _INTEGERS
 _WIDE: Final = frozenset({"i64", "u64"})
 _CODES: Final = SUB_BYTE | {"i8", "u8", "i16", "u16"}
 _FLOAT_CODES: Final = MINIFLOATS - {POWERS}
-_ELEMENTS: Final[Mapping[str, Collection[str]]] = {
+ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
@@ -85,24 +92,39 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         _FLOATS,
     ),
 }
+"""Those that the families compute with in every dialect, by operator."""
 
 
-class WebGpuTarget:
+class GpuTarget:
     """A :class:`onnxplug_compiler.ir.target.Target`.
 
     Args:
+        elements: those for which an operator is computed that is no step.
         shapes: of workgroups.
+        most_buffers: of a kernel.
+        most_groups: workgroups of a launch along each of its two axes.
     """
 
-    chain_limits = _LIMITS
     transforms = None
     flow = None
 
     def __init__(
-        self, *, prefers_channels_last: bool = True, shapes: Shapes = DEFAULT
+        self,
+        *,
+        elements: Mapping[str, Collection[str]] = ELEMENTS,
+        prefers_channels_last: bool = True,
+        shapes: Shapes = DEFAULT,
+        most_buffers: int = MOST_BUFFERS,
+        most_groups: tuple[int, int] = (MOST_GROUPS, MOST_GROUPS),
     ) -> None:
+        self._elements = elements
         self.prefers_channels_last = prefers_channels_last
         self.shapes = shapes
+        self.most_buffers = most_buffers
+        self.most_groups = most_groups
+        # a product behind which a chain stands needs two, and the result one
+        operands = min(_MOST_OPERANDS, most_buffers - 3)
+        self.chain_limits = ChainLimits(_MOST_STEPS, operands, operands + 1)
 
     def supports_step(
         self,
@@ -111,7 +133,7 @@ class WebGpuTarget:
         result: str,
         attributes: Mapping[str, Any],
     ) -> bool:
-        """Whether shaders have the operator as a step."""
+        """Whether kernels have the operator as a step."""
         return supports(operator, operands, result, attributes)
 
     def takes_forest(self, forest: Forest) -> bool:
@@ -120,14 +142,14 @@ class WebGpuTarget:
 
     def elements(self, operator: str) -> Collection[str]:
         """Those of which there are kernels."""
-        return _ELEMENTS.get(operator, frozenset())
+        return self._elements.get(operator, frozenset())
 
     def row_padding(self, nbytes: int) -> int:
         """None."""
         return 0
 
-    def assemble(self, commands: Sequence[Launch]) -> Assembly:
-        """The launches of a piece."""
+    def assemble(self, commands: Sequence[GpuCommand]) -> Assembly:
+        """The commands of a piece."""
         return assemble(commands)
 
     @property
@@ -236,4 +258,4 @@ class WebGpuTarget:
 
 
 def _refuse(what: str) -> NoReturn:
-    raise ValueError(f"{what} on WebGPU")
+    raise ValueError(f"{what} on GPUs")

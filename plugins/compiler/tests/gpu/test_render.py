@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, Launch, as_bits, merged, render
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import contractions, elementwise, indexing, movement
 from onnxplug_compiler.gpu.render.wgsl import WGSL
 from onnxplug_compiler.ir.buffers import Input, Output, Temporary
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.target import WebGpuTarget
 
 F32, I64, BOOL = (np.dtype(name) for name in ("float32", "int64", "bool"))
 
@@ -32,7 +32,7 @@ def text_of(launch: Launch, bindings: tuple[int, ...] | None = None) -> str:
 
 
 def recorded(*chains: tuple[Chain, list[View], list[View]]) -> list[Launch]:
-    recorder = Recorder(WebGpuTarget())
+    recorder = Recorder(GpuTarget())
     for chain, inputs, outputs in chains:
         elementwise.record_chain(recorder, chain, inputs, outputs)
     return recorder.commands
@@ -145,7 +145,7 @@ def test_what_moves_is_words_of_at_most_32_bits() -> None:
 
 def test_kernels_of_equal_numbers_have_texts_of_their_own() -> None:
     """Records of two classes are equal if their fields are."""
-    recorder = Recorder(WebGpuTarget())
+    recorder = Recorder(GpuTarget())
     data, indices = view((4, 4)), view((4,), I64)
     indexing.record_gather(recorder, data, indices, view((4, 4)), 0)
     indexing.record_gather_elements(recorder, data, view((4, 4), I64), view((4, 4)), 0)
@@ -155,7 +155,7 @@ def test_kernels_of_equal_numbers_have_texts_of_their_own() -> None:
 
 
 def test_an_index_of_int64_is_two_words_and_is_checked() -> None:
-    recorder = Recorder(WebGpuTarget())
+    recorder = Recorder(GpuTarget())
     out = view((2, 4), kind=Output)
     indexing.record_gather(recorder, view((3, 4), kind=Input), view((2,), I64), out, 0)
     (launch,) = recorder.commands
@@ -168,7 +168,7 @@ def test_an_index_of_int64_is_two_words_and_is_checked() -> None:
 
 
 def test_a_product_has_its_chain_and_a_tile_for_its_sizes() -> None:
-    recorder = Recorder(WebGpuTarget())
+    recorder = Recorder(GpuTarget())
     contractions.record_matmul(recorder, view((40, 9)), view((9, 5)), view((40, 5)))
     (launch,) = recorder.commands
     assert (launch.kernel.tall, launch.kernel.wide) == (4, 1)
@@ -182,7 +182,7 @@ def test_a_product_has_its_chain_and_a_tile_for_its_sizes() -> None:
 
 
 def test_a_copy_within_words_shares_them() -> None:
-    recorder = Recorder(WebGpuTarget())
+    recorder = Recorder(GpuTarget())
     movement.record_copy(recorder, view((3,), BOOL), view((3,), BOOL))
     movement.record_copy(recorder, view((0,)), view((0,)))
     (launch,) = recorder.commands

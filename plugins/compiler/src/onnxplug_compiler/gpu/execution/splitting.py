@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import Launch
 from onnxplug_compiler.gpu.families.elementwise import LANES, ChainKernel
-from onnxplug_webgpu.pool import ALIGNMENT
 
 
 class Part(Record):
@@ -35,11 +34,12 @@ class Part(Record):
         high = self.start + sum(end for end in ends if end > 0) * self.itemsize
         return low, high + self.itemsize
 
-    def window(self, shape: Sequence[int]) -> tuple[int, int]:
-        """What is bound of the buffer: where that begins, and bytes."""
+    def window(self, shape: Sequence[int], alignment: int) -> tuple[int, int]:
+        """What is bound of the buffer: where that begins, and bytes, both multiples of
+        *alignment*."""
         low, high = self.span(shape)
-        low = low // ALIGNMENT * ALIGNMENT
-        return low, -(-(high - low) // ALIGNMENT) * ALIGNMENT
+        low = low // alignment * alignment
+        return low, -(-(high - low) // alignment) * alignment
 
 
 def can_be_split(launch: Launch) -> bool:
@@ -48,20 +48,21 @@ def can_be_split(launch: Launch) -> bool:
 
 
 def split(
-    launch: Launch, starts: Sequence[int], most: int
+    launch: Launch, starts: Sequence[int], most: int, alignment: int
 ) -> Iterator[tuple[Launch, list[Part]]]:
     """The launches that *launch* is split into, and the parts of its arrays.
 
     Args:
         starts: bytes from the beginnings of buffers to the first elements.
         most: bytes that are bound of a buffer, at most.
+        alignment: of what is bound.
     """
     views = launch.views
     whole = [
         Part(start, view.strides, view.dtype.itemsize)
         for view, start in zip(views, starts, strict=True)
     ]
-    for shape, parts in _pieces(tuple(views[0].shape), whole, most - ALIGNMENT):
+    for shape, parts in _pieces(tuple(views[0].shape), whole, most - alignment):
         size = math.prod(shape)
         groups = math.ceil(size / LANES)
         yield launch._replace(sizes=(size, *shape), groups=groups), parts

@@ -7,13 +7,13 @@ from typing import Any
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
-from onnxplug_webgpu.artefact import Artefact, KeptSegment
-from onnxplug_webgpu.context import WebGpuArray, WebGpuContext
-from onnxplug_webgpu.device import Device
-from onnxplug_webgpu.program import Program, Weights
-from onnxplug_webgpu.run import Run
-from onnxplug_webgpu.segment import Array, Plan, run_plan
-from onnxplug_webgpu.streams import WebGpuStream
+from onnxplug_compiler.gpu.execution.array import DeviceArray
+from onnxplug_compiler.gpu.execution.artefact import Artefact, KeptSegment
+from onnxplug_compiler.gpu.execution.context import GpuContext
+from onnxplug_compiler.gpu.execution.device import Device, DeviceStream
+from onnxplug_compiler.gpu.execution.program import Program, Weights
+from onnxplug_compiler.gpu.execution.run import Run
+from onnxplug_compiler.gpu.execution.segment import Array, Plan, run_plan
 
 
 class RestoredSegment:
@@ -54,8 +54,8 @@ class RestoredSegment:
     def run(
         self,
         arrays: Sequence[Array],
-        bound: Sequence[WebGpuArray | None],
-        stream: WebGpuStream,
+        bound: Sequence[DeviceArray | None],
+        stream: DeviceStream,
         profiler: ep.Profiler | None = None,
     ) -> list[Any]:
         """Queue the work; see :meth:`~.segment.Segment.run`.
@@ -94,7 +94,7 @@ class RestoredPartition(ep.CompiledPartition):
         self,
         partition: ep.Partition,
         artefact: Artefact,
-        context: WebGpuContext,
+        context: GpuContext,
         weights: Weights,
         mode: str,
     ) -> None:

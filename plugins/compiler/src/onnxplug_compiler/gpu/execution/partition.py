@@ -10,15 +10,15 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.nodes import describe
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.gpu.execution.artefact import Artefact
+from onnxplug_compiler.gpu.execution.backend import Backend
+from onnxplug_compiler.gpu.execution.capability import analysed, calls_of, read_by_host
+from onnxplug_compiler.gpu.execution.context import GpuContext
+from onnxplug_compiler.gpu.execution.program import Weights
+from onnxplug_compiler.gpu.execution.run import Refused, Run
+from onnxplug_compiler.gpu.execution.segment import Segment, Shapes
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.segmentation import Unit, split
-from onnxplug_webgpu.artefact import Artefact
-from onnxplug_webgpu.capability import analysed, calls_of, read_by_host
-from onnxplug_webgpu.context import WebGpuContext
-from onnxplug_webgpu.options import Settings
-from onnxplug_webgpu.program import Weights
-from onnxplug_webgpu.run import Refused, Run
-from onnxplug_webgpu.segment import Segment, Shapes
 
 _MADE: Final = ("_refused", "_analysis", "_dtypes", "_units", "_segments")
 """Attributes of what a partition is split into, without the nodes that are refused."""
@@ -26,7 +26,7 @@ _MADE: Final = ("_refused", "_analysis", "_dtypes", "_units", "_segments")
 FROM_SHAPES: Final = "it follows from shapes, which are on the host"
 
 
-class WebGpuPartition(ep.CompiledPartition):
+class GpuPartition(ep.CompiledPartition):
     """Runs units in order.
 
     A call that turns out, in a run, not to be computed for its shapes is computed on
@@ -39,18 +39,18 @@ class WebGpuPartition(ep.CompiledPartition):
     def __init__(
         self,
         partition: ep.Partition,
-        context: WebGpuContext,
+        context: GpuContext,
         weights: Weights,
-        settings: Settings,
+        backend: Backend,
     ) -> None:
         self._partition = partition
         self._context = context
         self._device = context.device
         self._weights = weights
-        self._settings = settings
+        self._backend = backend
         self._nodes = {node.index: node for node in partition.nodes}
         self._lock = new_rlock()
-        self._calls, refused = calls_of(partition, partition.nodes)
+        self._calls, refused = calls_of(partition, partition.nodes, backend)
         self._decline({n: str(reason) for n, reason in refused.items()})
         read = {name for call in self._calls for name in call.inputs if name}
         self._constants = Constants(partition, {*read, *partition.outputs})
@@ -88,7 +88,7 @@ class WebGpuPartition(ep.CompiledPartition):
         partition = self._partition
         known = {*self._constants, *self._read_by_host}
         self._analysis, self._dtypes = analysed(
-            partition, self._calls, known, self._refused
+            partition, self._calls, known, self._refused, self._backend.target
         )
         for name in (*partition.inputs, *partition.outputs):
             if name not in self._dtypes:
@@ -99,7 +99,7 @@ class WebGpuPartition(ep.CompiledPartition):
         self._segments = {
             number: Segment(
                 self._device,
-                self._settings,
+                self._backend,
                 self._weights,
                 unit,
                 self._analysis,
@@ -200,8 +200,8 @@ class WebGpuPartition(ep.CompiledPartition):
                 node = self._nodes[call.nodes[0]]
                 raise ep.NodeError(
                     f"{describe(node)} is not computed for these inputs: "
-                    f"{refused[node.index]}; where they are right, name the node in "
-                    "the option 'forceCpuNodeNames' for the next EP to take it",
+                    f"{refused[node.index]}; where they are right, "
+                    f"{self._backend.remedy}",
                     node=node.name or describe(node),
                 )
 

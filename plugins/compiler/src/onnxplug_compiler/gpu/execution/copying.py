@@ -11,17 +11,16 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
+from onnxplug_compiler.gpu.execution.backend import Backend
+from onnxplug_compiler.gpu.execution.device import Device, DeviceStream, Memory
+from onnxplug_compiler.gpu.execution.linking import link, work_of
+from onnxplug_compiler.gpu.execution.program import Program, Weights
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import movement
 from onnxplug_compiler.ir.buffers import Input, Output
 from onnxplug_compiler.ir.pieces import Work
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_webgpu.device import Device
-from onnxplug_webgpu.linking import link, work_of
-from onnxplug_webgpu.pool import Memory
-from onnxplug_webgpu.program import Program, Weights
-from onnxplug_webgpu.streams import WebGpuStream
-from onnxplug_webgpu.target import WebGpuTarget
 
 _MOST: Final = 256
 """Programs that are kept."""
@@ -32,9 +31,10 @@ _Key = tuple[Any, ...]
 class Copier:
     """Copies parts of arrays, by programs of one launch."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, backend: Backend) -> None:
         self._device = device
-        self._weights = Weights(device, None)
+        self._target = backend.target
+        self._weights = Weights(device, None, backend.distribution)
         self._programs: OrderedDict[_Key, Program] = OrderedDict()
         self._generation = device.generation
         self._lock = new_rlock()
@@ -85,11 +85,10 @@ class Copier:
                 self._programs.clear()
             found = self._programs.get(key)
             if found is None:
-                work = _work(into, shape, dtype, axis, index)
+                work = _work(into, shape, dtype, axis, index, self._target)
                 if work is None:
                     return None
-                most = self._device.largest
-                linked = link(work, (), lambda: None, most)
+                linked = link(work, (), lambda: None, self._device)
                 found = Program(linked, self._device, self._weights)
                 self._programs[key] = found
                 if len(self._programs) > _MOST:
@@ -105,7 +104,12 @@ class Copier:
 
 
 def _work(
-    into: bool, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, index: int
+    into: bool,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    axis: int,
+    index: int,
+    target: GpuTarget,
 ) -> Work | None:
     """The copy of a part into an array, or out of it."""
     part_shape = (*shape[:axis], *shape[axis + 1 :])
@@ -120,14 +124,14 @@ def _work(
     strides = (*seen.strides[:axis], *seen.strides[axis + 1 :])
     within = View(whole, offset, dtype, part_shape, strides)
     alone = View.contiguous(part, dtype, part_shape)
-    recorder = Recorder(WebGpuTarget())
-    source, target = (alone, within) if into else (within, alone)
-    movement.record_copy(recorder, source, target)
+    recorder = Recorder(target)
+    source, copy = (alone, within) if into else (within, alone)
+    movement.record_copy(recorder, source, copy)
     return work_of(recorder)
 
 
-def _queue(device: Device, stream: ep.Stream | None) -> WebGpuStream:
+def _queue(device: Device, stream: ep.Stream | None) -> DeviceStream:
     if stream is None:
-        return WebGpuStream(device)
-    assert isinstance(stream, WebGpuStream)
+        return device.new_stream()
+    assert isinstance(stream, DeviceStream)
     return stream

@@ -10,10 +10,13 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_webgpu.context import WebGpuArray, new_array
-from onnxplug_webgpu.device import Copies, Device
-from onnxplug_webgpu.loss import DeviceLost
-from onnxplug_webgpu.streams import WebGpuStream
+from onnxplug_compiler.gpu.execution.array import DeviceArray, new_array
+from onnxplug_compiler.gpu.execution.device import (
+    Copies,
+    Device,
+    DeviceLost,
+    DeviceStream,
+)
 
 
 class RunnableSegment(Protocol):
@@ -31,9 +34,9 @@ class RunnableSegment(Protocol):
 
     def run(
         self,
-        arrays: Sequence[WebGpuArray | np.ndarray[Any, Any]],
-        bound: Sequence[WebGpuArray | None],
-        stream: WebGpuStream,
+        arrays: Sequence[DeviceArray | np.ndarray[Any, Any]],
+        bound: Sequence[DeviceArray | None],
+        stream: DeviceStream,
         profiler: ep.Profiler | None = None,
     ) -> list[Any]:
         """See :meth:`~.segment.Segment.run`."""
@@ -80,9 +83,9 @@ class Run:
         self._values = dict(inputs)
         self._context = context
         given = None if context is None else context.stream
-        assert given is None or isinstance(given, WebGpuStream)
+        assert given is None or isinstance(given, DeviceStream)
         self._is_own = given is None
-        self._stream = given or WebGpuStream(device)
+        self._stream = given or device.new_stream()
 
     def end(self) -> None:
         """Wait for what nobody else waits for.
@@ -116,7 +119,7 @@ class Run:
                 for position, name in enumerate(segment.inputs)
             ]
             rooms = [bound.get(name) for name in segment.outputs]
-            rooms = [r if isinstance(r, WebGpuArray) else None for r in rooms]
+            rooms = [r if isinstance(r, DeviceArray) else None for r in rooms]
             profiler = self._context.profiler if self._context else None
             results = segment.run(arrays, rooms, self._stream, profiler)
         except NotCompiled as refusal:
@@ -170,21 +173,22 @@ class Run:
                 arguments.append(self._on_host(name))
         return arguments
 
-    def _on_device(self, name: str) -> WebGpuArray:
+    def _on_device(self, name: str) -> DeviceArray:
         value = self._values[name]
-        if isinstance(value, WebGpuArray):
+        if isinstance(value, DeviceArray):
             value.check()
             return value
-        array = new_array(self._device, tuple(value.shape), value.dtype)
+        stream = self._stream
+        array = new_array(self._device, tuple(value.shape), value.dtype, stream)
         # also where work is noted: the array is read by it, and written by nobody
-        self._device.upload(array.memory, value)
+        self._device.upload(array.memory, value, stream)
         self._values[name] = array
         return array
 
     def _on_host(self, name: str, *, keeps: bool = True) -> np.ndarray[Any, Any]:
         """A value on the host, from now on if it *keeps* it there."""
         value = self._values[name]
-        if isinstance(value, WebGpuArray):
+        if isinstance(value, DeviceArray):
             value.check()
             array = np.empty(value.shape, value.dtype)
             self._stream.fetch(value.memory, array)
@@ -212,7 +216,7 @@ class Run:
                 f"bound to it is {room.dtype}{list(room.shape)}; bind an array of the "
                 "same dtype and shape"
             )
-        if isinstance(found, WebGpuArray):
+        if isinstance(found, DeviceArray):
             room.check()
             self._stream.queue(Copies(((found.memory, room.memory, found.nbytes),)))
         else:

@@ -12,14 +12,15 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.operators import having
 from onnxplug_compiler.frontend.call import Call, call_of, numpy_dtype
+from onnxplug_compiler.gpu.execution.backend import Backend
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.schedule.operations.registry import find_operation
 from onnxplug_compiler.segmentation import Analysis, analyse
 from onnxplug_kernels import find_kernel, function_of
-from onnxplug_webgpu.target import WebGpuTarget
 
 
 def calls_of(
-    partition: Any, nodes: Collection[ep.Node]
+    partition: Any, nodes: Collection[ep.Node], backend: Backend
 ) -> tuple[list[Call], dict[int, ep.Reason]]:
     """The calls of nodes, and why some are none.
 
@@ -44,7 +45,7 @@ def calls_of(
         elif kernel is None and find_operation(call) is None:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             refused[node.index] = ep.Reason(
-                ep.RefusalCode.OP, f"{name} is not computed on WebGPU"
+                ep.RefusalCode.OP, f"{name} is not computed on {backend.api}"
             )
         else:
             calls.append(call)
@@ -113,6 +114,7 @@ def analysed(
     calls: Collection[Call],
     constants: Collection[str],
     refused: Mapping[int, str],
+    target: GpuTarget,
 ) -> tuple[Analysis, dict[str, np.dtype[Any] | None]]:
     """What is known of *calls* before any shape is, and the dtypes of all values.
 
@@ -121,27 +123,27 @@ def analysed(
     """
     names = {name for call in calls for name in (*call.inputs, *call.outputs) if name}
     dtypes = {name: numpy_dtype(partition, name) for name in names}
-    found = analyse(list(calls), dtypes, constants, refused, WebGpuTarget())
+    found = analyse(list(calls), dtypes, constants, refused, target)
     return found, dtypes
 
 
 def judge(
-    graph: ep.Graph, forced: Collection[str], largest: int
+    graph: ep.Graph, forced: Mapping[str, str], largest: int, backend: Backend
 ) -> ep.CapabilityReport:
     """Take what is computed, and what follows from shapes.
 
     Args:
-        forced: names of nodes that are not to be taken.
+        forced: names of nodes that are not to be taken, and why.
         largest: bytes of an array, at most.
     """
     view = SimpleNamespace(
         graph=graph, value=graph.value, infer=lambda node, inputs: ()
     )
-    calls, refusals = calls_of(view, graph.nodes)
+    calls, refusals = calls_of(view, graph.nodes, backend)
     for node in graph.nodes:
         if node.name and node.name in forced:
-            named = "option 'forceCpuNodeNames' names it"
-            refusals[node.index] = ep.Reason(ep.RefusalCode.OTHER, named)
+            why = forced[node.name]
+            refusals[node.index] = ep.Reason(ep.RefusalCode.OTHER, why)
         reason = _no_arrays(graph, node) or _too_large(graph, node, largest)
         if reason is not None:
             refusals.setdefault(node.index, reason)
@@ -150,9 +152,9 @@ def judge(
     constants = {name for name in names if graph.value(name).is_constant}
     made = {name for node in graph.nodes for name in node.outputs if name}
     read = read_by_host(view, calls, names - made - constants, constants)
-    analysis, _ = analysed(view, calls, constants | read, {})
+    analysis, _ = analysed(view, calls, constants | read, {}, backend.target)
     for call, why in analysis.reasons.items():
-        refusals[call.nodes[0]] = ep.Reason(_code(call), why)
+        refusals[call.nodes[0]] = ep.Reason(_code(call, backend.target), why)
     return ep.CapabilityReport.per_node(
         graph, lambda node: refusals.get(node.index), keeps_constants=True
     )
@@ -179,13 +181,13 @@ def _too_large(graph: ep.Graph, node: ep.Node, largest: int) -> ep.Reason | None
         if len(sizes) == len(value.shape) and nbytes > largest:
             return ep.Reason(
                 ep.RefusalCode.OTHER,
-                f"{name!r} has {nbytes} bytes; the adapter takes {largest} at most",
+                f"{name!r} has {nbytes} bytes; the device takes {largest} at most",
             )
     return None
 
 
-def _code(call: Call) -> ep.RefusalCode:
-    elements = WebGpuTarget().elements(call.op_type)
+def _code(call: Call, target: GpuTarget) -> ep.RefusalCode:
+    elements = target.elements(call.op_type)
     return ep.RefusalCode.DTYPE if elements else ep.RefusalCode.OP
 
 

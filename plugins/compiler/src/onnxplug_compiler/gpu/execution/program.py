@@ -1,4 +1,4 @@
-"""The launches of a plan on a device: kernels compiled, constants and memory placed."""
+"""The steps of a plan on a device: kernels compiled, constants and memory placed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_compiler.gpu.execution.device import (
+    Device,
+    DeviceStream,
+    KernelRefused,
+    Launches,
+    Memory,
+)
+from onnxplug_compiler.gpu.execution.linking import (
+    FLAG,
+    CallStep,
+    Linked,
+    RefusedLaunch,
+)
+from onnxplug_compiler.gpu.execution.profiling import run_recorded
 from onnxplug_compiler.gpu.packing import packed
 from onnxplug_compiler.ir.buffers import Constant
-from onnxplug_webgpu.device import Device, KernelRefused, Launches
-from onnxplug_webgpu.linking import FLAG, Linked, RefusedLaunch
-from onnxplug_webgpu.pool import Memory
-from onnxplug_webgpu.profiling import run_recorded
-from onnxplug_webgpu.streams import WebGpuStream
 
 
 class Weights:
@@ -22,11 +31,15 @@ class Weights:
 
     Args:
         store: where they are shared with other sessions.
+        distribution: the EP's, which their layouts there are named by.
     """
 
-    def __init__(self, device: Device, store: ep.WeightStore | None) -> None:
+    def __init__(
+        self, device: Device, store: ep.WeightStore | None, distribution: str
+    ) -> None:
         self._device = device
         self._store = store
+        self._distribution = distribution
         self._known: dict[Any, Memory] = {}
 
     def memory(self, constant: Constant) -> Memory:
@@ -56,7 +69,8 @@ class Weights:
         if source is None or self._store is None:
             return upload()
         self._device.ensure()
-        layout = f"onnxplug-webgpu {constant.nbytes} {self._device.generation}"
+        generation = self._device.generation
+        layout = f"{self._distribution} {constant.nbytes} {generation}"
         return self._store.get(source, layout, upload)
 
     def clear(self) -> None:
@@ -65,11 +79,12 @@ class Weights:
 
 
 class Program:
-    """Runs the launches of a plan.
+    """Runs the steps of a plan.
 
     Args:
         look: called now and then while kernels are compiled; it may raise.
-        mode: what becomes of memory between nodes; see :class:`~.pool.Pool`.
+        mode: what becomes of memory between nodes; see
+            :meth:`~.device.Device.memory`.
 
     Attributes:
         linked: what it does.
@@ -77,7 +92,7 @@ class Program:
     Raises:
         ValueError: an array is larger than the device has them.
         MemoryError: there is no memory for a constant.
-        RefusedLaunch: the driver does not compile a kernel.
+        RefusedLaunch: the device does not take a kernel.
         DeviceLost: the device was lost.
     """
 
@@ -87,7 +102,7 @@ class Program:
         device: Device,
         weights: Weights,
         look: Callable[[], None] = lambda: None,
-        mode: str = "bucket",
+        mode: str = "",
     ) -> None:
         device.ensure()
         self.linked = linked
@@ -96,54 +111,65 @@ class Program:
         for nbytes in linked.slots:
             if nbytes > device.largest_buffer:
                 raise ValueError(
-                    f"an array between nodes has {nbytes} bytes; {device.adapter} has "
+                    f"an array between nodes has {nbytes} bytes; {device} has "
                     f"buffers of at most {device.largest_buffer}"
                 )
-        self._pipelines = []
+        # of launches, and plans of calls
+        self._kernels: list[Any] = []
         for step in linked.steps:
             look()
             try:
-                self._pipelines.append(device.pipeline(step.text, step.written))
+                self._kernels.append(
+                    device.engine(step.call)
+                    if isinstance(step, CallStep)
+                    else device.kernel(step.text, step.written, step.lanes)
+                )
             except KernelRefused as error:
                 raise RefusedLaunch(str(error), step.nodes) from error
         self._constants = [weights.memory(each) for each in linked.constants]
-        self._numbers = device.uniform(linked.numbers)
+        self._numbers = device.numbers(linked.numbers)
 
     def run(
         self,
         inputs: Sequence[Memory | None],
         outputs: Sequence[Memory | None],
-        stream: WebGpuStream,
+        stream: DeviceStream,
         profiler: ep.Profiler | None = None,
     ) -> None:
-        """Queue the launches.
+        """Queue the steps.
 
         Args:
             inputs: ``None`` for what no kernel reads.
             outputs: in no memory of an input; ``None`` for what is not computed.
             stream: whoever waits for it is told what kernels found.
-            profiler: records each launch, which takes time; not of a capture.
+            profiler: records each step, which takes time; not of a capture.
 
         Raises:
             MemoryError: there is no memory for what is between nodes.
             DeviceLost: the device was lost.
         """
         with self._device.lock:
-            work = self.bound(inputs, outputs)
+            work = self.bound(inputs, outputs, stream)
             if profiler is None or stream.is_capturing:
                 stream.queue(work)
             else:
-                run_recorded(self.linked, work, self._device, stream, profiler)
+                run_recorded(self.linked, work, stream, profiler)
         if work.cleared is not None:
             stream.read(work.cleared, FLAG * self.linked.flags, self._check)
 
     def bound(
-        self, inputs: Sequence[Memory | None], outputs: Sequence[Memory | None]
+        self,
+        inputs: Sequence[Memory | None],
+        outputs: Sequence[Memory | None],
+        stream: DeviceStream | None,
     ) -> Launches:
-        """The launches on memory; what is between nodes gets some of its own."""
-        device = self._device
-        slots = [device.memory(nbytes, self._mode) for nbytes in self.linked.slots]
-        flags = device.memory(FLAG * self.linked.flags) if self.linked.flags else None
+        """The steps on memory, with the device's lock held; what is between nodes gets
+        some of its own, for *stream*."""
+        device, mode = self._device, self._mode
+        slots = [device.memory(nbytes, stream, mode) for nbytes in self.linked.slots]
+        flags = None
+        if self.linked.flags:
+            flags = device.memory(FLAG * self.linked.flags, stream)
         memories = {
             "slot": slots,
             "input": inputs,
@@ -153,16 +179,30 @@ class Program:
         }
         used: dict[int, Memory] = {}
         steps = []
-        for step, pipeline in zip(self.linked.steps, self._pipelines, strict=True):
-            bound = [
+        for step, kernel in zip(self.linked.steps, self._kernels, strict=True):
+            buffers = [
                 (memories[kind][number], begin, nbytes)
                 for kind, number, begin, nbytes in step.places
             ]
-            used.update((memory.serial, memory) for memory, _, _ in bound)
-            group = device.bound(pipeline, self._numbers, step.window, bound)
-            steps.append((pipeline.native, group, [step.start], step.x, step.y))
-        every = (self._numbers, *used.values())
-        return Launches(tuple(steps), flags, every)
+            used.update((memory.serial, memory) for memory, _, _ in buffers)
+            if isinstance(step, CallStep):
+                workspace = None
+                if step.workspace is not None:
+                    workspace = slots[step.workspace.number]
+                    used[workspace.serial] = workspace
+                steps.append(device.engine_call(kernel, buffers, workspace))
+                continue
+            steps.append(
+                device.launch(
+                    kernel,
+                    self._numbers,
+                    step.start,
+                    step.window,
+                    (step.x, step.y),
+                    buffers,
+                )
+            )
+        return Launches(tuple(steps), flags, tuple(used.values()))
 
     def _check(self, content: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         found = content.view(np.uint32).reshape(-1, 2)

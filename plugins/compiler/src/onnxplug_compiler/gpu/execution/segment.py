@@ -12,24 +12,21 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
+from onnxplug_compiler.gpu.execution.array import DeviceArray, new_array
+from onnxplug_compiler.gpu.execution.artefact import KeptSegment
+from onnxplug_compiler.gpu.execution.backend import Backend
+from onnxplug_compiler.gpu.execution.device import Copies, Device, DeviceStream, Memory
+from onnxplug_compiler.gpu.execution.linking import RefusedLaunch, link
+from onnxplug_compiler.gpu.execution.program import Program, Weights
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.schedule.checks import of_node
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.plan import Plans
 from onnxplug_compiler.schedule.planned import Result
 from onnxplug_compiler.segmentation import Analysis, Unit
-from onnxplug_webgpu.artefact import KeptSegment
-from onnxplug_webgpu.context import WebGpuArray, new_array
-from onnxplug_webgpu.device import Copies, Device
-from onnxplug_webgpu.linking import RefusedLaunch, link
-from onnxplug_webgpu.options import Settings
-from onnxplug_webgpu.pool import Memory
-from onnxplug_webgpu.program import Program, Weights
-from onnxplug_webgpu.streams import WebGpuStream
-from onnxplug_webgpu.target import WebGpuTarget
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
-Array: TypeAlias = WebGpuArray | np.ndarray[Any, Any]
+Array: TypeAlias = DeviceArray | np.ndarray[Any, Any]
 Contents: TypeAlias = Mapping[int, np.ndarray[Any, Any]]
 """Those of inputs on the host, by position."""
 
@@ -73,7 +70,7 @@ class Segment:
     def __init__(
         self,
         device: Device,
-        settings: Settings,
+        backend: Backend,
         weights: Weights,
         unit: Unit,
         analysis: Analysis,
@@ -90,13 +87,11 @@ class Segment:
         self.outputs = tuple(unit.outputs)
         self.nodes = [nodes[index] for call in unit.calls for index in call.nodes]
         self._device = device
-        self._mode = settings.mode
+        self._mode = backend.mode
         self._weights = weights
         self._dtypes = dtypes
         self._nodes = nodes
-        self._target = WebGpuTarget(
-            prefers_channels_last=settings.channels_last, shapes=settings.shapes
-        )
+        self._target = backend.target
         counts = tuple({each.number: None for each in unit.counted.values()})
         self._counted = tuple(
             (position, len(unit.outputs) + counts.index(found.number), found.axis)
@@ -162,7 +157,7 @@ class Segment:
             return Plan(None, planned.results)
         checks = [of_node(check, self._nodes) for check in planned.work.checks]
         try:
-            linked = link(planned.work, checks, look, self._device.largest)
+            linked = link(planned.work, checks, look, self._device)
             program = Program(linked, self._device, self._weights, look, self._mode)
         except RefusedLaunch as error:
             raise NotCompiled(str(error), self._call_of(error.nodes)) from error
@@ -180,8 +175,8 @@ class Segment:
     def run(
         self,
         arrays: Sequence[Array],
-        bound: Sequence[WebGpuArray | None],
-        stream: WebGpuStream,
+        bound: Sequence[DeviceArray | None],
+        stream: DeviceStream,
         profiler: ep.Profiler | None = None,
     ) -> list[Array]:
         """Queue the work on *arrays*; the results, those that follow from shapes on the
@@ -216,20 +211,22 @@ class Segment:
         return made[: len(self.outputs)]
 
     def _filled(
-        self, whole: Array, number: Array, axis: int, stream: WebGpuStream
-    ) -> WebGpuArray:
+        self, whole: Array, number: Array, axis: int, stream: DeviceStream
+    ) -> DeviceArray:
         """The part of an output that is filled: so many places along an axis, one after
         another."""
-        assert isinstance(whole, WebGpuArray) and isinstance(number, WebGpuArray)
+        assert isinstance(whole, DeviceArray) and isinstance(number, DeviceArray)
         found = np.empty(number.shape, number.dtype)
         stream.fetch(number.memory, found)
         shape = list(whole.shape)
         shape[axis] = int(found.reshape(-1)[0])
-        kept = WebGpuArray(self._device, whole.memory, tuple(shape), whole.dtype)
+        kept: DeviceArray = self._device.array_type(
+            self._device, whole.memory, tuple(shape), whole.dtype
+        )
         if whole.nbytes - kept.nbytes <= max(_ROOM, kept.nbytes):
             return kept
         # or the rest would stay in memory
-        part = new_array(self._device, kept.shape, kept.dtype)
+        part = new_array(self._device, kept.shape, kept.dtype, stream, self._mode)
         stream.queue(Copies(((whole.memory, part.memory, kept.nbytes),)))
         return part
 
@@ -259,7 +256,7 @@ class Segment:
             self._plans.clear()
 
 
-def _check(bound: Sequence[WebGpuArray | None], results: Sequence[Result]) -> None:
+def _check(bound: Sequence[DeviceArray | None], results: Sequence[Result]) -> None:
     for position, (array, result) in enumerate(zip(bound, results, strict=True)):
         if array is not None and (
             tuple(array.shape) != result.shape or array.dtype != result.dtype
@@ -275,37 +272,39 @@ def run_plan(
     device: Device,
     plan: Plan,
     arrays: Sequence[Array],
-    bound: Sequence[WebGpuArray | None],
-    stream: WebGpuStream,
+    bound: Sequence[DeviceArray | None],
+    stream: DeviceStream,
     mode: str,
     profiler: ep.Profiler | None = None,
 ) -> list[Array]:
     """Queue *plan*; see :meth:`Segment.run`."""
     _check(bound, plan.results)
-    inputs = [_memory(device, plan, n, array) for n, array in enumerate(arrays)]
+    inputs = [_memory(device, plan, n, each, stream) for n, each in enumerate(arrays)]
     read = {memory.serial for memory in inputs if memory is not None}
     made: list[Array] = []
     for array, result in zip(bound, plan.results, strict=True):
         if result.content is not None:
             made.append(np.array(result.content))
         elif array is None or array.memory.serial in read:
-            made.append(new_array(device, result.shape, result.dtype, mode))
+            made.append(new_array(device, result.shape, result.dtype, stream, mode))
         else:
             made.append(array)
     if plan.program is not None:
         memories = [
-            each.memory if isinstance(each, WebGpuArray) else None for each in made
+            each.memory if isinstance(each, DeviceArray) else None for each in made
         ]
         plan.program.run(inputs, memories, stream, profiler)
     return made
 
 
-def _memory(device: Device, plan: Plan, position: int, array: Array) -> Memory | None:
+def _memory(
+    device: Device, plan: Plan, position: int, array: Array, stream: DeviceStream
+) -> Memory | None:
     """Where an input is; ``None`` of one on the host that no kernel reads."""
-    if isinstance(array, WebGpuArray):
+    if isinstance(array, DeviceArray):
         return array.memory
     if plan.program is None or position not in plan.program.linked.inputs:
         return None
-    placed = new_array(device, array.shape, array.dtype)
-    device.upload(placed.memory, array)
+    placed = new_array(device, array.shape, array.dtype, stream)
+    device.upload(placed.memory, array, stream)
     return placed.memory

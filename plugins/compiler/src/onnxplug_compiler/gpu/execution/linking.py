@@ -1,15 +1,17 @@
-"""The launches of a plan as plain data: texts of kernels, numbers, and places."""
+"""The commands of a plan as plain data: texts of kernels, numbers, and places."""
 
 from __future__ import annotations
 
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from onnxplug.authoring.record import Record
-from onnxplug_compiler.gpu.command import MOST_GROUPS, Kernel, Launch, render
-from onnxplug_compiler.gpu.render.wgsl import WGSL
+from onnxplug_compiler.gpu.command import EngineCall, Kernel, Launch, render
+from onnxplug_compiler.gpu.execution.device import Device
+from onnxplug_compiler.gpu.execution.splitting import can_be_split, split
+from onnxplug_compiler.gpu.render.dialect import Dialect
 from onnxplug_compiler.ir.buffers import (
     Buffer,
     Check,
@@ -21,10 +23,6 @@ from onnxplug_compiler.ir.buffers import (
 )
 from onnxplug_compiler.ir.pieces import Piece, Placed, Work
 from onnxplug_compiler.ir.recorder import Recorder
-from onnxplug_webgpu.splitting import can_be_split, split
-
-APART: Final = 256
-"""Bytes by which the numbers of launches are apart, at least."""
 
 FLAG: Final = 8
 """Bytes of a flag."""
@@ -54,6 +52,7 @@ class Step(Record):
     Attributes:
         text: of the kernel.
         written: which of its buffers it writes to.
+        lanes: invocations of a workgroup.
         places: of its buffers.
         window: bytes of its numbers.
         start: where these begin.
@@ -66,6 +65,7 @@ class Step(Record):
 
     text: str
     written: tuple[bool, ...]
+    lanes: int
     places: tuple[Place, ...]
     window: int
     start: int
@@ -75,6 +75,28 @@ class Step(Record):
     label: str = ""
     flops: int = 0
     nbytes: int = 0
+
+
+class CallStep(Record):
+    """A call of a library.
+
+    Attributes:
+        call: the command's.
+        places: of its views, from the first element of each to the buffer's end.
+        workspace: where there is room for it; ``None`` if it needs none.
+        nodes, label, flops, nbytes: as a launch's.
+    """
+
+    call: Any
+    places: tuple[Place, ...]
+    workspace: Place | None
+    nodes: tuple[int, ...]
+    label: str = ""
+    flops: int = 0
+    nbytes: int = 0
+
+
+AnyStep: TypeAlias = Step | CallStep
 
 
 class FlagCheck(Record):
@@ -101,7 +123,7 @@ class Linked(Record):
         checks: of these.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[AnyStep, ...]
     numbers: bytes
     slots: tuple[int, ...]
     constants: tuple[Constant, ...]
@@ -136,20 +158,19 @@ def work_of(recorder: Recorder[Any]) -> Work:
 
 
 def link(
-    work: Work, checks: Sequence[Check], look: Callable[[], None], most: int
+    work: Work, checks: Sequence[Check], look: Callable[[], None], device: Device
 ) -> Linked:
-    """The launches of *work*.
+    """The commands of *work*, for *device*.
 
     Args:
         checks: what to look at after a run, with errors that name nodes.
         look: called now and then; it may raise.
-        most: bytes that a kernel binds of a buffer.
 
     Raises:
-        RefusedLaunch: an array is larger, and the launch is none that can be split; or
-            a number of it has more than 32 bits.
+        RefusedLaunch: an array is larger than what the device binds, and the launch is
+            none that can be split; or a number of it has more than 32 bits.
     """
-    linker = _Linker(work, most)
+    linker = _Linker(work, device)
     for piece, buffers, offsets, own in work.placed:
         places = [linker.place(buffer) for buffer in buffers]
         starts = [
@@ -157,9 +178,18 @@ def link(
             for buffer, offset in zip(buffers, offsets, strict=True)
         ]
         assembly = piece.assembly
-        for launch, named in zip(assembly.launches, assembly.numbers, strict=True):
+        for command, named in zip(assembly.launches, assembly.numbers, strict=True):
             look()
-            linker.add(launch, named, places, starts, own)
+            bound = [places[number] for number in named]
+            begins = [
+                starts[number] + view.offset
+                for view, number in zip(command.views, named, strict=True)
+            ]
+            nodes = command.nodes if own is None else own
+            if isinstance(command, EngineCall):
+                linker.add_call(command, bound, begins, nodes)
+            else:
+                linker.add(command, bound, begins, nodes)
     flags = linker.flags
     return Linked(
         tuple(linker.steps),
@@ -172,13 +202,18 @@ def link(
 
 
 class _Linker:
-    def __init__(self, work: Work, most: int) -> None:
-        self._most = most
+    def __init__(self, work: Work, device: Device) -> None:
+        self._dialect = device.dialect
+        self._most = device.largest
+        self._most_x, _ = device.most_groups
+        self._alignment = device.alignment
+        self._apart = device.numbers_alignment
+        self._workspace: int | None = None
         self.slots, self._slot_of = _placed_temporaries(work)
         self.flags: dict[Buffer, int] = {}
         self.constants: dict[Constant, int] = {}
         self.numbers = bytearray()
-        self.steps: list[Step] = []
+        self.steps: list[AnyStep] = []
 
     def place(self, buffer: Buffer) -> Place:
         if isinstance(buffer, Temporary):
@@ -198,18 +233,16 @@ class _Linker:
     def add(
         self,
         launch: Launch,
-        named: Sequence[int],
-        places: Sequence[Place],
-        starts: Sequence[int],
-        own: tuple[int, ...] | None,
+        bound: Sequence[Place],
+        begins: Sequence[int],
+        nodes: tuple[int, ...],
     ) -> None:
-        """Put *launch* behind the others, in parts if need be."""
-        nodes = launch.nodes if own is None else own
-        begins = [
-            starts[number] + view.offset
-            for view, number in zip(launch.views, named, strict=True)
-        ]
-        bound = [places[number] for number in named]
+        """Put *launch* behind the others, in parts if need be.
+
+        Args:
+            bound: where the buffers of its views are.
+            begins: bytes from their beginnings to the first elements.
+        """
         largest = max(view.buffer.nbytes for view in launch.views)
         if largest <= self._most:
             strides = [view.strides for view in launch.views]
@@ -221,8 +254,10 @@ class _Linker:
                 f"{self._most} at most",
                 nodes,
             )
-        for part, arrays in split(launch, begins, self._most):
-            windows = [array.window(part.sizes[1:]) for array in arrays]
+        for part, arrays in split(launch, begins, self._most, self._alignment):
+            windows = [
+                array.window(part.sizes[1:], self._alignment) for array in arrays
+            ]
             self._append(
                 part,
                 [
@@ -248,7 +283,7 @@ class _Linker:
         """Put a launch, whose arrays begin at these bytes, behind the others."""
         bindings: dict[Place, int] = {}
         operands = tuple(bindings.setdefault(place, len(bindings)) for place in bound)
-        text, written = _rendered(launch.kernel, operands)
+        text, written = _rendered(launch.kernel, operands, self._dialect)
         words = list(launch.sizes)
         for view, begin, steps in zip(launch.views, begins, strides, strict=True):
             if begin % view.dtype.itemsize:
@@ -262,13 +297,15 @@ class _Linker:
             )
         start, content = len(self.numbers), struct.pack(f"<{len(words)}i", *words)
         window = max(16, -(-len(content) // 16) * 16)
-        self.numbers += content.ljust(-(-window // APART) * APART, b"\0")
-        x = min(launch.groups, MOST_GROUPS)
+        padded = -(-window // self._apart) * self._apart
+        self.numbers += content.ljust(padded, b"\0")
+        x = min(launch.groups, self._most_x)
         y = -(-launch.groups // x)
         self.steps.append(
             Step(
                 text,
                 written,
+                launch.kernel.lanes,
                 tuple(bindings),
                 window,
                 start,
@@ -281,21 +318,56 @@ class _Linker:
             )
         )
 
+    def add_call(
+        self,
+        command: EngineCall,
+        bound: Sequence[Place],
+        begins: Sequence[int],
+        nodes: tuple[int, ...],
+    ) -> None:
+        """Put a call behind the others; see :meth:`add`."""
+        workspace = None
+        if command.workspace:
+            # one for all calls, which follow each other
+            if self._workspace is None:
+                self._workspace = len(self.slots)
+                self.slots.append(0)
+            number = self._workspace
+            self.slots[number] = max(self.slots[number], command.workspace)
+            workspace = Place("slot", number)
+        places = [
+            place._replace(begin=begin, nbytes=max(0, view.buffer.nbytes - view.offset))
+            for place, begin, view in zip(bound, begins, command.views, strict=True)
+        ]
+        self.steps.append(
+            CallStep(
+                command.call,
+                tuple(places),
+                workspace,
+                nodes,
+                command.label,
+                command.flops,
+                command.nbytes,
+            )
+        )
+
 
 @functools.lru_cache(4096)
-def _written(kind: type[Kernel], parameters: str, bindings: tuple[int, ...]) -> Any:
+def _written(
+    kind: type[Kernel], parameters: str, bindings: tuple[int, ...], dialect: type[Any]
+) -> Any:
     """Where the text of a kernel is kept: kernels are told apart by their texts, as
     records of equal numbers are equal whatever these are of."""
     return []
 
 
 def _rendered(
-    kernel: Kernel, bindings: tuple[int, ...]
+    kernel: Kernel, bindings: tuple[int, ...], dialect: Dialect
 ) -> tuple[str, tuple[bool, ...]]:
     """The text of a kernel, and which of its buffers it writes to."""
-    kept = _written(type(kernel), repr(kernel), bindings)
+    kept = _written(type(kernel), repr(kernel), bindings, type(dialect))
     if not kept:
-        body = render(kernel, bindings, WGSL)
+        body = render(kernel, bindings, dialect)
         written = tuple(each.written for each in body.buffers)
         kept.append((body.text(kernel.lanes), written))
     found: tuple[str, tuple[bool, ...]] = kept[0]
