@@ -14,7 +14,7 @@ import pytest
 
 from onnxplug_compiler.gpu.command import EngineCall, Launch
 from onnxplug_compiler.gpu.execution.device import KernelRefused
-from onnxplug_compiler.gpu.shapes import DEFAULT
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.ir.buffers import Buffer, Input
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
@@ -43,7 +43,7 @@ class Memory:
         self.library = library_of_products.CublasLt()
         self.engine = CublasLt(self.library)
         self.arrays: dict[Buffer, np.ndarray[Any, Any]] = {}
-        self.recorder = Recorder[Any](SimpleNamespace(shapes=DEFAULT))
+        self.recorder = Recorder[Any](GpuTarget())
 
     def new(self, array: np.ndarray[Any, Any], offset: int = 0) -> View:
         """A contiguous array that begins at a byte of a buffer."""
