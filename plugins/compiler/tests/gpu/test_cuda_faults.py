@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import attention, contractions, reductions, rows
-from onnxplug_compiler.gpu.shapes import DEFAULT
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 from onnxplug_testing.cuda_on_cpu import KernelFault
@@ -69,7 +68,7 @@ class Subject(NamedTuple):
 
 def subject(name: str, processor: Processor) -> Subject:
     record, shape = RECORDED[name]
-    recorder: Recorder[Any] = Recorder(SimpleNamespace(shapes=DEFAULT))
+    recorder: Recorder[Any] = Recorder(GpuTarget())
     out = processor.array(np.full(shape, np.nan, np.float32))
     record(recorder, processor, out)
     (launch,) = recorder.commands
