@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from onnxplug_compiler.gpu.families import (
     rows,
     sums,
 )
+from onnxplug_compiler.gpu.render.cuda import CUDA
 from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
@@ -31,9 +32,11 @@ from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+from onnxplug_testing.cuda_on_cpu import KernelFault
 from onnxplug_testing.nvrtc import ARCHITECTURES, Nvrtc, find_nvrtc
 
 from .cuda_on_cpu import Processor, Rendered
+from .tensor_samples import TENSOR_SAMPLES, Making, tensor_product
 
 RNG = np.random.default_rng(0)
 
@@ -44,9 +47,6 @@ class Sample(NamedTuple):
     recorder: Recorder[Any]
     found: list[View]
     expected: list[np.ndarray[Any, Any]]
-
-
-Making = Callable[[Recorder[Any], Processor], tuple[Sequence[View], Sequence[Any]]]
 
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:
@@ -406,6 +406,7 @@ SAMPLES: dict[str, Making] = {
     "halves": halves,
     "product of doubles": product(33, 17, 65, element="f64"),
     "summed": summed,
+    **TENSOR_SAMPLES,
     **{f"product {m}x{k}x{n}": product(m, k, n) for m, k, n in SHAPES},
     "softmax and norm": softmax_and_norm,
     "reduced": reduced,
@@ -445,6 +446,11 @@ def test_kernels_compute_what_numpy_does(
             np.testing.assert_allclose(array[~least], wide[~least], 3e-6, 2e-6)
         elif array.dtype == np.float64:
             np.testing.assert_allclose(array, wide, 1e-14, 1e-15)
+        elif "product of" in name or "tensor" in name:
+            # sums in float32, rounded twice
+            limit = 2e-3 if array.dtype == np.float16 else 2e-2
+            array, wide = (each.astype(np.float64) for each in (array, wide))
+            np.testing.assert_allclose(array, wide, limit, limit)
         else:
             np.testing.assert_array_equal(array, wide)
 
@@ -461,6 +467,17 @@ def test_an_index_out_of_range_raises_a_flag(processor: Processor) -> None:
     assert processor.read(flag)[0] == 1
     with pytest.raises(IndexError, match="out of range"):
         raise check.error(1)
+
+
+def test_copies_that_nobody_waits_for_are_caught(
+    processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert CUDA.fragments is not None
+    monkeypatch.setattr(CUDA.fragments, "arrive", lambda: "if (false) end_copies();")
+    recorder: Recorder[Any] = Recorder(GpuTarget())
+    tensor_product("f16", 16, 16, 8)(recorder, processor)
+    with pytest.raises(KernelFault, match="which nobody wrote to"):
+        processor.run(recorder.commands)
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ class Shapes(Record):
         per_lane: elements of a lane along a tile's side, at most.
         row_lanes: lanes that share a row of a softmax, a norm or a reduction.
         worth_a_group: elements of a result from which on a workgroup shares them.
+        tensor_cores: the elements of factors that tensor cores multiply, by spaces.
     """
 
     side: int = 16
@@ -34,6 +35,7 @@ class Shapes(Record):
     per_lane: int = 4
     row_lanes: int = 64
     worth_a_group: int = 32
+    tensor_cores: str = ""
 
     def check(self) -> None:
         """Check that all targets have such workgroups.
@@ -42,6 +44,8 @@ class Shapes(Record):
             ValueError: they have not, or a number is no power of two.
         """
         for name, number in self._asdict().items():
+            if name == "tensor_cores":
+                continue
             if type(number) is not int or number < 1 or number & (number - 1):
                 raise ValueError(f"{name} is {number!r}, and no power of two")
         if max(self.side**2, self.few_lanes, self.row_lanes) > MOST_LANES:

@@ -8,3 +8,90 @@ static inline float f32_of_f16(unsigned bits) {
 static inline unsigned f16_of_f32(float x) {
   return shim::narrowed(x, shim::half_format, false);
 }
+
+// Fragments lie in lanes as the PTX ISA has it for ldmatrix and mma.m16n8k16: of rows of
+// pairs lane n has pair n % 4 of row n / 4.
+namespace shim {
+static inline void load(unsigned* (&found)[4], const unsigned* row, bool turned) {
+  const unsigned* all[32];
+  if ((uintptr_t)row % 16) shim_fail("ldmatrix of a row that is not aligned to 16 bytes");
+  onnxplug_gather(row, all);
+  const unsigned line = shim_lane() / 4, pair = shim_lane() % 4;
+  for (unsigned matrix = 0; matrix < 4; matrix++) {
+    if (!turned) {
+      *found[matrix] = all[8 * matrix + line][pair];
+      continue;
+    }
+    unsigned both = 0;
+    for (unsigned half = 0; half < 2; half++) {
+      const unsigned word = all[8 * matrix + 2 * pair + half][line / 2];
+      both |= (word >> 16 * (line % 2) & 0xffffu) << 16 * half;
+    }
+    *found[matrix] = both;
+  }
+}
+
+struct Fragments { unsigned a[4], b[2]; };
+
+static inline void multiply(float* (&sums)[4], const Fragments& mine, float (*number)(unsigned)) {
+  Fragments all[32];
+  onnxplug_gather(mine, all);
+  for (unsigned n = 0; n < 4; n++) {
+    const unsigned row = shim_lane() / 4 + n / 2 * 8, column = shim_lane() % 4 * 2 + n % 2;
+    double total = *sums[n];
+    for (unsigned k = 0; k < 16; k++) {
+      const unsigned lane = k % 8 / 2, half = 16 * (k % 2);
+      const unsigned a = all[row % 8 * 4 + lane].a[row / 8 + k / 8 * 2] >> half;
+      const unsigned b = all[column * 4 + lane].b[k / 8] >> half;
+      total += (double)number(a & 0xffffu) * number(b & 0xffffu);
+    }
+    *sums[n] = (float)total;
+  }
+}
+
+static inline float of_bf16(unsigned bits) { return __uint_as_float(bits << 16); }
+
+// Copies that lanes began: they are made when the lane waits for them, as late as may be.
+struct Copy { unsigned* target; const unsigned* source; bool there; };
+static struct Copies { Copy each[64]; unsigned count; } copies[1024];
+}  // namespace shim
+
+static inline void load_matrices(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                                 const unsigned* row) {
+  unsigned* found[4] = {&a, &b, &c, &d};
+  shim::load(found, row, false);
+}
+static inline void load_turned(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                               const unsigned* row) {
+  unsigned* found[4] = {&a, &b, &c, &d};
+  shim::load(found, row, true);
+}
+static inline void multiply_f16(float& w, float& x, float& y, float& z, unsigned a,
+                                unsigned b, unsigned c, unsigned d, unsigned e, unsigned f) {
+  float* sums[4] = {&w, &x, &y, &z};
+  shim::multiply(sums, {{a, b, c, d}, {e, f}}, &f32_of_f16);
+}
+static inline void multiply_bf16(float& w, float& x, float& y, float& z, unsigned a,
+                                 unsigned b, unsigned c, unsigned d, unsigned e, unsigned f) {
+  float* sums[4] = {&w, &x, &y, &z};
+  shim::multiply(sums, {{a, b, c, d}, {e, f}}, &shim::of_bf16);
+}
+__attribute__((no_sanitize("thread", "undefined"))) static void begin_copy(
+    unsigned* target, const unsigned* source, bool there) {
+  shim::Copies& mine = shim::copies[shim_thread().x];
+  if ((uintptr_t)target % 16 || (there && (uintptr_t)source % 16))
+    shim_fail("cp.async of what is not aligned to 16 bytes");
+  if (mine.count == 64) shim_fail("more copies than the emulation has room for");
+  mine.each[mine.count++] = {target, source, there};
+}
+__attribute__((no_sanitize("thread", "undefined"))) static bool next_copy(shim::Copy& copy) {
+  shim::Copies& mine = shim::copies[shim_thread().x];
+  if (mine.count) copy = mine.each[--mine.count];
+  else return false;
+  return true;
+}
+static inline void end_copies() {
+  shim::Copy copy;
+  while (next_copy(copy))
+    for (unsigned n = 0; n < 4; n++) copy.target[n] = copy.there ? copy.source[n] : 0;
+}

@@ -267,6 +267,10 @@ class Body:
             return minifloats.widened(self, element, bits)
         return self.wrapped(element, dialect.convert(KINDS[element], f"({bits})"))
 
+    def words_at(self, operand: int, place: str) -> str:
+        """A pointer to the words that begin with an element of 16 bits at a place."""
+        return f"b{self._bindings[operand]} + u32({place}) / 2u"
+
     def wrapped(self, element: str, value: str) -> str:
         """What is left of *value* in an integer of fewer bits than a register."""
         kind, width = KINDS[element], WIDTHS[element]

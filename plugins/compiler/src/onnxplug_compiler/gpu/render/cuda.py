@@ -8,7 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from onnxplug_compiler.gpu.render.cuda_prelude import prelude_of
-from onnxplug_compiler.gpu.render.dialect import Binding, Dialect, Memory, Warps
+from onnxplug_compiler.gpu.render.dialect import (
+    Binding,
+    Dialect,
+    Fragments,
+    Memory,
+    Warps,
+)
 
 
 class _Cells:
@@ -50,6 +56,25 @@ class _Warps:
         return f"shifted_up({value}, {apart}u)"
 
 
+class _Fragments:
+    """Tensor cores by ``ldmatrix`` and ``mma``, and copies by ``cp.async``."""
+
+    def load(self, names: Sequence[str], place: str, *, turned: bool) -> str:
+        name = "load_turned" if turned else "load_matrices"
+        return f"{name}({', '.join(names)}, {place});"
+
+    def multiply(
+        self, element: str, sums: Sequence[str], a: Sequence[str], b: Sequence[str]
+    ) -> str:
+        return f"multiply_{element}({', '.join([*sums, *a, *b])});"
+
+    def copy(self, target: str, source: str, condition: str) -> str:
+        return f"begin_copy({target}, {source}, {condition});"
+
+    def arrive(self) -> str:
+        return "end_copies();"
+
+
 class Cuda:
     """CUDA C++, as NVRTC compiles it without any header.
 
@@ -60,6 +85,7 @@ class Cuda:
     wide = True
     halves = True
     warps: Warps | None = _Warps()
+    fragments: Fragments | None = _Fragments()
     memory: Memory = _Cells()
     barrier = "__syncthreads();"
 
@@ -120,13 +146,16 @@ class Cuda:
             f"{'' if binding.written else 'const '}u32* __restrict__ b{number}"
             for number, binding in enumerate(bindings)
         ]
-        arrays = [f"__shared__ {kind} {name}[{size}];" for kind, name, size in shared]
+        arrays = [
+            f"__shared__ __align__(16) {kind} {name}[{size}];"
+            for kind, name, size in shared
+        ]
         return "\n".join(
             [
                 "namespace onnxplug {",
                 prelude_of([*lines, *arrays]).rstrip(),
                 f"struct Words {{ i32 of[{max(1, words)}]; }};",
-                f'extern "C" __global__ void __launch_bounds__({lanes}) kernel(',
+                f'extern "C" __global__ void __launch_bounds__({lanes}, 1) kernel(',
                 f"    {', '.join([*arguments, 'const Words words'])}) {{",
                 *(f"  {line}" for line in arrays),
                 "  const u32 lane = threadIdx.x;",

@@ -158,7 +158,69 @@ __device__ inline u32 shifted_up(u32 x, u32 apart) {
 }
 """
 
+_MATRICES: Final = """\
+#ifndef ONNXPLUG_ON_CPU
+__device__ inline u32 shared_place(const u32* words) {
+  return static_cast<u32>(__cvta_generic_to_shared(words));
+}
+__device__ inline void load_matrices(u32& a, u32& b, u32& c, u32& d, const u32* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_place(row))
+               : "memory");
+}
+__device__ inline void load_turned(u32& a, u32& b, u32& c, u32& d, const u32* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_place(row))
+               : "memory");
+}
+__device__ inline void multiply_f16(
+    f32& w, f32& x, f32& y, f32& z, u32 a, u32 b, u32 c, u32 d, u32 e, u32 f) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(w), "+f"(x), "+f"(y), "+f"(z)
+      : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
+#else
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(w), "+f"(x), "+f"(y), "+f"(z) : "r"(a), "r"(b), "r"(e));
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(w), "+f"(x), "+f"(y), "+f"(z) : "r"(c), "r"(d), "r"(f));
+#endif
+}
+__device__ inline void multiply_bf16(
+    f32& w, f32& x, f32& y, f32& z, u32 a, u32 b, u32 c, u32 d, u32 e, u32 f) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(w), "+f"(x), "+f"(y), "+f"(z)
+      : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
+#else
+  __trap();  // no target records it there
+#endif
+}
+__device__ inline void begin_copy(u32* target, const u32* source, i1 there) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"(shared_place(target)), "l"(source), "r"(there ? 16u : 0u)
+               : "memory");
+#else
+  const uint4 zeros = {0u, 0u, 0u, 0u};
+  *reinterpret_cast<uint4*>(target) =
+      there ? *reinterpret_cast<const uint4*>(source) : zeros;
+#endif
+}
+__device__ inline void end_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+#endif
+"""
+
 _PARTS: Final = (
+    (r"\bend_copies\(", _MATRICES),
     (r"\bcell<", _CELLS),
     (r"\b[iuf]64\b", _WIDE),
     (r"\bf64\b", _DOUBLES),

@@ -72,6 +72,34 @@ class Warps(Protocol):
         none."""
 
 
+class Fragments(Protocol):
+    """How warps multiply matrices at once, by tensor cores, and copy meanwhile."""
+
+    def load(self, names: Sequence[str], place: str, *, turned: bool) -> str:
+        """The statement that loads four matrices of 8 by 8 elements of 16 bits from
+        shared memory: of each a lane gets two neighbours of row ``lane / 4``.
+
+        Args:
+            names: variables of type ``u32``.
+            place: a pointer to the row of 16 bytes that lane n gives, row n % 8 of
+                matrix n / 8.
+            turned: matrices are transposed.
+        """
+
+    def multiply(
+        self, element: str, sums: Sequence[str], a: Sequence[str], b: Sequence[str]
+    ) -> str:
+        """The statement that adds to *sums*, f32s, the product of 16 by 16 elements and
+        16 by 8, in the order of lanes that PTX's ``mma.m16n8k16`` has."""
+
+    def copy(self, target: str, source: str, condition: str) -> str:
+        """The statement that begins to copy 16 bytes to shared memory, zeros unless
+        *condition* holds; both pointers are aligned to as many."""
+
+    def arrive(self) -> str:
+        """The statement that waits until a lane's own copies are there."""
+
+
 class Dialect(Protocol):
     """How a language says what kernels are made of.
 
@@ -88,6 +116,9 @@ class Dialect(Protocol):
 
     warps: Warps | None
     """Shuffles; ``None`` without."""
+
+    fragments: Fragments | None
+    """Tensor cores; ``None`` without."""
 
     memory: Memory
 

@@ -6,7 +6,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
-from onnxplug_compiler.gpu.render.dialect import Binding, Memory, Warps
+from onnxplug_compiler.gpu.render.dialect import Binding, Fragments, Memory, Warps
 
 
 class _Words:
@@ -59,6 +59,7 @@ class Wgsl:
     wide = False
     halves = False
     warps: Warps | None = None
+    fragments: Fragments | None = None
     memory: Memory = _Words()
     barrier = "workgroupBarrier();"
     _kinds = {"f32": "f32", "i32": "i32", "u32": "u32", "i1": "bool"}  # noqa: RUF012

@@ -1,0 +1,418 @@
+"""Products of matrices of 16-bit floats by tensor cores: a warp multiplies fragments of
+tiles that a workgroup shares, with sums in float32.
+
+While a tile is multiplied the next one is copied.  Sums go through the memory of the
+tiles to lanes that finish neighbouring columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_compiler.gpu.command import as_bits, launch, operand
+from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.dialect import Fragments
+from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
+from onnxplug_compiler.gpu.shapes import shapes_of
+from onnxplug_compiler.ir.coded import Factor
+from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+
+_DEPTH: Final = 32
+"""Products of a sum that a tile has at hand."""
+
+_CHUNK: Final = 8
+"""Elements that are copied at once, 16 bytes, where memory allows it."""
+
+_PAD: Final = 8
+"""Elements behind each line of a tile, by which its lines lie in different banks."""
+
+_SUMS_PAD: Final = 4
+"""Words behind each line of sums, likewise."""
+
+_FRAGMENT: Final = 16
+"""Rows, columns and products of a sum that warps load at once."""
+
+_WARP: Final = 32
+
+
+class Tile(Parameters):
+    """How a workgroup is divided.
+
+    Attributes:
+        down, across: warps along rows and columns.
+        height, width: rows and columns of each.
+    """
+
+    down: int
+    across: int
+    height: int
+    width: int
+
+    @property
+    def rows(self) -> int:
+        """Those of all warps."""
+        return self.down * self.height
+
+    @property
+    def columns(self) -> int:
+        """Those of all warps."""
+        return self.across * self.width
+
+
+TILES: Final = (Tile(2, 4, 64, 32), Tile(2, 2, 32, 32), Tile(1, 2, 32, 32))
+"""Tiles from the largest one on."""
+
+_ENOUGH_GROUPS: Final = 96
+"""Workgroups that keep a GPU busy: a smaller tile is taken for more of them."""
+
+
+class Loading(Parameters):
+    """How a factor becomes a tile.
+
+    Attributes:
+        along: lines of the tile are along the sums, not across.
+        chunks: neighbouring elements are copied together, as all are aligned.
+    """
+
+    along: bool
+    chunks: bool
+
+
+class TensorProductKernel(Parameters):
+    """Sums of products, and a chain for the result; sizes, rows, sums, chain, read and
+    written as of ``contractions.ContractionKernel``.
+
+    Attributes:
+        element: of both factors, whose arrays are bits.
+        left, right: how they are loaded.
+    """
+
+    element: str
+    left: Loading
+    right: Loading
+    rows: int
+    sums: int
+    tile: Tile
+    chain: Chain
+    read: tuple[Operand, ...]
+    written: tuple[Operand, ...]
+
+    @property
+    def lanes(self) -> int:
+        return _WARP * self.tile.down * self.tile.across
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        left = Operand("u16", 2 + self.rows + self.sums)
+        right = Operand("u16", 3 + self.sums)
+        return left, right, *self.read, *self.written
+
+    @property
+    def sizes(self) -> int:
+        return 7 + self.rows + self.sums
+
+    def write(self, body: Body) -> None:
+        fragments = body.dialect.fragments
+        if fragments is None:
+            raise ValueError("the language of the kernel has no tensor cores")
+        with body.when(f"block < {body.size(0)}"):
+            _Writer(body, self, fragments).write()
+
+
+class _Part:
+    """A factor's tiles in shared memory, one that is multiplied and one that comes."""
+
+    def __init__(self, body: Body, loading: Loading, size: int, room: int) -> None:
+        self.loading, self.size = loading, size
+        self.lines, self.length = (size, _DEPTH) if loading.along else (_DEPTH, size)
+        self.stride = (self.length + _PAD) // 2  # words
+        self.words = self.lines * self.stride
+        self.name = body.array("u32", max(2 * self.words, room))
+
+
+class _Writer:
+    """Writes what a workgroup does for its tile."""
+
+    def __init__(
+        self, body: Body, kernel: TensorProductKernel, fragments: Fragments
+    ) -> None:
+        self.body, self.kernel, self.fragments = body, kernel, fragments
+        tile = kernel.tile
+        across, along = body.size(2), body.size(1)
+        rest = body.let("u32", f"block / {across}")
+        batch = body.let("u32", f"{rest} / {along}")
+        self.batches = [
+            body.let("u32", f"{batch} / {body.size(3)}"),
+            body.let("u32", f"{batch} % {body.size(3)}"),
+        ]
+        self.firsts = [
+            body.let("u32", f"({rest} % {along}) * {tile.rows}u"),
+            body.let("u32", f"(block % {across}) * {tile.columns}u"),
+        ]
+        # what is finished at once passes through the tiles of the left factor
+        room = tile.down * tile.across * _FRAGMENT * (tile.width + _SUMS_PAD)
+        self.parts = [
+            _Part(body, kernel.left, tile.rows, room),
+            _Part(body, kernel.right, tile.columns, 0),
+        ]
+        warp = body.let("u32", f"lane / {_WARP}u")
+        self.warp, self.within = warp, body.let("u32", f"lane % {_WARP}u")
+        self.starts = [
+            body.let("u32", f"{warp} / {tile.across}u * {tile.height}u"),
+            body.let("u32", f"{warp} % {tile.across}u * {tile.width}u"),
+        ]
+        self.depth = body.let("u32", body.size(6))
+
+    def write(self) -> None:
+        """All tiles along the sums, and the chain."""
+        body, tile = self.body, self.kernel.tile
+        sums = [
+            [
+                [body.var("f32", "0.0f") for _ in range(4)]
+                for _ in range(tile.width // 8)
+            ]
+            for _ in range(tile.height // _FRAGMENT)
+        ]
+        self.load("0u", "0u")
+        body.line(self.fragments.arrive())
+        body.wait()
+        stage = body.var("u32", "0u")
+        with body.loop(self.depth, step=f"{_DEPTH}u") as first:
+            following = body.let("u32", f"{first} + {_DEPTH}u")
+            other = body.let("u32", f"1u - {stage}")
+            with body.when(f"{following} < {self.depth}"):
+                self.load(other, following)
+            for k in range(0, _DEPTH, _FRAGMENT):
+                self.multiply(stage, k, sums)
+            body.assign(stage, other)
+            body.line(self.fragments.arrive())
+            body.wait()
+        for number, line in enumerate(sums):
+            self.finish(number, line)
+
+    def load(self, stage: str, first: str) -> None:
+        """Begin to copy the tiles that begin at *first* along the sums."""
+        for which, part in enumerate(self.parts):
+            each = _CHUNK if part.loading.chunks else 2
+            per_line = part.length // each
+            entries = f"{part.lines * per_line}u"
+            base = self.body.let("u32", f"{stage} * {part.words}u")
+            with self.body.loop(entries, "lane", f"{self.kernel.lanes}u") as entry:
+                line = self.body.let("u32", f"{entry} / {per_line}u")
+                near = self.body.let("u32", f"({entry} % {per_line}u) * {each}u")
+                place = f"{part.name}[{base} + {line} * {part.stride}u + {near} / 2u]"
+                pair = (line, near) if part.loading.along else (near, line)
+                self.copy(which, pair, first, place)
+
+    def copy(self, which: int, pair: tuple[str, str], first: str, target: str) -> None:
+        """Copy a chunk, or two elements, to a tile, zeros for what is not there.
+
+        Args:
+            which: of the factors.
+            pair: the row or column in the tile, and the place along the sums.
+        """
+        body, part = self.body, self.parts[which]
+        other = body.let("u32", f"{self.firsts[which]} + {pair[0]}")
+        number = body.let("u32", f"{first} + {pair[1]}")
+        if part.loading.chunks:
+            place, there = self.place(which, other, number)
+            source = body.words_at(which, place)
+            body.line(self.fragments.copy(f"&{target}", source, there))
+            return
+        values = []
+        for step in range(2):
+            if part.loading.along:
+                at = other, body.let("u32", f"{number} + {step}u")
+            else:
+                at = body.let("u32", f"{other} + {step}u"), number
+            place, there = self.place(which, *at)
+            value = body.load(which, place)
+            values.append(body.let("u32", body.dialect.select(there, value, "0u")))
+        body.assign(target, f"{values[0]} | ({values[1]} << 16u)")
+
+    def place(self, which: int, other: str, number: str) -> tuple[str, str]:
+        """Where an element is, or the first one if it is not there, and if it is."""
+        body, kernel = self.body, self.kernel
+        there = body.let(
+            "i1", f"{other} < {body.size(4 + which)} && {number} < {self.depth}"
+        )
+        along = body.coordinates(number, range(7 + kernel.rows, kernel.sizes))
+        if which == 0:
+            at = [*body.coordinates(other, range(7, 7 + kernel.rows)), *along]
+        else:
+            at = [*along, other]
+        place = body.place(which, [*self.batches, *at])
+        # the first element of all arrays is there
+        nothing = body.place(which, ["0u"] * (2 + len(at)))
+        return body.let("i32", body.dialect.select(there, place, nothing)), there
+
+    def multiply(
+        self, stage: str, k: int, sums: Sequence[Sequence[Sequence[str]]]
+    ) -> None:
+        """Add a fragment's products to the warp's sums."""
+        body, fragments, tile = self.body, self.fragments, self.kernel.tile
+        left = [
+            self.fragment(0, stage, row, k) for row in range(0, tile.height, _FRAGMENT)
+        ]
+        right: list[list[str]] = []
+        for column in range(0, tile.width, _FRAGMENT):
+            found = self.fragment(1, stage, column, k)
+            right += [found[:2], found[2:]]
+        for line, a in zip(sums, left, strict=True):
+            for totals, b in zip(line, right, strict=True):
+                body.line(fragments.multiply(self.kernel.element, totals, a, b))
+
+    def fragment(self, which: int, stage: str, start: int, k: int) -> list[str]:
+        """Each lane's part of four matrices of 8 by 8: the second one lies behind the
+        first across the sums in the left factor, along them in the right one."""
+        body, part = self.body, self.parts[which]
+        second, third = (
+            body.let("u32", f"{self.within} / {8 << n}u % 2u * 8u") for n in range(2)
+        )
+        other, along = (second, third) if which == 0 else (third, second)
+        at = body.let("u32", f"{self.starts[which]} + {start}u + {other}")
+        number = body.let("u32", f"{k}u + {along}")
+        row = body.let("u32", f"{self.within} % 8u")
+        if part.loading.along:
+            place = f"({at} + {row}) * {part.stride}u + {number} / 2u"
+        else:
+            place = f"({number} + {row}) * {part.stride}u + {at} / 2u"
+        place = f"{part.name}[{stage} * {part.words}u + {place}]"
+        found = [body.var("u32", "0u") for _ in range(4)]
+        turned = not part.loading.along
+        body.line(self.fragments.load(found, f"&{place}", turned=turned))
+        return found
+
+    def finish(self, number: int, line: Sequence[Sequence[str]]) -> None:
+        """Apply the chain to sixteen rows of each warp."""
+        body, tile = self.body, self.kernel.tile
+        name, width = self.parts[0].name, tile.width
+        stride = width + _SUMS_PAD
+        base = body.let("u32", f"{self.warp} * {_FRAGMENT * stride}u")
+        row = body.let("u32", f"{self.within} / 4u * {stride}u")
+        column = body.let("u32", f"{self.within} % 4u * 2u")
+        for which, totals in enumerate(line):
+            for part, total in enumerate(totals):
+                behind = part // 2 * 8 * stride + which * 8 + part % 2
+                place = f"{name}[{base} + {row} + {column} + {behind}u]"
+                body.assign(place, body.dialect.reinterpret("u32", total))
+        body.wait()
+        with body.loop(f"{_FRAGMENT * width}u", self.within, f"{_WARP}u") as entry:
+            place = f"{entry} / {width}u * {stride}u + {entry} % {width}u"
+            bits = body.let("u32", f"{name}[{base} + {place}]")
+            row = body.let(
+                "u32",
+                f"{self.firsts[0]} + {self.starts[0]} + {number * _FRAGMENT}u + "
+                f"{entry} / {width}u",
+            )
+            column = body.let(
+                "u32", f"{self.firsts[1]} + {self.starts[1]} + {entry} % {width}u"
+            )
+            with body.when(f"{row} < {body.size(4)} && {column} < {body.size(5)}"):
+                total = body.let("f32", body.dialect.reinterpret("f32", bits))
+                self.apply(row, column, total)
+        body.wait()
+
+    def apply(self, row: str, column: str, total: str) -> None:
+        """The results of one sum."""
+        body, kernel = self.body, self.kernel
+        at = body.coordinates(row, range(7, 7 + kernel.rows))
+        place = [*self.batches, *at, column]
+        first = 2 + len(kernel.read)
+        values = [body.load(each, body.place(each, place)) for each in range(2, first)]
+        if kernel.chain.steps:
+            total = fitted(body, kernel.chain.inputs[0], "Mul", total)
+        results = emit_chain(body, kernel.chain, [total, *values])
+        for each, result in enumerate(results, first):
+            body.store(each, body.place(each, place), result)
+
+
+def suits(recorder: Recorder[Any], a: Factor, b: Factor) -> bool:
+    """Whether tensor cores multiply such factors."""
+    views = a.codes.view, b.codes.view
+    if len(a.views) + len(b.views) > 2 or a.offset or b.offset:
+        return False
+    if a.codes.bits or b.codes.bits or views[0].dtype != views[1].dtype:
+        return False
+    element = operand(views[0]).element
+    known = element in shapes_of(recorder).tensor_cores.split()
+    return known and all(view.size for view in views)
+
+
+def record_tensor_product(
+    recorder: Recorder[Any],
+    a: View,
+    b: View,
+    out: View,
+    rows: int,
+    after: Epilogue,
+    label: str,
+) -> None:
+    """Record sums of products; arguments as of ``few_rows.record_few_rows``."""
+    *lead, columns = out.shape
+    count, axes = math.prod(lead[2:]), a.shape[2:]
+    depth = math.prod(axes[rows:])
+    tile = _tile_of(count, columns, lead[0] * lead[1])
+    kernel = TensorProductKernel(
+        operand(a).element,
+        _loading(a, -1, -1 - len(axes) + rows),
+        _loading(b, -2, -1),
+        rows,
+        len(axes) - rows,
+        tile,
+        after.chain,
+        tuple(operand(view) for view in after.operands),
+        tuple(operand(view, written=True) for view in after.outputs),
+    )
+    along, across = math.ceil(count / tile.rows), math.ceil(columns / tile.columns)
+    groups = along * across * lead[0] * lead[1]
+    launch(
+        recorder,
+        kernel,
+        [as_bits(a), as_bits(b), *after.operands, *after.outputs],
+        (groups, along, across, lead[1], count, columns, depth, *axes),
+        groups,
+        label,
+        2 * out.size * depth,
+    )
+
+
+def _tile_of(rows: int, columns: int, batches: int) -> Tile:
+    """The largest tile of which there are enough, and which is not mostly empty."""
+    for tile in TILES:
+        groups = math.ceil(rows / tile.rows) * math.ceil(columns / tile.columns)
+        fits = rows > tile.rows // 2 and columns > tile.columns // 2
+        if fits and groups * batches >= _ENOUGH_GROUPS:
+            return tile
+    return TILES[1] if rows > TILES[-1].rows else TILES[-1]
+
+
+def _loading(view: View, along: int, across: int) -> Loading:
+    """How a factor is loaded.
+
+    Args:
+        along: its last axis of sums.
+        across: its last axis of rows or columns.
+    """
+    is_along = view.strides[along] == 1 or view.strides[across] != 1
+    axis = along if is_along else across
+    others = [
+        stride
+        for at, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True))
+        if size > 1 and at != axis % len(view.shape)
+    ]
+    chunks = (
+        view.strides[axis] == 1
+        and view.shape[axis] % _CHUNK == 0
+        and view.offset % (_CHUNK * np.dtype(np.uint16).itemsize) == 0
+        and all(stride % _CHUNK == 0 for stride in others)
+    )
+    return Loading(is_along, chunks)

@@ -1,0 +1,108 @@
+"""Products by tensor cores, as samples of kernels in CUDA C++."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxplug_compiler.gpu.families import contractions, tensor_products
+from onnxplug_compiler.gpu.shapes import DEFAULT
+from onnxplug_compiler.ir.elementwise import ChainBuilder
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.views import View
+
+from .cuda_on_cpu import Processor
+
+RNG = np.random.default_rng(1)
+Making = Callable[[Recorder[Any], Processor], tuple[Sequence[View], Sequence[Any]]]
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def tensor_product(
+    element: str,
+    m: int,
+    k: int,
+    n: int,
+    *,
+    turned: tuple[bool, bool] = (False, False),
+    large: bool = False,
+) -> Making:
+    """A product by tensor cores.
+
+    Args:
+        turned: which factors lie in memory by columns.
+        large: in the largest tiles.
+    """
+
+    def make(recorder: Recorder[Any], processor: Processor) -> Any:
+        dtype = np.float16 if element == "f16" else ml_dtypes.bfloat16
+        shapes = (2, m, k), (1, k, n), (n,)
+        a, b, c = (normal(*shape).astype(dtype) for shape in shapes)
+        views = []
+        for array, is_turned in zip((a, b), turned, strict=True):
+            if is_turned:
+                there = processor.array(np.ascontiguousarray(array.swapaxes(1, 2)))
+                views.append(there.transpose((0, 2, 1)))
+            else:
+                views.append(processor.array(array))
+        out = recorder.temporary(np.dtype(dtype), (2, m, n))
+        builder = ChainBuilder()
+        both = [builder.input(element), builder.input(element)]
+        chain = builder.build([builder.step("Add", both, element)])
+        bias = processor.array(c).broadcast_to(out.shape)
+        recorder.target.shapes = DEFAULT._replace(tensor_cores="f16 bf16")
+        with pytest.MonkeyPatch.context() as patch:
+            if large:
+                patch.setattr(tensor_products, "_ENOUGH_GROUPS", 1)
+            contractions.record_matmul(
+                recorder, *views, out, epilogue=Epilogue(chain, (bias,), (out,))
+            )
+        kernel = recorder.commands[-1].kernel
+        assert kernel.element == element
+        assert kernel.lanes == (256 if large else 64 if m <= 32 else 128)
+        wide = [each.astype(np.float64) for each in (a, b)]
+        total = (wide[0] @ wide[1]).astype(dtype)
+        return [out], [(total + c).astype(dtype)]
+
+    return make
+
+
+def tensor_window(recorder: Recorder[Any], processor: Processor) -> Any:
+    """A convolution of images whose channels lie last."""
+    x, w = normal(2, 6, 7, 8).astype(np.float16), normal(3, 2, 8, 5).astype(np.float16)
+    out = recorder.temporary(x.dtype, (2, 1, 4, 6, 5))
+    view = processor.array(x)
+    n, h, v, c = view.strides
+    windows = View(
+        view.buffer, 0, x.dtype, (2, 1, 4, 6, 3, 2, 8), (n, 0, h, v, h, v, c)
+    )
+    weights = processor.array(w.reshape(1, 1, 3, 2, 8, 5))
+    recorder.target.shapes = DEFAULT._replace(tensor_cores="f16")
+    contractions.record_contraction(recorder, windows, weights, out)
+    assert recorder.commands[-1].kernel.left.chunks
+    patches = np.lib.stride_tricks.sliding_window_view(
+        x.astype(np.float64), (3, 2), (1, 2)
+    )
+    wide = np.einsum("nhwcij,ijco->nhwo", patches, w.astype(np.float64))
+    return [out], [wide[:, None].astype(np.float16)]
+
+
+TENSOR_SAMPLES: dict[str, Making] = {
+    "tensor product": tensor_product("f16", 40, 72, 48),
+    "tensor product of bf16": tensor_product("bf16", 20, 40, 24),
+    "tensor product of columns": tensor_product("f16", 40, 72, 48, turned=(True, True)),
+    "tensor product apart": tensor_product("f16", 37, 19, 41),
+    "tensor product apart, of columns": tensor_product(
+        "bf16", 33, 67, 65, turned=(True, False)
+    ),
+    "large tensor product": tensor_product("f16", 136, 96, 136, large=True),
+    "tensor window": tensor_window,
+}
