@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxplug_compiler.gpu.execution.target import GpuTarget
+from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
 from onnxplug_compiler.gpu.families import (
     attention,
     contractions,
@@ -467,6 +467,14 @@ def test_an_index_out_of_range_raises_a_flag(processor: Processor) -> None:
     assert processor.read(flag)[0] == 1
     with pytest.raises(IndexError, match="out of range"):
         raise check.error(1)
+
+
+def test_a_wide_target_computes_with_float64() -> None:
+    wide, narrow = GpuTarget(wide=True, elements=WIDE_ELEMENTS), GpuTarget()
+    for target, takes in ((wide, True), (narrow, False)):
+        assert target.supports_step("Exp", ["f64"], "f64", {}) is takes
+        assert target.supports_step("Cast", ["f64"], "f32", {}) is takes
+        assert ("f64" in target.elements("ReduceMean")) is takes
 
 
 def test_copies_that_nobody_waits_for_are_caught(

@@ -94,12 +94,25 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
 }
 """Those that the families compute with in every dialect, by operator."""
 
+WIDE_ELEMENTS: Final[Mapping[str, Collection[str]]] = {
+    **ELEMENTS,
+    **{
+        operator: {*ELEMENTS[operator], "f64"}
+        for operator in (
+            *having("reduction"),
+            *"CumSum CumProd MatMul Gemm Einsum Conv Softmax LogSoftmax".split(),
+        )
+    },
+}
+"""The same in dialects that are ``wide``."""
+
 
 class GpuTarget:
     """A :class:`onnxplug_compiler.ir.target.Target`.
 
     Args:
         elements: those for which an operator is computed that is no step.
+        wide: the dialect has numbers of 64 bits, and so have steps.
         shapes: of workgroups.
         most_buffers: of a kernel.
         most_groups: workgroups of a launch along each of its two axes.
@@ -112,12 +125,14 @@ class GpuTarget:
         self,
         *,
         elements: Mapping[str, Collection[str]] = ELEMENTS,
+        wide: bool = False,
         prefers_channels_last: bool = True,
         shapes: Shapes = DEFAULT,
         most_buffers: int = MOST_BUFFERS,
         most_groups: tuple[int, int] = (MOST_GROUPS, MOST_GROUPS),
     ) -> None:
         self._elements = elements
+        self._wide = wide
         self.prefers_channels_last = prefers_channels_last
         self.shapes = shapes
         self.most_buffers = most_buffers
@@ -134,7 +149,7 @@ class GpuTarget:
         attributes: Mapping[str, Any],
     ) -> bool:
         """Whether kernels have the operator as a step."""
-        return supports(operator, operands, result, attributes)
+        return supports(operator, operands, result, attributes, wide=self._wide)
 
     def takes_forest(self, forest: Forest) -> bool:
         """Of no trees."""

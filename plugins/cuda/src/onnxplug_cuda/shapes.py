@@ -1,0 +1,31 @@
+"""Shapes of workgroups for NVIDIA's GPUs, by what the generations have.
+
+None was measured on hardware.  A warp has 32 lanes, and rows and sums are shared by
+multiples of that; a lane of a product of float32 has 8 by 8 sums, by which each number
+that it loads from shared memory is used eight times.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onnxplug_compiler.gpu.shapes import Shapes
+
+_TENSOR_CORES: Final = (((8, 0), "f16 bf16"), ((7, 5), "f16"))
+"""The elements that tensor cores multiply by ``mma``, from which compute capability on
+(NVIDIA, PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions")."""
+
+
+def shapes_for(capability: tuple[int, int]) -> Shapes:
+    """Those for GPUs of a compute capability, such as ``(9, 0)``."""
+    found = [
+        elements for least, elements in _TENSOR_CORES if capability >= least
+    ]  # fmt: skip
+    return Shapes(
+        side=16,
+        few_lanes=128,
+        per_lane=8,
+        row_lanes=128,
+        worth_a_group=64,
+        tensor_cores=found[0] if found else "",
+    )

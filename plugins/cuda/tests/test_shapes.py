@@ -1,0 +1,26 @@
+"""Shapes of workgroups by generation."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxplug_cuda.shapes import shapes_for
+
+
+@pytest.mark.parametrize(
+    ("capability", "elements"),
+    [
+        ((6, 1), ""),
+        ((7, 0), ""),
+        ((7, 5), "f16"),
+        ((8, 0), "f16 bf16"),
+        ((12, 0), "f16 bf16"),
+    ],
+)
+def test_tensor_cores_multiply_what_their_generation_has(
+    capability: tuple[int, int], elements: str
+) -> None:
+    shapes = shapes_for(capability)
+    shapes.check()
+    assert shapes.tensor_cores == elements
+    assert shapes.row_lanes % 32 == shapes.few_lanes % 32 == 0
