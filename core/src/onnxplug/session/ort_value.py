@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from onnxplug.authoring.arrays import is_masked, usual_form
+from onnxplug.authoring.dlpack import export
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor, TensorType
 from onnxplug.errors import (
@@ -28,7 +29,7 @@ from onnxplug.session.described import (
     require_numbers,
 )
 from onnxplug.session.dlpack import HOST as DLPACK_HOST
-from onnxplug.session.dlpack import as_source, export, import_host
+from onnxplug.session.dlpack import as_source, import_host
 from onnxplug.session.model_info import type_name, type_name_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from onnxplug import ep
 from onnxplug_cuda import __version__
 from onnxplug_cuda.installation import find_engine, problem
 from onnxplug_cuda.options import OPTIONS, read_settings
+from onnxplug_cuda.spaces import SPACE, CudaSpaces, choose
 
 NVIDIA: Final = 0x10DE
 """The maker's PCI vendor id."""
@@ -26,6 +27,11 @@ class CudaFactory(ep.EpFactory):
     version = __version__
     options = OPTIONS
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {}
+
+    memory_spaces: CudaSpaces
+
+    def __init__(self) -> None:
+        self.memory_spaces = CudaSpaces()
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
@@ -66,13 +72,27 @@ class CudaFactory(ep.EpFactory):
         """An EP for one session.
 
         Raises:
-            OptionError: options contradict each other.
-            RuntimeError: CuPy is missing, or not the one that is needed.
+            OptionError: options contradict each other, or there is no GPU of that
+                number.
+            LookupError: CUDA does not see the device.
+            RuntimeError: CuPy or the driver is missing, or they do not fit; or CUDA
+                does nothing more in this process, after a fault.
         """
-        read_settings(options)
-        if wrong := problem():
-            raise RuntimeError(str(wrong))
-        raise RuntimeError(f"{self.name} {self.version} has no kernels yet")
+        settings = read_settings(options)
+        cupy = self.memory_spaces.import_cupy()
+        ordinal = choose(cupy, devices, int(options["device_id"]))
+        from onnxplug_cuda.context import CudaContext
+        from onnxplug_cuda.provider import CudaProvider
+
+        location = ep.MemoryLocation(SPACE, ordinal)
+        context = session.context(location)
+        if not isinstance(context, CudaContext):
+            raise RuntimeError(
+                f"the memory {location} is open by another EP; close the sessions and "
+                "values that use it, and make this session then"
+            )
+        context.device.ensure()
+        return CudaProvider(context, session.weights(location), settings)
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """What of CUDA is there, and what is missing."""

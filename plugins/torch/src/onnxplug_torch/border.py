@@ -102,8 +102,12 @@ class GuestBorder(Border):
         return self._torch.from_dlpack(array)
 
     def array(self, tensor: Any) -> Any:
+        tensor = tensor.contiguous()
+        # as DLPack has memory of CUDA's, which parts of tensors do not begin at
+        if self._device.type == "cuda" and tensor.data_ptr() % 256:
+            tensor = tensor.clone()
         # both are of the stream that the run is queued on, so nobody has to wait
-        capsule = self._torch.utils.dlpack.to_dlpack(tensor.contiguous())
+        capsule = self._torch.utils.dlpack.to_dlpack(tensor)
         return self._context.from_dlpack(capsule)
 
     @contextmanager

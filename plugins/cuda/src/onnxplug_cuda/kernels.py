@@ -1,0 +1,216 @@
+"""Kernels of a device: compiled by NVRTC, kept on disk, and ready to be launched."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from onnxplug import ep
+from onnxplug.authoring.entries import Cache, fingerprint
+from onnxplug.authoring.record import Record
+from onnxplug_compiler.gpu.execution.device import KernelRefused
+from onnxplug_cuda.pool import Memory
+
+if TYPE_CHECKING:
+    from onnxplug_cuda.driver import Driver
+
+DISTRIBUTION: Final = "onnxplug-cuda"
+"""Whose folder machine code is kept in."""
+
+_OPTIONS: Final = ("--std=c++17",)
+_KERNEL: Final = "kernel"
+"""What the function of a text is called."""
+
+_MOST_ARGUMENTS: Final = 4096
+"""Bytes of arguments that a launch has, at most, on all GPUs."""
+
+_DAMAGED: Final = frozenset({200, 209, 218, 500})
+"""What the driver says of machine code that is none, or none for the GPU."""
+
+
+class Kernel(Record):
+    """A compiled kernel.
+
+    Attributes:
+        function: the driver's.
+        lanes: threads of a block.
+    """
+
+    function: int
+    lanes: int
+
+
+class KernelLaunch(Record):
+    """A launch that is ready to be queued.
+
+    Attributes:
+        function: the driver's.
+        x, y: blocks along two axes.
+        lanes: threads of a block.
+        shared: bytes of shared memory beside what the kernel declares.
+        arguments: the address of the list of addresses of arguments.
+        keeps: what is there.
+    """
+
+    function: int
+    x: int
+    y: int
+    lanes: int
+    shared: int
+    arguments: int
+    keeps: Any
+
+
+class Kernels:
+    """The kernels of a device, by their texts.  Used under the device's lock.
+
+    Attributes:
+        compiled: how many were compiled, and not found on disk.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._architecture = driver.properties.architecture
+        self._known: dict[str, Kernel] = {}
+        self._modules: list[int] = []
+        self._cache: Cache | None = None
+        self._version: tuple[int, int] | None = None
+        self.compiled = 0
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """NVRTC's, major and minor.
+
+        Raises:
+            RuntimeError: the library cannot be loaded.
+        """
+        if self._version is None:
+            try:
+                major, minor = self._driver.nvrtc.getVersion()
+            # CuPy's loader, and its search, raise what they like
+            except Exception as error:
+                ep.raise_interruption(error)
+                raise RuntimeError(
+                    f"NVRTC, CUDA's compiler, cannot be loaded: {error}; pip install "
+                    "'onnxplug-cuda[cu13]' or '[cu12]'"
+                ) from error
+            self._version = int(major), int(minor)
+        return self._version
+
+    def get(self, text: str, lanes: int) -> Kernel:
+        """The kernel of *text*, within the driver's context.
+
+        Raises:
+            KernelRefused: it is not compiled, or the GPU does not take it.
+        """
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = Kernel(self._loaded(text), lanes)
+        return found
+
+    def _loaded(self, text: str) -> int:
+        cache = self._opened_cache()
+        name = self._entry_name(text)
+        image = cache.load(name)
+        if image is not None:
+            try:
+                return self._function(image)
+            except RuntimeError as error:
+                if getattr(error, "status", None) not in _DAMAGED:
+                    raise
+                cache.remove(name)
+        image = self._compiled(text)
+        try:
+            function = self._function(image)
+        except RuntimeError as error:
+            ep.raise_interruption(error)
+            if isinstance(error, ep.OnnxplugError):
+                raise
+            raise KernelRefused(
+                f"{self._driver.properties} does not load a kernel: {error}; update "
+                "the driver"
+            ) from error
+        cache.store(name, image)
+        cache.prune_if_due()
+        return function
+
+    def _opened_cache(self) -> Cache:
+        if self._cache is None:
+            self._cache = Cache(DISTRIBUTION)
+        return self._cache
+
+    def _entry_name(self, text: str) -> str:
+        facts = (self._architecture, self.version, _OPTIONS, text)
+        return f"kernel-{fingerprint(repr(facts)).hex()}"
+
+    def _function(self, image: bytes) -> int:
+        module = int(self._driver.driver.moduleLoadData(image))
+        self._modules.append(module)
+        return int(self._driver.driver.moduleGetFunction(module, _KERNEL))
+
+    def _compiled(self, text: str) -> bytes:
+        nvrtc = self._driver.nvrtc
+        program = nvrtc.createProgram(text, "kernel.cu", (), ())
+        try:
+            options = (f"--gpu-architecture={self._architecture}", *_OPTIONS)
+            try:
+                nvrtc.compileProgram(program, options)
+            except nvrtc.NVRTCError as error:
+                said = _first_lines(str(nvrtc.getProgramLog(program))) or str(error)
+                raise KernelRefused(
+                    f"NVRTC {'.'.join(map(str, self.version))} does not compile a "
+                    f"kernel for {self._architecture}: {said}; another version of "
+                    "CUDA's compiler may: pip install -U nvidia-cuda-nvrtc"
+                ) from error
+            self.compiled += 1
+            return bytes(nvrtc.getCUBIN(program))
+        finally:
+            nvrtc.destroyProgram(program)
+
+    def close(self) -> None:
+        """Unload them, within the driver's context."""
+        self._known.clear()
+        while self._modules:
+            self._driver.driver.moduleUnload(self._modules.pop())
+
+
+def launch(
+    kernel: Kernel,
+    numbers: bytes,
+    groups: tuple[int, int],
+    buffers: Sequence[tuple[Memory, int, int]],
+) -> KernelLaunch:
+    """A launch of *kernel*.
+
+    Args:
+        numbers: what it has by value behind its pointers.
+        buffers: memories, and where what is bound of each begins.
+
+    Raises:
+        KernelRefused: its arguments are more than a launch has.
+    """
+    count = len(buffers)
+    if 8 * count + len(numbers) > _MOST_ARGUMENTS:
+        raise KernelRefused(
+            f"a kernel has arguments of {8 * count + len(numbers)} bytes; CUDA passes "
+            f"at most {_MOST_ARGUMENTS}"
+        )
+    pointers = (ctypes.c_uint64 * count)(
+        *(memory.address + begin for memory, begin, _ in buffers)
+    )
+    words = ctypes.create_string_buffer(numbers, max(4, len(numbers)))
+    first = ctypes.addressof(pointers)
+    arguments = (ctypes.c_uint64 * (count + 1))(
+        *range(first, first + 8 * count, 8), ctypes.addressof(words)
+    )
+    keeps = pointers, words, arguments
+    x, y = groups
+    return KernelLaunch(
+        kernel.function, x, y, kernel.lanes, 0, ctypes.addressof(arguments), keeps
+    )
+
+
+def _first_lines(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:6])

@@ -1,0 +1,102 @@
+"""The CUDA EP in one session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from onnxplug import ep
+from onnxplug_compiler.gpu.execution.capability import judge, keeps_codes
+from onnxplug_compiler.gpu.execution.partition import GpuPartition
+from onnxplug_compiler.gpu.execution.program import Weights
+from onnxplug_cuda.backend import BACKEND
+from onnxplug_cuda.context import CudaContext
+from onnxplug_cuda.external import ExternalSource
+from onnxplug_cuda.options import UNLIMITED, MemorySettings, Settings
+from onnxplug_cuda.streams import CudaCapture, CudaStream
+
+_SHARED: Final = MemorySettings()
+"""How memory is taken where sessions share an arena."""
+
+
+class CudaProvider(ep.ExecutionProvider):
+    """Runs partitions as kernels of one GPU.
+
+    Args:
+        context: of the GPU.
+        weights: where constants on the GPU are shared.
+    """
+
+    preferences = ep.Preferences(keeps_qdq=keeps_codes)
+
+    def __init__(
+        self, context: CudaContext, weights: ep.WeightStore, settings: Settings
+    ) -> None:
+        self.location = context.location
+        self._context = context
+        self._settings = settings
+        self._arena = _arena(context, settings.memory)
+        self._backend = BACKEND._replace(mode=self._arena)
+        self._weights = Weights(context.device, weights, BACKEND.distribution)
+        self.capture = CudaCapture() if settings.captures else None
+
+    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
+        """Take what there are kernels for, and what follows from shapes."""
+        largest = self._context.device.largest_buffer
+        return judge(graph, {}, largest, self._backend)
+
+    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+        """Programs by the shapes of inputs.
+
+        Raises:
+            Declined: some nodes are not computed after all.
+        """
+        return CudaPartition(
+            partition,
+            self._context,
+            self._weights,
+            self._backend,
+            copies_apart=self._settings.memory.copies_apart,
+        )
+
+    def close(self) -> None:
+        """Give up constants, and the session's own memory."""
+        self._weights.clear()
+        if self._arena:
+            self._context.device.close_arena(self._arena)
+            self._arena = ""
+
+
+class CudaPartition(GpuPartition):
+    """A partition whose copies may have a stream of their own."""
+
+    def __init__(self, *given: Any, copies_apart: bool) -> None:
+        super().__init__(*given)
+        self._copies_apart = copies_apart
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """As of any; the stream, which is the session's, is told how to copy."""
+        stream = None if context is None else context.stream
+        if isinstance(stream, CudaStream):
+            stream.copies_beside = self._copies_apart
+        return super().run(inputs, outputs, context)
+
+
+def _arena(context: CudaContext, settings: MemorySettings) -> str:
+    """The word of the arena that a session takes memory of."""
+    if settings._replace(copies_apart=False) == _SHARED:
+        return ""
+    external = settings.allocator
+    source = None
+    if external.alloc:
+        source = ExternalSource(external.alloc, external.free, external.empty_cache)
+    return context.device.open_arena(
+        None if settings.limit == UNLIMITED else settings.limit,
+        doubles=settings.doubles and source is None,
+        source=source,
+    )

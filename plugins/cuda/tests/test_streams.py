@@ -1,0 +1,439 @@
+"""Work on streams: kernels, events, what is read back, captured graphs, faults."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxplug import ep
+from onnxplug_compiler.gpu.execution.device import DeviceLost, KernelRefused, Launches
+from onnxplug_cuda import faults
+from onnxplug_cuda.device import CudaDevice
+from onnxplug_cuda.driver import Driver
+from onnxplug_cuda.streams import CudaCapture, CudaStream
+
+from .standin import CuPy, Machine
+
+ADD = """
+namespace onnxplug {
+typedef unsigned int u32;
+typedef int i32;
+struct Words { i32 of[2]; };
+extern "C" __global__ void __launch_bounds__(32) kernel(
+    const u32* __restrict__ b0, u32* __restrict__ b1, const Words words) {
+  const u32 n = threadIdx.x + blockIdx.x * 32;
+  if (n < words.of[0]) b1[n] = b0[n] + words.of[1];
+}
+}
+"""
+COUNT = 100
+
+
+def added(
+    device: CudaDevice, source: Any, target: Any, number: int, cleared: Any = None
+) -> Launches:
+    """A launch that adds *number* to the words of *source*."""
+    kernel = device.kernel(ADD, (False, True), 32)
+    # behind the numbers of another launch
+    numbers = device.numbers(bytes(8) + np.array([COUNT, number], np.int32).tobytes())
+    with device.lock:
+        step = device.launch(
+            kernel, numbers, 8, 8, (4, 1), ((source, 0, 0), (target, 0, 0))
+        )
+    return Launches((step,), cleared, (source, target))
+
+
+def placed(device: CudaDevice, stream: Any, value: int = 0) -> Any:
+    memory = device.memory(4 * COUNT, stream)
+    stream.upload(memory, np.full(COUNT, value, np.uint32))
+    return memory
+
+
+def content(stream: Any, memory: Any) -> np.ndarray[Any, Any]:
+    found = np.empty(COUNT, np.uint32)
+    stream.fetch(memory, found)
+    return found
+
+
+@pytest.fixture
+def gpu(make_device: Callable[..., CudaDevice]) -> CudaDevice:
+    """A device that runs kernels."""
+    return make_device(runs_kernels=True)
+
+
+def test_launches_run_in_order_with_their_numbers(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    stream = gpu.new_stream()
+    first, second = placed(gpu, stream, 5), gpu.memory(4 * COUNT, stream)
+    stream.queue(added(gpu, first, second, 7), added(gpu, second, first, 100))
+    assert (content(stream, first) == 112).all()
+    assert gpu.shared.launches == machine.counts["launchKernel"] == 2
+    # nobody waits but who reads
+    assert machine.counts["eventSynchronize"] == 1
+    assert machine.counts["streamSynchronize"] == machine.counts["memsetAsync"] == 0
+
+
+def test_what_is_cleared_is_cleared_before(gpu: CudaDevice) -> None:
+    stream = gpu.new_stream()
+    first, second = placed(gpu, stream, 5), gpu.memory(4 * COUNT, stream)
+    stream.queue(added(gpu, first, second, 7, cleared=first))
+    assert (content(stream, second) == 7).all()
+
+
+def test_a_stream_waits_for_an_event_of_another(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    machine.late = 30
+    one, other = gpu.new_stream(), gpu.new_stream()
+    first, second = placed(gpu, one, 5), gpu.memory(4 * COUNT, one)
+    one.queue(added(gpu, first, second, 1))
+    event = one.record()
+    assert other.wait(event)
+    third = gpu.memory(4 * COUNT, other)
+    other.queue(added(gpu, second, third, 1))
+    assert (content(other, third) == 7).all()
+    assert event.done()
+    one.close()
+    event.synchronize()
+    assert not other.wait(_Foreign())
+
+
+class _Foreign(ep.Event):
+    def done(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return None
+
+
+def test_the_stand_in_sees_streams_that_do_not_wait(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    machine.late = 30
+    one, other = gpu.new_stream(), gpu.new_stream()
+    first, second = placed(gpu, one, 5), gpu.memory(4 * COUNT, one)
+    one.queue(added(gpu, first, second, 1))
+    other.queue(added(gpu, second, gpu.memory(4 * COUNT, other), 1))
+    assert any("may still be writing" in said for said in machine.violations)
+    one.synchronize()
+    other.synchronize()
+    machine.violations.clear()
+
+
+def test_events_tell_how_far_work_is_without_waiting(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    stream = gpu.new_stream()
+    gate = threading.Event()
+    machine.dawdle = lambda: gate.wait(10)  # type: ignore[method-assign]
+    memory = placed(gpu, stream, 3)
+    found = np.zeros(COUNT, np.uint32)
+    stream.read_array(memory, found)
+    event = stream.record()
+    assert not event.done()
+    assert (found == 0).all()
+    gate.set()
+    event.synchronize()
+    assert event.done() and (found == 3).all()
+
+
+def test_what_reads_say_is_raised_to_all_who_wait(gpu: CudaDevice) -> None:
+    stream, other = gpu.new_stream(), gpu.new_stream()
+    memory = placed(gpu, stream, 3)
+
+    def fail(content: Any) -> None:
+        raise ValueError(f"found {content[0]}")
+
+    stream.read(memory, 4, fail)
+    event = stream.record()
+    assert other.wait(event)
+    for wait in (event.synchronize, event.synchronize, other.synchronize):
+        with pytest.raises(ValueError, match="found 3"):
+            wait()
+    with pytest.raises(ValueError, match="found 3"):
+        stream.synchronize_readbacks()
+    stream.synchronize()
+
+
+def test_a_graph_is_launched_on_the_same_memory(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    capture, stream = CudaCapture(), gpu.new_stream()
+    first, second = placed(gpu, stream, 5), placed(gpu, stream)
+    seen: list[int] = []
+    capture.begin(stream)
+    assert stream.is_capturing
+    between = gpu.memory(4 * COUNT, stream)
+    stream.queue(added(gpu, first, between, 1), added(gpu, between, second, 1))
+    stream.read(second, 4, lambda content: seen.append(int(content[0])))
+    place = between.address
+    del between
+    graph = capture.end(stream)
+    gc.collect()
+    assert gpu.memory(4 * COUNT, stream).address != place
+    assert (content(stream, second) == 0).all() and not seen
+    launched = machine.counts["launchKernel"]
+    for value in (5, 6, 9):
+        stream.upload(first, np.full(COUNT, value, np.uint32))
+        graph.launch(stream)
+        assert (content(stream, second) == value + 2).all()
+    # on another stream it waits for what uses the memory
+    other = gpu.new_stream()
+    assert other.wait(stream.record())
+    graph.launch(other)
+    other.synchronize()
+    assert seen == [7, 8, 11, 11]
+    assert machine.counts["graphLaunch"] == 4
+    assert machine.counts["launchKernel"] == launched
+    graph.close()
+    graph.close()
+    assert machine.counts["graphExecDestroy"] == 1
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda stream, memory: stream.synchronize(), "is waited for"),
+        (
+            lambda stream, memory: stream.upload(memory, np.zeros(4, np.uint8)),
+            "copies from the host",
+        ),
+        (
+            lambda stream, memory: stream.fetch(memory, np.zeros(4, np.uint8)),
+            "reads back what the host waits for",
+        ),
+        (lambda stream, memory: stream.record().synchronize(), "is waited for"),
+    ],
+)
+def test_what_no_graph_has_fails_the_capture_and_no_more(
+    device: CudaDevice, act: Callable[[Any, Any], Any], what: str
+) -> None:
+    capture, stream = CudaCapture(), device.new_stream()
+    memory = placed(device, stream, 1)
+    capture.begin(stream)
+    with pytest.raises(RuntimeError, match=f"captured {what}; turn enable_cuda_graph"):
+        act(stream, memory)
+    with pytest.raises(RuntimeError, match=what):
+        capture.end(stream)
+    assert not stream.is_capturing
+    assert (content(stream, memory) == 1).all()
+
+
+def test_memory_of_a_capture_is_used_by_no_work_before(
+    machine: Machine, device: CudaDevice
+) -> None:
+    machine.late = 20
+    capture, stream = CudaCapture(), device.new_stream()
+    memory = placed(device, stream, 1)
+    address = memory.address
+    del memory
+    capture.begin(stream)
+    taken = device.memory(4 * COUNT, stream)
+    assert taken.address != address
+    device.upload(taken, np.full(COUNT, 4, np.uint32), stream)  # a constant
+    graph = capture.end(stream)
+    graph.launch(stream)
+    assert (content(stream, taken) == 4).all()
+
+
+def test_launches_are_timed_by_events(gpu: CudaDevice) -> None:
+    stream = gpu.new_stream()
+    first, second = placed(gpu, stream, 5), gpu.memory(4 * COUNT, stream)
+    work = added(gpu, first, second, 1)
+    two = Launches((*work.steps, *added(gpu, second, first, 1).steps), None, (first,))
+    times = stream.timed(two)
+    assert len(times) == 2
+    assert all(took >= 0 for _, took in times)
+    assert times[1][0] >= times[0][0] + times[0][1]
+    assert (content(stream, first) == 7).all()
+
+
+def test_streams_of_the_user_are_left_open(machine: Machine, gpu: CudaDevice) -> None:
+    runtime = gpu.driver.runtime
+    handle = runtime.streamCreateWithFlags(1)
+    stream = gpu.adopt_stream(handle)
+    assert (stream.native_handle, stream.is_capturing) == (handle, False)
+    memory = placed(gpu, stream, 8)
+    stream.close()
+    assert machine.counts["streamDestroy"] == 0
+    del memory
+    other = gpu.new_stream()
+    assert (content(other, placed(gpu, other, 9)) == 9).all()
+    runtime.streamDestroy(handle)
+    with pytest.raises(LookupError, match=f"{handle} is no stream of Stand-in"):
+        gpu.adopt_stream(handle)
+
+
+# kernels
+
+
+def test_kernels_are_compiled_once_and_found_on_disk(
+    machine: Machine, kernels: Path
+) -> None:
+    for compiled in (1, 0):
+        gpu = CudaDevice(Driver(CuPy(machine, kernels), 0))
+        stream = gpu.new_stream()
+        first, second = placed(gpu, stream, 5), gpu.memory(4 * COUNT, stream)
+        for _ in range(2):
+            stream.queue(added(gpu, first, second, 7))
+        assert (content(stream, second) == 12).all()
+        assert gpu._kernels.compiled == compiled
+        assert machine.counts["compileProgram"] == 1
+
+
+def test_machine_code_that_is_none_is_compiled_anew(
+    machine: Machine, kernels: Path
+) -> None:
+    CudaDevice(Driver(CuPy(machine, kernels), 0)).kernel(ADD, (False, True), 32)
+    machine.plan("moduleLoadData", 200)
+    gpu = CudaDevice(Driver(CuPy(machine, kernels), 0))
+    gpu.kernel(ADD, (False, True), 32)
+    assert machine.counts["compileProgram"] == 2
+    assert machine.counts["moduleLoadData"] == 3
+
+
+def test_a_kernel_that_is_not_compiled_is_refused_in_the_compilers_words(
+    machine: Machine, kernels: Path
+) -> None:
+    cupy = CuPy(machine, kernels)
+    cupy.cuda.nvrtc.refused = "kernel.cu(3): error: nothing is right\n\n1 error"
+    gpu = CudaDevice(Driver(cupy, 0))
+    with pytest.raises(KernelRefused) as caught:
+        gpu.kernel(ADD, (False, True), 32)
+    said = str(caught.value)
+    assert "NVRTC 13.0 does not compile a kernel for sm_90" in said
+    assert "nothing is right 1 error; another version" in said
+    cupy.cuda.nvrtc.refused = ""
+    machine.plan("moduleLoadData", 209)
+    with pytest.raises(KernelRefused, match="does not load a kernel"):
+        gpu.kernel(ADD, (False, True), 32)
+    gpu.kernel(ADD, (False, True), 32)
+
+
+def test_more_arguments_than_cuda_passes_are_refused(gpu: CudaDevice) -> None:
+    kernel = gpu.kernel(ADD, (False, True), 32)
+    with pytest.raises(KernelRefused, match="4096"), gpu.lock:
+        gpu.launch(kernel, bytes(4096), 0, 4096, (1, 1), [(gpu.memory(4), 0, 0)])
+
+
+# faults
+
+
+@pytest.mark.parametrize("status", sorted(faults.STICKY))
+def test_after_a_fault_everything_says_so_and_the_remedy(
+    machine: Machine, device: CudaDevice, status: int
+) -> None:
+    stream = device.new_stream()
+    memory = placed(device, stream, 1)
+    found = np.empty(COUNT, np.uint32)
+    stream.read_array(memory, found)
+    event = stream.record()
+    machine.break_down(status)
+    for use in (
+        event.synchronize,
+        stream.synchronize,
+        lambda: stream.upload(memory, found),
+        lambda: device.memory(4),
+        device.new_stream,
+        lambda: device.upload(memory, found),
+    ):
+        with pytest.raises(DeviceLost) as caught:
+            use()
+        assert faults.STICKY[status] in str(caught.value)
+        assert "restart it" in str(caught.value)
+    assert event.done()
+    assert not device.has(memory)
+    with pytest.raises(RuntimeError, match="restart it"):
+        device.ensure()
+    stream.close()
+    device.close()
+
+
+def test_a_kernel_that_reads_elsewhere_is_a_fault(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    stream = gpu.new_stream()
+    first, small = placed(gpu, stream, 1), gpu.memory(4, stream)
+    stream.queue(added(gpu, first, small, 1))
+    with pytest.raises(DeviceLost, match="where there is no memory"):
+        stream.synchronize()
+    (said,) = machine.violations
+    assert "KernelFault" in said
+    machine.violations.clear()
+
+
+@pytest.mark.parametrize(
+    ("devices", "version", "ordinal", "error", "said"),
+    [
+        (1, 0, 0, RuntimeError, "no driver of NVIDIA's: install it"),
+        (
+            1,
+            12080,
+            0,
+            RuntimeError,
+            r"for CUDA 12.8, .*onnxplug-cuda\[cu12\]",
+        ),
+        (0, 13020, 0, RuntimeError, "CUDA has no devices: .*CUDA_VISIBLE_DEVICES"),
+        (2, 13020, 2, LookupError, "sees no device 2; it sees 2"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error_with_its_remedy(
+    machine: Machine,
+    devices: int,
+    version: int,
+    ordinal: int,
+    error: type[Exception],
+    said: str,
+) -> None:
+    cupy = CuPy(machine, devices=devices, version=version)
+    with pytest.raises(error, match=said):
+        Driver(cupy, ordinal)
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "said"),
+    [
+        ("getDeviceCount", 35, "update the driver"),
+        ("free", 46, "another process has the GPU"),
+        ("free", 804, "takes no newer CUDA"),
+        ("driverGetVersion", 3, "the driver does not start"),
+    ],
+)
+def test_a_device_that_does_not_begin_is_an_error_with_its_remedy(
+    machine: Machine, function: str, status: int, said: str
+) -> None:
+    machine.plan(function, status)
+    with pytest.raises(RuntimeError, match=said):
+        Driver(CuPy(machine), 0)
+    Driver(CuPy(machine), 0)
+
+
+def test_no_memory_where_copies_begin_is_no_fault(
+    machine: Machine, device: CudaDevice
+) -> None:
+    machine.plan("hostAlloc", 2)
+    machine.plan("hostAlloc", 2)
+    stream = device.new_stream()
+    memory = device.memory(4 * COUNT, stream)
+    with pytest.raises(MemoryError, match="cannot be pinned"):
+        stream.upload(memory, np.zeros(COUNT, np.uint32))
+    stream.upload(memory, np.full(COUNT, 2, np.uint32))
+    assert (content(stream, memory) == 2).all()
+
+
+def test_a_thread_gets_its_device_back(machine: Machine, kernels: Path) -> None:
+    cupy = CuPy(machine, kernels, devices=2)
+    gpu = CudaDevice(Driver(cupy, 1))
+    cupy.cuda.runtime.setDevice(0)
+    stream = gpu.new_stream()
+    placed(gpu, stream, 1)
+    assert cupy.cuda.runtime.getDevice() == 0
+    assert isinstance(stream, CudaStream)
+    stream.synchronize()
