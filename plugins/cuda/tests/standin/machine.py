@@ -340,7 +340,8 @@ class Machine:
             if stream.clock.get(access.stream, 0) < access.tick:
                 self.violate(
                     f"{what} on stream {stream.handle} "
-                    f"{'writes' if writes else 'reads'} what {access.what} on stream {access.stream} may still be "
+                    f"{'writes' if writes else 'reads'} what {access.what} "
+                    f"on stream {access.stream} may still be "
                     f"{'writing' if access.writes else 'reading'}"
                 )
         region.accesses.append(
