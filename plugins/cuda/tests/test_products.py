@@ -24,8 +24,9 @@ from onnxplug_compiler.ir.views import View
 from onnxplug_cuda.engines import cublaslt
 from onnxplug_cuda.engines.choices import Choices
 from onnxplug_cuda.engines.cublaslt import CublasError, CublasLt
-from onnxplug_cuda.engines.product import Matrix, Product, product_of
-from onnxplug_cuda.families.products import Products, fused
+from onnxplug_cuda.engines.product import ACTIVATIONS, Matrix, Product, product_of
+from onnxplug_cuda.families.fused import fused
+from onnxplug_cuda.families.products import Products
 
 from . import library_of_products
 
@@ -312,15 +313,17 @@ def test_a_result_that_is_read_twice_stays_one() -> None:
     builder, value = chain_of("f32", "f32", "Add", operands=1)
     relu = builder.step("Relu", [value], "f32")
     chain = builder.build([value, relu])
-    does = fused(chain, frozenset({"f32"}), lambda _: True)
+    does = fused(chain, frozenset({"f32"}), lambda _: True, ACTIVATIONS)
     assert (does.bias, does.activation) == (0, "")
     assert does.rest == Chain(("f32",), (), (Step("Relu", (0,), "f32"),), (0, 1))
     builder, value = chain_of("f64", "f64", "Add", operands=1)
-    does = fused(builder.build([value]), frozenset({"f64"}), lambda _: True)
+    does = fused(
+        builder.build([value]), frozenset({"f64"}), lambda _: True, ACTIVATIONS
+    )
     assert does.bias is None and does.rest is not None
     exact = ChainBuilder()
     gelu = exact.step("Gelu", [exact.input("f32")], "f32", {"approximate": "none"})
-    does = fused(exact.build([gelu]), frozenset({"f32"}), lambda _: True)
+    does = fused(exact.build([gelu]), frozenset({"f32"}), lambda _: True, ACTIVATIONS)
     assert does.activation == "" and does.rest is not None
 
 

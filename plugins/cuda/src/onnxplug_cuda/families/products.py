@@ -15,16 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.command import EngineCall
 from onnxplug_compiler.gpu.families import contractions
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.ir.elements import element_of
-from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Number, Step
+from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
-from onnxplug_cuda.engines.product import RESULTS, Product, product_of
+from onnxplug_cuda.engines.product import ACTIVATIONS, RESULTS, Product, product_of
+from onnxplug_cuda.families.fused import Fused, fused, per_axis
 
 LEAST: Final = 1 << 20
 """Multiplications of all products of a batch.  Not measured on hardware: below, a
@@ -41,132 +41,6 @@ WORKSPACE: Final = 4 << 20
 
 HOPPER_WORKSPACE: Final = 32 << 20
 """NVIDIA's advice from Hopper on."""
-
-_ACTIVATIONS: Final = {
-    ("Relu", ()): "relu",
-    ("Gelu", (("approximate", "tanh"),)): "gelu",
-}
-
-
-class Fused(Record):
-    """What of a chain a library does, and what is left.
-
-    Attributes:
-        element: of the library's result.
-        bias: the number of the chain's operand that it adds; ``None``: it adds none.
-        activation: of ``product.ACTIVATIONS``.
-        rest: a chain whose value 0 is the library's result; ``None``: nothing is left.
-        operands: the numbers of the operands of the rest.
-    """
-
-    element: str
-    bias: int | None
-    activation: str
-    rest: Chain | None
-    operands: tuple[int, ...]
-
-
-def fused(
-    chain: Chain, results: frozenset[str], takes_bias: Callable[[int], bool]
-) -> Fused:
-    """What of *chain*, whose value 0 is a sum of products, a library does.
-
-    Args:
-        results: the elements that its results may have; of float64 it adds no bias,
-            and applies nothing.
-        takes_bias: whether an operand of the chain, by its number, is one number for
-            each column.
-    """
-    prefix = _Prefix(chain)
-    prefix.take_cast(results)
-    bias, activation = None, ""
-    if prefix.element != "f64":
-        bias = prefix.take_bias(takes_bias)
-        activation = prefix.take_activation()
-    return Fused(prefix.element, bias, activation, *prefix.rest())
-
-
-class _Prefix:
-    """The first steps of a chain, each of which alone reads the value before it.
-
-    Attributes:
-        value: the number of their result.
-        element: of it.
-    """
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-        self._first = len(chain.inputs) + len(chain.constants)
-        self._used: list[int] = []
-        self.value, self.element = 0, chain.inputs[0]
-
-    def take_cast(self, results: frozenset[str]) -> None:
-        """Take a change of the sum's element to one of *results*."""
-        for number, step in self._next():
-            is_cast = step.operator == "Cast" and not step.attributes
-            if is_cast and step.element in results:
-                self._take(number, step)
-
-    def take_bias(self, takes: Callable[[int], bool]) -> int | None:
-        """Take the addition of an operand; give its number."""
-        chain = self._chain
-        for number, step in self._next():
-            others = [each for each in step.operands if each != self.value]
-            if step.operator != "Add" or len(others) != 1:
-                continue
-            operand = others[0] - 1
-            if not 0 <= operand < len(chain.inputs) - 1 or not takes(operand):
-                continue
-            if chain.inputs[others[0]] == step.element == self.element:
-                self._take(number, step)
-                return operand
-        return None
-
-    def take_activation(self) -> str:
-        """Take a function that is applied to the value; give its name."""
-        for number, step in self._next():
-            name = _ACTIVATIONS.get((step.operator, step.attributes), "")
-            if name and step.element == self.element:
-                self._take(number, step)
-                return name
-        return ""
-
-    def _next(self) -> list[tuple[int, Step]]:
-        """The step that alone reads the value, if there is one."""
-        steps = enumerate(self._chain.steps)
-        users = [(n, step) for n, step in steps if self.value in step.operands]
-        is_one = len(users) == 1 and self.value not in self._chain.outputs
-        return users if is_one else []
-
-    def _take(self, number: int, step: Step) -> None:
-        self._used.append(number)
-        self.value, self.element = self._first + number, step.element
-
-    def rest(self) -> tuple[Chain | None, tuple[int, ...]]:
-        """What is left where the value was computed, and of which operands."""
-        chain = self._chain
-        left = [n for n in range(len(chain.steps)) if n not in self._used]
-        if not left and chain.outputs == (self.value,):
-            return None, ()
-        read = {operand for n in left for operand in chain.steps[n].operands}
-        read |= set(chain.outputs)
-        builder = ChainBuilder()
-        numbers: dict[int, Number] = {self.value: builder.input(self.element)}
-        operands = [n for n in range(1, len(chain.inputs)) if n in read]
-        for n in operands:
-            numbers[n] = builder.input(chain.inputs[n])
-        for n, scalar in enumerate(chain.constants, len(chain.inputs)):
-            numbers[n] = builder.constant(scalar.element, scalar.value)
-        for n in left:
-            step = chain.steps[n]
-            numbers[self._first + n] = builder.step(
-                step.operator,
-                [numbers[each] if each >= 0 else None for each in step.operands],
-                step.element,
-                step.attributes,
-            )
-        outputs = [numbers[output] for output in chain.outputs]
-        return builder.build(outputs), tuple(n - 1 for n in operands)
 
 
 class Products:
@@ -274,7 +148,10 @@ class Products:
         if after.chain.inputs[0] not in results:
             return False
         does = fused(
-            after.chain, results, lambda n: _per_column(after.operands[n]) is not None
+            after.chain,
+            results,
+            lambda n: per_axis(-1, after.operands[n]) is not None,
+            ACTIVATIONS,
         )
         return self._record_fused(recorder, a, b, after, does, label)
 
@@ -296,7 +173,7 @@ class Products:
             rest = rest or Chain((does.element,), (), (), (0,))
         if parts is None:
             return False
-        bias = None if does.bias is None else _per_column(after.operands[does.bias])
+        bias = None if does.bias is None else per_axis(-1, after.operands[does.bias])
         for product, views in parts:
             whole = product._replace(
                 has_bias=bias is not None, activation=does.activation
@@ -356,17 +233,6 @@ class Products:
 def _dtype(element: str, after: Epilogue, a: View) -> np.dtype[Any]:
     """The dtype of an element that a product has: its factors', or float32."""
     return a.dtype if element == element_of(a.dtype) else np.dtype(np.float32)
-
-
-def _per_column(view: View) -> View | None:
-    """The numbers of *view* for the columns, if it has one for each."""
-    columns, stride = view.shape[-1], view.strides[-1]
-    if columns > 1 and stride != 1:
-        return None
-    lead = zip(view.shape[:-1], view.strides[:-1], strict=True)
-    if any(step and size > 1 for size, step in lead):
-        return None
-    return View(view.buffer, view.offset, view.dtype, (columns,), (1,))
 
 
 def _of_two_batches(view: View) -> View:
