@@ -20,6 +20,8 @@ from .numpy_target import NumpyTarget
 class NumpyCompiler(segment.Compiler):
     """Makes programs of numpy."""
 
+    kind = NumpyTarget
+
     def link(
         self,
         work: Work,
@@ -35,10 +37,13 @@ class NumpyCompiler(segment.Compiler):
     @classmethod
     def for_threads(cls, threads: int, **given: Any) -> NumpyCompiler:
         made = super().for_threads(threads, **given)
-        return cls(*made)._replace(target=NumpyTarget())
+        return cls(*made)._replace(target=cls.kind())
 
 
-def session_on_numpy(model: onnx.ModelProto) -> onnxplug.InferenceSession:
+def session_on_numpy(
+    model: onnx.ModelProto, target: type[NumpyTarget] = NumpyTarget
+) -> onnxplug.InferenceSession:
     """A session that runs as compiled, on numpy."""
-    with mock.patch.object(segment, "Compiler", NumpyCompiler):
+    compiler = type("OnNumpy", (NumpyCompiler,), {"kind": target})
+    with mock.patch.object(segment, "Compiler", compiler):
         return onnxplug.InferenceSession(model, providers=["CPUExecutionProvider"])

@@ -97,6 +97,36 @@ class Contractions(Protocol):
         """
 
 
+class Convolutions(Protocol):
+    """Convolutions as a whole, as libraries have them."""
+
+    def record_convolution(
+        self,
+        recorder: Recorder[Any],
+        x: View,
+        weights: View,
+        slides: Sequence[Slide],
+        epilogue: Epilogue,
+        *,
+        transposed: bool = False,
+        label: str = "Conv",
+    ) -> bool:
+        """Convolve, if this convolution is taken.
+
+        Args:
+            x: [N, C, *spatial], one to three spatial axes.
+            weights: [M, C / groups, *taps]; transposed, [C, M / groups, *taps].
+            slides: how windows slide along each spatial axis: of *x*, with as many
+                results as fit; transposed, of the result.
+            epilogue: takes the result; its views are [N, M, *spatial].
+            transposed: whether it is the gradient of a convolution by its input.
+            label: for profiles, the sizes not included.
+
+        Returns:
+            whether it was; nothing is recorded otherwise.
+        """
+
+
 class Transforms(Protocol):
     """Convolutions of 3×3 by transforms of tiles."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from onnxplug_compiler.ir.families import (
         Attention,
         Contractions,
+        Convolutions,
         Elementwise,
         Indexing,
         Movement,
@@ -103,6 +104,10 @@ class Target(Support, Protocol):
     @property
     def coded_products(self) -> CodedProducts | None:
         """``None`` if it names no operator of them in :meth:`elements`."""
+
+    @property
+    def convolutions(self) -> Convolutions | None:
+        """``None`` if no library has convolutions as a whole."""
 
     @property
     def transforms(self) -> Transforms | None:

@@ -20,11 +20,14 @@ from onnxplug_compiler.schedule.elementwise import (
     record_chain,
 )
 from onnxplug_compiler.schedule.operations.convolution import (
-    Convolution,
     Part,
-    convolution_of,
+    Parts,
+    finish_of,
+    parts_of,
+    result_shape,
 )
 from onnxplug_compiler.schedule.operations.depthwise import Depthwise
+from onnxplug_compiler.schedule.operations.geometry import slides_of_call
 from onnxplug_compiler.schedule.operations.registry import Plan
 
 if TYPE_CHECKING:
@@ -36,17 +39,16 @@ def record_convolution(
 ) -> None:
     """Record the convolution *call* and the chain of *group* behind it, which write
     *outputs*: the chain applied to its tiles if all views have its axes."""
-    convolution = convolution_of(plan, call)
     result = call.outputs[0]
     assert result is not None
-    finish = convolution.finish
+    finish, whole_shape = finish_of(plan, call), result_shape(plan, call)
     built = Builder(plan, group, call, finish).build(outputs)
     first = group.calls[0].outputs[0] if group.calls else result
     assert first is not None
     shape = plan.known(first).shape
     operands = [
         view.broadcast_to(
-            convolution.shape if operand in (finish.scale, finish.addend) else shape
+            whole_shape if operand in (finish.scale, finish.addend) else shape
         )
         for operand, view in zip(
             built.operands, operand_views(plan, built), strict=True
@@ -54,23 +56,17 @@ def record_convolution(
     ]
     targets = [plan.destination(name) for name in outputs]
     label = label_of([call, *group.calls])
-    whole = [view.reshape(convolution.shape) for view in (*operands, *targets)]
+    whole = [view.reshape(whole_shape) for view in (*operands, *targets)]
     views = [view for view in whole if view is not None]
     if len(views) == len(whole):
         inputs, results = views[: len(operands)], views[len(operands) :]
-        _record(plan, convolution, built.chain, inputs, results, label)
+        _record(plan, call, built.chain, inputs, results, label)
         return
     dtype = call.dtypes[0]
     assert dtype is not None
-    tile = plan.recorder.channels_last(wide_dtype(dtype), convolution.shape)
-    _record(
-        plan,
-        convolution,
-        Chain(built.chain.inputs[:1], (), (), (0,)),
-        [],
-        [tile],
-        label,
-    )
+    tile = plan.recorder.channels_last(wide_dtype(dtype), whole_shape)
+    identity = Chain(built.chain.inputs[:1], (), (), (0,))
+    _record(plan, call, identity, [], [tile], label)
     again = [
         view.reshape(shape) or plan.contiguous(view).reshape(shape)
         for view in (tile, *operands)
@@ -81,7 +77,32 @@ def record_convolution(
 
 def _record(
     plan: Plan,
-    convolution: Convolution,
+    call: Call,
+    chain: Chain,
+    operands: Sequence[View],
+    targets: Sequence[View],
+    label: str,
+) -> None:
+    """A convolution with a chain; all views are of its result's shape."""
+    library = plan.recorder.target.convolutions
+    if library is not None and 0 not in targets[0].shape:
+        x, w = (plan.view(name or "") for name in call.inputs[:2])
+        if library.record_convolution(
+            plan.recorder,
+            x,
+            w,
+            slides_of_call(call, x.shape, w.shape, targets[0].shape),
+            epilogue(chain, operands, targets),
+            transposed=call.op_type == "ConvTranspose",
+            label=label,
+        ):
+            return
+    _record_parts(plan, parts_of(plan, call), chain, operands, targets, label)
+
+
+def _record_parts(
+    plan: Plan,
+    parts: Parts,
     chain: Chain,
     operands: Sequence[View],
     targets: Sequence[View],
@@ -91,7 +112,7 @@ def _record(
     shape."""
     recorder = plan.recorder
     plain = not chain.steps and len(targets) == 1
-    for part in convolution.parts:
+    for part in parts:
         folded = [part.fold(view) for view in (*operands, *targets)]
         out, after = folded[-1], None
         if not plain or not _can_write(part, out):

@@ -115,6 +115,7 @@ class CpuTarget(Machine):
         return commands
 
     coded_products = None
+    convolutions = None
     window_places = None
 
     @property

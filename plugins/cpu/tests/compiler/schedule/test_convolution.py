@@ -20,8 +20,10 @@ from onnx.reference import ReferenceEvaluator
 
 from ..differential import session
 from ..lowered import Lowered, graph, lowered, random
+from ..on_numpy import session_on_numpy
 from ..random_convolutions import Case, in_float64, random_case
 from ..replanning import compared_with_fresh_plans
+from ..whole_convolutions import WholeConvolutions
 
 ROOT = Path(__file__).parents[5]
 Array = np.ndarray[Any, Any]
@@ -46,12 +48,23 @@ def check(case: Case, expected: Array) -> None:
     np.testing.assert_allclose(result, expected, 1e-5, 1e-4)
 
 
+def check_whole(case: Case, expected: Array) -> None:
+    """The same where the target has convolutions as a whole."""
+    before = WholeConvolutions.taken
+    whole = session_on_numpy(case.model, WholeConvolutions)
+    (result,) = whole.run(None, case.feeds)
+    assert WholeConvolutions.taken == before + (0 not in expected.shape)
+    np.testing.assert_allclose(result, expected, 1e-5, 1e-4)
+
+
 @pytest.mark.parametrize("seed", cases(transposed=False, count=90))
 def test_convolutions_are_those_of_the_reference(seed: int) -> None:
     case = random_case(seed)
     model, feeds = in_float64(case)
     (expected,) = ReferenceEvaluator(model).run(None, feeds)
     check(case, expected)
+    if seed % 2:
+        check_whole(case, expected)
 
 
 def scattered(
@@ -133,6 +146,8 @@ def test_transposed_convolutions_are_as_defined(seed: int) -> None:
         )
         (y,) = ReferenceEvaluator(last).run(None, {"y": y})
     check(case, y)
+    if seed % 2:
+        check_whole(case, y)
 
 
 @pytest.mark.parametrize("seed", cases(transposed=True, count=40))

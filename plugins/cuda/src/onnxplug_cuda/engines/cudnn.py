@@ -244,9 +244,7 @@ class BoundGraph:
         """
         plan = self._plan
         try:
-            self._library.queue(
-                plan, plan.number, self._pack, self._workspace, stream
-            )
+            self._library.queue(plan, plan.number, self._pack, self._workspace, stream)
         except Exception as error:
             ep.raise_interruption(error)
             raise CudnnError(

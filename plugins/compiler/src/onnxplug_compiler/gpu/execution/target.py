@@ -118,6 +118,7 @@ class GpuTarget:
         most_groups: workgroups of a launch along each of its two axes.
     """
 
+    convolutions = None
     transforms = None
     flow = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -103,31 +103,20 @@ class Part(NamedTuple):
         return _in_batches(apart, len(counts))
 
 
-class Convolution(NamedTuple):
-    """A convolution on its way to commands.
-
-    Attributes:
-        shape: of the result, [N, M, *spatial].
-        finish: what becomes of the sums.
-        parts: what gives it, together.
-    """
-
-    shape: tuple[int, ...]
-    finish: Finish
-    parts: Sequence[Part | Depthwise | Transformed]
+Parts: TypeAlias = "Sequence[Part | Depthwise | Transformed]"
+"""What gives a convolution, together."""
 
 
-def convolution_of(plan: Plan, call: Call) -> Convolution:
-    """The convolution that *call* computes; pads its input, if that is necessary."""
+def parts_of(plan: Plan, call: Call) -> Parts:
+    """What gives the convolution that *call* computes; pads its input, if that is
+    necessary."""
     names = call.inputs
     assert names[0] is not None and names[1] is not None
     x, w = plan.view(names[0]), plan.view(names[1])
-    shape = _result_shape(plan, call)
+    shape = result_shape(plan, call)
     geometry = geometry_of(call, x.shape, w.shape, shape)
-    finish = _finish(plan, call, len(geometry.axes), x.dtype)
     groups = int(call.attributes["group"])
-    parts: Sequence[Part | Depthwise | Transformed] | None
-    parts = _depthwise(plan, call, x, w, shape, geometry)
+    parts: Parts | None = _depthwise(plan, call, x, w, shape, geometry)
     if parts is None:
         parts = _transformed(plan, call, x, w, shape, geometry)
     if parts is None and 0 not in shape:
@@ -140,7 +129,7 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
             part.along_rows() if in_rows else part
             for part in _parts(padded, weights, geometry, groups)
         ]
-    return Convolution(shape, finish, parts or ())
+    return parts or ()
 
 
 def plain_parts(
@@ -198,16 +187,18 @@ def _transformed(
     return transformed(plan, transforms, x, w, shape, geometry)
 
 
-def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:
+def result_shape(plan: Plan, call: Call) -> tuple[int, ...]:
+    """The shape of a convolution's result."""
     output = call.outputs[0]
     assert output is not None
     return plan.known(output).shape
 
 
-def _finish(plan: Plan, call: Call, rank: int, dtype: np.dtype[Any]) -> Finish:
-    """What becomes of the sums: the bias is added; they are normalised if the call is
-    one that does that, too."""
-    bias = call.input(2)
+def finish_of(plan: Plan, call: Call) -> Finish:
+    """What becomes of the sums of a convolution: the bias is added; they are normalised
+    if the call is one that does that, too."""
+    x, bias = plan.view(call.inputs[0] or ""), call.input(2)
+    rank, dtype = len(x.shape) - 2, x.dtype
     if len(call.inputs) <= 3:
         return Finish(
             addend=None if bias is None else per_channel(plan.view(bias), rank)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onnxplug.authoring.bounds import per_axis
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.traced import larger
+from onnxplug_compiler.ir.windows import Slide
 
 if TYPE_CHECKING:
     from onnxplug_kernels.windows import Windows
@@ -70,6 +71,20 @@ def geometry_of(
     Raises:
         ValueError: attributes do not fit the shapes.
     """
+    windows, count = _windows_of(call, x, w)
+    if tuple(count) != tuple(y[2:]):
+        raise NotCompiled(f"windows of shape {count} do not give {tuple(y)}", call)
+    if call.op_type == "Conv":
+        return _geometry(windows, x[2:])
+    if math.prod(windows.strides) > MOST_PARTS:
+        raise NotCompiled(f"ConvTranspose with strides {windows.strides}", call)
+    return _transposed_geometry(windows, x[2:], y[2:])
+
+
+def _windows_of(
+    call: Call, x: Sequence[int], w: Sequence[int]
+) -> tuple[Windows, Sequence[int]]:
+    """Windows, and how many places the output has along each axis."""
     # many models have no convolutions
     from onnxplug_kernels.windows import place_windows
 
@@ -98,13 +113,34 @@ def geometry_of(
             attributes["output_shape"],
             attributes["auto_pad"],
         )
-    if tuple(count) != tuple(y[2:]):
-        raise NotCompiled(f"windows of shape {count} do not give {tuple(y)}", call)
-    if call.op_type == "Conv":
-        return _geometry(windows, x[2:])
-    if math.prod(windows.strides) > MOST_PARTS:
-        raise NotCompiled(f"ConvTranspose with strides {windows.strides}", call)
-    return _transposed_geometry(windows, x[2:], y[2:])
+    return windows, count
+
+
+def slides_of_call(
+    call: Call, x: Sequence[int], w: Sequence[int], y: Sequence[int]
+) -> list[Slide]:
+    """How the windows of a convolution slide: over the input, or, of one that is
+    transposed, over the output.
+
+    Args:
+        x, w, y: shapes of the input, the weights and the output.
+    """
+    windows, _ = _windows_of(call, x, w)
+    wide, narrow = (x, y) if call.op_type == "Conv" else (y, x)
+    return [
+        Slide(
+            taps,
+            stride,
+            dilation,
+            before,
+            # as much as the last window reaches
+            max((count - 1) * stride + (taps - 1) * dilation + 1 - before - size, 0),
+        )
+        for size, count, taps, stride, dilation, before in zip(
+            wide[2:], narrow[2:], w[2:], windows.strides, windows.dilations,
+            windows.begin, strict=True,
+        )
+    ]  # fmt: skip
 
 
 def _geometry(windows: Windows, spatial: Sequence[int]) -> Geometry:
