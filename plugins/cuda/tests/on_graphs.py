@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from onnxplug_compiler.gpu.command import EngineCall, Launch
-from onnxplug_compiler.gpu.shapes import DEFAULT
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.ir.buffers import Buffer, Constant, Input, Packed
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
@@ -33,7 +33,7 @@ class Memory:
     def __init__(self, settings: ConvolutionSettings | None = None) -> None:
         self.frontend = Frontend()
         self.cudnn = Cudnn(self.frontend, settings or ConvolutionSettings())
-        self.recorder = Recorder[Any](SimpleNamespace(shapes=DEFAULT))
+        self.recorder = Recorder[Any](GpuTarget())
         self.arrays: dict[Buffer, Array] = {}
 
     def new(self, array: Array, axes: Sequence[int] | None = None) -> View:

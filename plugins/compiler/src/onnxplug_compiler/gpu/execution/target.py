@@ -118,7 +118,7 @@ class GpuTarget:
         most_groups: workgroups of a launch along each of its two axes.
     """
 
-    convolutions = None
+    convolutions: families.Convolutions | None = None
     transforms = None
     flow = None
 
