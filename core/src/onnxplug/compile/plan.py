@@ -197,6 +197,7 @@ class _Planner:
                 home,
                 unit.concurrency_limit,
                 check.doubts,
+                bool(compiled.in_place),
             )
         )
 

@@ -156,6 +156,11 @@ class CompiledPartition(ABC):
     by this many, and work that a call queues is ordered after that of the call so many
     before it.  The session's report says so."""
 
+    in_place: bool = False
+    """Whether an output may be bound to the very array of an input that nothing else in
+    the model reads: ``run`` is given it, and fills it as if it had read all inputs
+    before.  ``False``: the host has such an output filled when the run has ended."""
+
     # abilities
 
     report: PartitionReport | None = None

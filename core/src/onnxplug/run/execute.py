@@ -13,7 +13,6 @@ from onnxplug.authoring.traces import type_shapes
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import OutOfMemory, RunCancelled
 from onnxplug.guard import GuardedRun, ignoring_failures
-from onnxplug.run.aliasing import overlap
 from onnxplug.run.context import Context
 from onnxplug.run.plan import (
     CopyValue,
@@ -21,6 +20,7 @@ from onnxplug.run.plan import (
     RunBodies,
     RunPartition,
     Step,
+    may_fill,
     only_partition,
 )
 from onnxplug.run.run import Run
@@ -45,7 +45,7 @@ def execute(
         bound: for each output an array to fill, where the plan leaves the output, or
             ``None``.  The caller fills those that are not among the results: outputs
             that no step makes, and arrays that share memory with an input, which is
-            to be read until the run ends.
+            to be read until the run ends, where the step does not take care of that.
 
     Raises:
         OutputMismatch: a bound array has not the output's shape or element type.
@@ -54,7 +54,7 @@ def execute(
     wanted = {
         slot: array
         for slot, array in zip(plan.outputs, bound or (), strict=bool(bound))
-        if array is not None and not any(overlap(array, value) for value in inputs)
+        if array is not None and may_fill(plan, slot, array, inputs)
     }
     slots[1 : len(inputs) + 1] = inputs
     for slot, value in zip(plan.captured_slots, captured, strict=True):

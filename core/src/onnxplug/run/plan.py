@@ -6,7 +6,8 @@ looks nothing up; slots are cleared after their last use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 from onnxplug.authoring.control_flow import Placement
@@ -14,6 +15,7 @@ from onnxplug.authoring.record import Record
 from onnxplug.ep import MemoryLocation
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import GuardedRun
+from onnxplug.run.aliasing import overlap
 from onnxplug.run.concurrency_limit import ConcurrencyLimit
 from onnxplug.run.memory import Hop
 
@@ -26,6 +28,7 @@ class RunPartition(Record):
         run: the bound method, or native function, of the compiled partition, guarded.
         concurrency_limit: taken while running, when the EP limits concurrent runs.
         doubts: as of :class:`~onnxplug.run.results.ResultCheck`.
+        in_place: it fills arrays of inputs.
     """
 
     ep: str
@@ -36,6 +39,7 @@ class RunPartition(Record):
     location: MemoryLocation
     concurrency_limit: ConcurrencyLimit | None
     doubts: Sequence[str] | None
+    in_place: bool = False
     frees: tuple[int, ...] = ()
 
 
@@ -97,6 +101,39 @@ class Plan(Record):
     template: list[Any]
     steps: list[Step]
     outputs: tuple[int, ...]
+
+
+def may_fill(plan: Plan, output: int, array: Any, inputs: Sequence[Any]) -> bool:
+    """Whether a step may fill *array* with what is in the slot *output*.
+
+    Not what shares memory with an input, which is read until the run ends; but for the
+    array of one input itself, of which the step takes care, if nothing else reads it.
+    """
+    shared = [at for at, value in enumerate(inputs, 1) if overlap(array, value)]
+    if not shared:
+        return True
+    (slot,) = shared if len(shared) == 1 else (0,)
+    if not slot or array is not inputs[slot - 1] or slot in plan.outputs:
+        return False
+    readers = [step for step in plan.steps if slot in _read(step)]
+    return (
+        all(
+            isinstance(step, RunPartition) and step.in_place and output in step.outputs
+            for step in readers
+        )
+        and len(readers) == 1
+    )
+
+
+def _read(step: Step) -> Collection[int]:
+    """The slots that a step reads."""
+    match step:
+        case RunPartition():
+            return step.inputs
+        case CopyValue():
+            return (step.source,)
+        case RunBodies():
+            return {*step.inputs, *itertools.chain(*step.captured.values())}
 
 
 def only_partition(plan: Plan, location: MemoryLocation) -> RunPartition | None:

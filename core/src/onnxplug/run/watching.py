@@ -73,8 +73,11 @@ class Watch:
                 return run(inputs, outputs, context)  # what is noted is not done
             stream = None if context is None else context.stream
             self._wait_for(stream)
-            before = self._digests(inputs)
-            with self._noise_in(outputs) as noise:
+            # what is filled in place has to keep its content, and may change
+            apart = [None if _is_one_of(i, outputs) else i for i in inputs]
+            rooms = [None if _is_one_of(o, inputs) else o for o in outputs]
+            before = self._digests(apart)
+            with self._noise_in(rooms) as noise:
                 results = run([_read_only(value) for value in inputs], outputs, context)
                 if len(results) != len(self._outputs):
                     return results  # whose number is an error
@@ -173,8 +176,8 @@ class Watch:
     def _noise_in(self, outputs: Sequence[Any | None]) -> Iterator[list[bytes | None]]:
         """Bound arrays filled with what no result is, and what that is for each.
 
-        None of them shares memory with an input: those the host fills itself.  One that
-        nothing was written to has its content again afterwards.
+        None of them shares memory with an input.  One that nothing was written to has
+        its content again afterwards.
         """
         noise: list[bytes | None] = []
         with contextlib.ExitStack() as ends:
@@ -278,6 +281,10 @@ class Watch:
     def _error(self, did: str) -> EpError:
         ep = self._place.ep
         return EpError(f"{ep} {did}", ep=ep, stage="run")
+
+
+def _is_one_of(value: Any | None, others: Sequence[Any | None]) -> bool:
+    return value is not None and any(value is other for other in others)
 
 
 def _content(value: Any, device: Device | None) -> bytes | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import HOST
 from onnxplug.run.aliasing import overlap
-from onnxplug.run.plan import only_partition
+from onnxplug.run.plan import may_fill, only_partition
 from onnxplug.session.bound_runs import HostOutputs
 from onnxplug.session.ort_value import OrtValue
 from onnxplug.session.outputs import check_bound_output, own
@@ -33,17 +33,17 @@ def prepare_bound(binding: IOBinding, built: BuiltModel, plan: Plan) -> Prepared
     step = only_partition(plan, *places) if len(places) == 1 else None
     if step is None or built.captures is not None or step.location == HOST:
         return not_prepared
-    names = [plan.inputs[slot - 1] for slot in step.inputs]
+    names = {plan.inputs[slot - 1] for slot in step.inputs}
     device = built.memory.device(step.location)
     if (
         device is None
         or step.location.host_accessible
-        or not set(names) <= set(binding.inputs)
+        or not names <= set(binding.inputs)
         or step.outputs != plan.outputs
         or set(binding.outputs) != set(plan.graph.outputs)
     ):
         return not_prepared
-    return _DeviceCalls(binding, built, step, device, names).call
+    return _DeviceCalls(binding, built, plan, step, device).call
 
 
 def prepare_host(built: BuiltModel, checker: InputChecker) -> PreparedCall:
@@ -111,7 +111,7 @@ def _host_outputs(binding: IOBinding, names: Sequence[str]) -> HostOutputs | Non
 
 
 def _fillable(binding: IOBinding, names: Sequence[str]) -> list[OrtValue | None]:
-    """The values that an EP may fill with the outputs of these *names*.
+    """The values on the host that an EP may fill with the outputs of these *names*.
 
     Not what is an input, which is read until the run ends, and has another array then.
     """
@@ -154,20 +154,28 @@ class _DeviceCalls:
         self,
         binding: IOBinding,
         built: BuiltModel,
+        plan: Plan,
         step: RunPartition,
         device: Device,
-        names: Sequence[str],
     ) -> None:
-        """*names* are those of the step's inputs."""
+        """*step* is all of the plan."""
         self._built = built
         self._step = step
         self._options = built.run_entries.read(None)[step.ep]
         self._device = device
         self._names = built.graph.outputs
+        names = [plan.inputs[slot - 1] for slot in step.inputs]
         self._inputs = [binding.inputs[name] for name in names]
         self._outputs = [binding.outputs[name].value for name in self._names]
         self._given = [value for value in self._outputs if value is not None]
-        self._filled = _fillable(binding, self._names)
+        inputs = [binding.inputs.get(name) for name in plan.inputs]
+        arrays = [None if value is None else value.raw for value in inputs]
+        self._filled = [
+            value
+            if value is not None and may_fill(plan, slot, value.raw, arrays)
+            else None
+            for slot, value in zip(plan.outputs, self._outputs, strict=True)
+        ]
 
     def call(self, binding: IOBinding) -> list[Any] | None:
         """See :func:`prepare_bound`."""

@@ -66,11 +66,15 @@ def attention(graph: Graph, node: Node, inputs: Types) -> Types:
 
 
 def grouped_attention(graph: Graph, node: Node, inputs: Types) -> Types:
-    """The output alone, of GroupQueryAttention."""
+    """The output and the caches of GroupQueryAttention, whose rows are not known."""
     query, value = _tensor(inputs), _tensor(inputs, 2).shape
+    dtype, past = query.dtype, _tensor(inputs, 3).shape
+    cache = TensorType(dtype)
+    if past is not None and len(past) == 4:
+        cache = TensorType(dtype, (*past[:2], None, past[3]))
     if query.shape is None or len(query.shape) != 3 or value is None or len(value) != 3:
-        return [TensorType(query.dtype)]
-    return [query]
+        return [TensorType(dtype), cache, cache]
+    return [query, cache, cache]
 
 
 # Images with channels in blocks have the shape of what they would be with channels

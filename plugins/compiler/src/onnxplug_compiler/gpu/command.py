@@ -62,6 +62,8 @@ class Launch(Record):
         views: the arrays, in the order of the kernel's operands.
         sizes: the kernel's numbers.
         groups: workgroups.
+        in_place: it copies what it reads first to what it writes, and is needless where
+            these are the same memory.
     """
 
     kernel: Any
@@ -73,6 +75,7 @@ class Launch(Record):
     nbytes: int = 0
     nodes: tuple[int, ...] = ()
     note: str = ""
+    in_place: bool = False
 
     def of_nodes(self, nodes: tuple[int, ...]) -> Launch:
         """The same as one that computes other nodes."""
@@ -99,6 +102,7 @@ class EngineCall(Record):
     nbytes: int = 0
     nodes: tuple[int, ...] = ()
     note: str = ""
+    in_place: bool = False
 
     def of_nodes(self, nodes: tuple[int, ...]) -> EngineCall:
         """The same as one that computes other nodes."""
@@ -140,8 +144,13 @@ def launch(
     groups: int,
     label: str,
     flops: int = 0,
+    *,
+    in_place: bool = False,
 ) -> None:
     """Record a launch.
+
+    Args:
+        in_place: see :class:`Launch`.
 
     Raises:
         ValueError: it is beyond the target's limits.
@@ -165,7 +174,17 @@ def launch(
             flops,
             nbytes,
             recorder.nodes,
+            in_place=in_place,
         )
+    )
+
+
+def lies_alike(source: View, target: View) -> bool:
+    """Whether arrays have their elements at the same places of their buffers."""
+    return (
+        source.shape == target.shape
+        and source.strides == target.strides
+        and source.offset == target.offset
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
+    from onnxplug_compiler.ir.caches import Caches
     from onnxplug_compiler.ir.coded import CodedProducts
     from onnxplug_compiler.ir.families import (
         Attention,
@@ -129,6 +130,10 @@ class Target(Support, Protocol):
     def rows(self) -> Rows: ...
     @property
     def attention(self) -> Attention: ...
+    @property
+    def caches(self) -> Caches | None:
+        """``None`` if it names no operator of them in :meth:`elements`."""
+
     @property
     def resampling(self) -> Resampling: ...
     @property

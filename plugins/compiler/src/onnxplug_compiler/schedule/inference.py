@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug import ep
 from onnxplug.authoring.bounds import sizes
 from onnxplug.authoring.record import Record
 from onnxplug.ep import raise_interruption
@@ -478,10 +479,16 @@ class Inference:
         return found, exact
 
     def _inferred(self, call: Call, inputs: Inputs) -> Results:
-        """What follows for the outputs by the host's rules."""
-        if call.infer is None:
+        """What follows for the outputs by the host's rules, or the operation's."""
+        facts = [None if v is None else v.facts for v in inputs]
+        operation = None if call in self._forms else find_operation(call)
+        follows: Sequence[ep.TensorFacts | None]
+        if operation is not None and operation.facts is not None:
+            follows = operation.facts(call, facts)
+        elif call.infer is not None:
+            follows = call.infer(facts)
+        else:
             raise NotCompiled(f"{call.op_type} has no rule", call)
-        follows = call.infer([None if v is None else v.facts for v in inputs])
         results: list[Abstract | None] = []
         for found, dtype in zip_longest(follows[: len(call.outputs)], call.dtypes):
             if found is None:

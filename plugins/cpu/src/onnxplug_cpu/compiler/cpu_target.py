@@ -117,6 +117,7 @@ class CpuTarget(Machine):
     coded_products = None
     convolutions = None
     window_places = None
+    caches = None
 
     @property
     def transforms(self) -> families.Transforms | None:

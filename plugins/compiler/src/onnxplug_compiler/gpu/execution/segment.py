@@ -21,6 +21,7 @@ from onnxplug_compiler.gpu.execution.program import Program, Weights
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.schedule.checks import of_node
 from onnxplug_compiler.schedule.constants import Constants
+from onnxplug_compiler.schedule.floors import Floors
 from onnxplug_compiler.schedule.plan import Plans
 from onnxplug_compiler.schedule.planned import Result
 from onnxplug_compiler.segmentation import Analysis, Unit
@@ -98,6 +99,7 @@ class Segment:
             for position, name in enumerate(unit.outputs)
             if (found := unit.counted.get(name)) is not None
         )
+        self._floors = Floors(unit.calls, unit.inputs)
         outputs = (*unit.outputs, *counts)
         self._common = Plans(
             unit.calls, analysis.forms, constants, unit.inputs, outputs
@@ -127,6 +129,10 @@ class Segment:
             NotCompiled: some call is not computed for them.
         """
         self._device.ensure()
+        contents = {
+            position: self._floors.raised(position, array, shapes)
+            for position, array in contents.items()
+        }
         key = shapes, tuple(array.tobytes() for array in contents.values())
         with self._lock:
             if self._generation != self._device.generation:

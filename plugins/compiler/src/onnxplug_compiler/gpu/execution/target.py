@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         tables,
         trees,
     )
+    from onnxplug_compiler.ir.caches import Caches
     from onnxplug_compiler.ir.coded import CodedProducts
     from onnxplug_kernels.ml.forest import Forest
 
@@ -76,6 +77,7 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     "QuantizeLinear": _CODES | _FLOAT_CODES,
     "DequantizeLinear": _CODES | _FLOAT_CODES | {"i32"},
     "com.microsoft.MatMulNBits": _FLOATS,
+    "com.microsoft.GroupQueryAttention": _FLOATS,
     "EyeLike": _NUMBERS | _WIDE | {"i1"},
     "Col2Im": _NUMBERS,
     "MaxPool": _FLOATS | {"i8", "u8"},
@@ -225,6 +227,12 @@ class GpuTarget:
         from onnxplug_compiler.gpu.families import attention
 
         return attention
+
+    @property
+    def caches(self) -> Caches:
+        from onnxplug_compiler.gpu.families import caches
+
+        return caches
 
     # of what follows elements() takes nothing
 

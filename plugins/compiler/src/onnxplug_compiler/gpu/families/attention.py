@@ -66,7 +66,7 @@ def record_attention(
             recorder,
             kernel,
             [q, k, v, out, *([] if mask is None else [mask])],
-            (count, blocks, groups, heads // groups, queries, keys, past_length),
+            (count, blocks, groups, heads // groups, queries, keys, past_length, 0, 0),
             count,
             label,
             2 * batch * heads * queries * keys * (depth + v.shape[-1]),

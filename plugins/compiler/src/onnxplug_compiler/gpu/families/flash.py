@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from onnxplug_compiler.gpu.families.indexing import signed_index
 from onnxplug_compiler.gpu.render import exponentials
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.gpu.render.extremes import is_nan, largest
@@ -73,14 +74,20 @@ class FlashKernel(Parameters):
     """Attention of queries that share keys.
 
     The sizes are how many workgroups there are, of one head of keys, how many heads of
-    keys, heads of queries that share one, queries of a head, keys, and how many keys
-    precede the first query.  The arrays are queries, keys, values, the result, and the
-    mask if there is one, of [images, heads, queries, keys].
+    keys, heads of queries that share one, queries of a head, keys, how many keys
+    precede the first query, or what is added to a length for that, what is added for
+    the keys that there are, and how many keys before its own a query sees.  The arrays
+    are queries, keys, values, the result, and those that there are of the mask, of
+    [images, heads, queries, keys], of lengths and their flag, and of sinks.
 
     Attributes:
         depth, columns: of keys, and of values.
         mask: its element; empty if there is none.
         scale, softcap, hides, fill, undefined: see ``ir.families.Attention``.
+        lengths: how each image's length is read; ``None`` where all keys are.
+        clamped: a length that is shorter than there are queries ends at the last one.
+        window: queries see so many keys before their own only.
+        sink: the element of scores of no key, one for each head; empty without.
     """
 
     element: str
@@ -94,8 +101,12 @@ class FlashKernel(Parameters):
     hides: bool
     fill: float
     undefined: str
+    lengths: Operand | None = None
+    clamped: bool = False
+    window: bool = False
+    sink: str = ""
 
-    sizes = 7
+    sizes = 9
 
     @property
     def lanes(self) -> int:
@@ -104,8 +115,14 @@ class FlashKernel(Parameters):
     @property
     def operands(self) -> tuple[Operand, ...]:
         array = Operand(self.element, 4)
-        found = array, array, array, array._replace(written=True)
-        return (*found, Operand(self.mask, 4)) if self.mask else found
+        found = [array, array, array, array._replace(written=True)]
+        if self.mask:
+            found.append(Operand(self.mask, 4))
+        if self.lengths is not None:
+            found += [self.lengths, Operand("flag", 0, True)]
+        if self.sink:
+            found.append(Operand(self.sink, 1))
+        return tuple(found)
 
     def write(self, body: Body) -> None:
         with body.when(f"block < {body.size(0)}"):
@@ -126,12 +143,36 @@ class _Writer:
         self.first = body.let("u32", f"(block % {body.size(1)}) * {tile.rows}u")
         self.count = body.let("u32", f"{body.size(3)} * {body.size(4)}")
         self.keys = body.let("u32", body.size(5))
+        self.limit, self.past = self.extent()
         rows = [f"{self.y} + {n * tile.lines}u" for n in range(tile.tall)]
         self.rows = [body.let("u32", row) for row in rows]
         self.at = [self.place(f"{self.first} + {row}") for row in self.rows]
         self.queries = body.array("f32", tile.rows * kernel.depth)
         self.near = body.array("f32", _DEPTH * tile.keys)
         self.scores = body.array("f32", tile.rows * tile.keys)
+
+    def extent(self) -> tuple[str, str]:
+        """How many keys the image has, and how many of them, as an i32, precede the
+        first query."""
+        body, kernel = self.body, self.kernel
+        before = body.dialect.word(6)
+        if kernel.lengths is None:
+            return self.keys, body.let("i32", before)
+        at = 5 if kernel.mask else 4
+        length, fits = signed_index(body, kernel.lengths, at, [self.image])
+        known = body.let("i32", f"{length} + {body.dialect.word(7)}")
+        fits = f"{fits} && {known} >= 0 && {known} <= i32({self.keys})"
+        fits = body.let("i1", fits)
+        with body.when(f"!{fits}"):
+            body.raise_flag(at + 1)
+        past = f"{length} + {before}"
+        if kernel.clamped:
+            past = f"max({past}, 0)"
+        select = body.dialect.select
+        return (
+            body.let("u32", select(fits, f"u32({known})", "0u")),
+            body.let("i32", select(fits, past, "0")),
+        )
 
     def place(self, number: str) -> list[str]:
         """Image, head and query of a row; the last one for what is behind it."""
@@ -153,10 +194,9 @@ class _Writer:
         totals = [body.var("f32", "0.0f") for _ in self.rows]
         columns = range(-(-kernel.columns // tile.lanes))
         sums = [[body.var("f32", "0.0f") for _ in columns] for _ in self.rows]
-        end = self.keys
-        if kernel.causal:  # what no query of the group sees
-            end = body.let("u32", f"min({end}, {self.last_seen()} + 1u)")
-        with body.loop(end, step=f"{tile.keys}u") as key:
+        # not what no query of the group sees
+        start, end = self.seen_by_group()
+        with body.loop(end, start, f"{tile.keys}u") as key:
             for row, scores in enumerate(self.products(key)):
                 for number, score in enumerate(scores):
                     column = f"{self.x} + {number * tile.lanes}u"
@@ -172,15 +212,23 @@ class _Writer:
         """Where the score of a lane's row is."""
         return f"{self.scores}[{self.rows[row]} * {self.tile.keys}u + {key}]"
 
-    def last_seen(self) -> str:
-        """The last key that the last query of the group sees."""
-        body = self.body
-        queries = body.size(4)
+    def seen_by_group(self) -> tuple[str, str]:
+        """The first key that some query of the group sees, and the one behind the
+        last."""
+        body, kernel, select = self.body, self.kernel, self.body.dialect.select
+        start, end, queries = "0u", self.limit, body.size(4)
         final = f"min({self.first} + {self.tile.rows - 1}u, {self.count} - 1u)"
-        # of rows in two heads one is the last query
+        # of rows in two heads one is the last query, and one the first
         crosses = f"({self.first} / {queries}) != ({final}) / {queries}"
-        last = body.dialect.select(crosses, f"{queries} - 1u", f"({final}) % {queries}")
-        return body.let("u32", f"{last} + {body.size(6)}")
+        if kernel.causal:
+            last = select(crosses, f"{queries} - 1u", f"({final}) % {queries}")
+            last = body.let("i32", f"i32({last}) + {self.past} + 1")
+            end = body.let("u32", f"min({end}, u32(max({last}, 0)))")
+        if kernel.window:
+            first = select(crosses, "0u", f"{self.first} % {queries}")
+            first = f"i32({first}) + {self.past} - {body.dialect.word(8)}"
+            start = body.let("u32", f"u32(max({first}, 0))")
+        return start, end
 
     def load_queries(self) -> None:
         """The group's rows of queries, in memory that it shares."""
@@ -257,9 +305,12 @@ class _Writer:
                 found = body.let("f32", select(value, *choice))
             else:
                 found = body.let("f32", f"{found} + {value}")
-        seen = f"{key} < {self.keys}"
+        seen = f"{key} < {self.limit}"
+        own = f"i32({at[2]}) + {self.past}"
         if kernel.causal:
-            seen += f" && {key} <= {at[2]} + {body.size(6)}"
+            seen += f" && i32({key}) <= {own}"
+        if kernel.window:
+            seen += f" && i32({key}) >= {own} - {body.dialect.word(8)}"
         return body.let("f32", select(seen, found, nothing))
 
     def join(
@@ -280,7 +331,7 @@ class _Writer:
         for row, most in enumerate(mosts):
             self.raise_power(row, tops[row], most, [totals[row], *sums[row]])
         body.wait()
-        count = body.let("u32", f"min({tile.keys}u, {self.keys} - {key})")
+        count = body.let("u32", f"min({tile.keys}u, {self.limit} - {key})")
         with body.loop(count) as number:
             powers = [
                 body.let("f32", self.score(row, number)) for row in range(len(mosts))
@@ -295,17 +346,23 @@ class _Writer:
 
     def raise_power(self, row: int, top: str, most: str, sums: Sequence[str]) -> None:
         """Let a row's scores be powers, and its sums those of its largest score."""
-        body, call = self.body, self.body.dialect.call
-        # as long as no key is seen, nothing is subtracted
-        none = f"{body.dialect.reinterpret('u32', most)} == 0xff800000u"
-        base = body.let("f32", body.dialect.select(none, "0.0f", most))
+        base = self.rebase(top, most, sums)
         for number in range(self.tile.keys // self.tile.lanes):
             place = self.score(row, f"{self.x} + {number * self.tile.lanes}u")
-            body.assign(place, call("exp", f"{place} - {base}"))
-        factor = body.let("f32", call("exp", f"{top} - {base}"))
+            power = self.body.dialect.call("exp", f"{place} - {base}")
+            self.body.assign(place, power)
+
+    def rebase(self, top: str, most: str, sums: Sequence[str]) -> str:
+        """Let sums be those of a larger score; gives what is subtracted from scores."""
+        body = self.body
+        # as long as no key is seen, nothing is
+        none = f"{body.dialect.reinterpret('u32', most)} == 0xff800000u"
+        base = body.let("f32", body.dialect.select(none, "0.0f", most))
+        factor = body.let("f32", body.dialect.call("exp", f"{top} - {base}"))
         body.assign(top, most)
         for name in sums:
             body.assign(name, f"{name} * {factor}")
+        return base
 
     def columns(self) -> list[str]:
         """The lane's columns of values; the last one for what is behind it."""
@@ -318,6 +375,13 @@ class _Writer:
     def store(self, row: int, top: str, total: str, sums: Sequence[str]) -> None:
         """A row's part of the results, if there is one."""
         body, kernel, select = self.body, self.kernel, self.body.dialect.select
+        if kernel.sink:
+            number = len(kernel.operands) - 1
+            score = body.load(number, body.place(number, [self.at[row][1]]))
+            most = body.let("f32", largest(body, "f32", top, score))
+            base = self.rebase(top, most, [total, *sums])
+            power = body.dialect.call("exp", f"{score} - {base}")
+            body.assign(total, f"{total} + {power}")
         empty = body.let("i1", f"{body.dialect.reinterpret('u32', top)} == 0xff800000u")
         with body.when(f"{self.first} + {self.rows[row]} < {self.count}"):
             for number, name in enumerate(sums):

@@ -43,7 +43,7 @@ class _Indexed(Parameters):
     def checked(self, body: Body, at: Sequence[str], size: str) -> str:
         """The index that lies at *at*, counted from the front of an axis of *size*;
         where it is out of range, the flag is raised, and it is 0."""
-        signed, fits = _signed(body, self.indices, 1, at)
+        signed, fits = signed_index(body, self.indices, 1, at)
         return _checked(body, signed, fits, size, 3)
 
 
@@ -62,7 +62,7 @@ def _combined(body: Body, reduction: str, value: str, place: str) -> str:
     return fitted(body, element, operator, found)
 
 
-def _signed(
+def signed_index(
     body: Body, indices: Operand, number: int, at: Sequence[str]
 ) -> tuple[str, str]:
     """An index as an int32, and whether it is one."""
@@ -212,7 +212,8 @@ class ScatterNDKernel(_Indexed):
                 body.store(2, place, _combined(body, self.reduction, value, place))
 
 
-def _index_words(indices: View) -> View:
+def index_words(indices: View) -> View:
+    """Indices as kernels read them: those of int64 in words."""
     if indices.dtype.itemsize == 8:
         return as_bits(indices)
     return indices
@@ -231,7 +232,7 @@ def _record(
 ) -> None:
     """Record a kernel that *make* makes of its operands and *numbers*."""
     flag = recorder.check(lambda _: IndexError(f"an index of {label} is out of range"))
-    words = _index_words(indices)
+    words = index_words(indices)
     kernel = make(
         operand(data), operand(words), operand(target, written=True), *numbers
     )

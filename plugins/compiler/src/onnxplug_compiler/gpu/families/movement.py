@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug_compiler.gpu.command import as_bits, launch, merged, operand
+from onnxplug_compiler.gpu.command import as_bits, launch, lies_alike, merged, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES, ChainKernel
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.ir.elementwise import Chain
@@ -25,8 +25,15 @@ def record_copy(
     read, written = operand(arrays[0]), operand(arrays[1], written=True)
     kernel = ChainKernel(Chain((read.element,), (), (), (0,)), (read,), (written,))
     size = arrays[0].size
-    groups = math.ceil(size / LANES)
-    launch(recorder, kernel, arrays, (size, *arrays[0].shape), groups, label)
+    launch(
+        recorder,
+        kernel,
+        arrays,
+        (size, *arrays[0].shape),
+        math.ceil(size / LANES),
+        label,
+        in_place=lies_alike(source, target),
+    )
 
 
 def record_copies(

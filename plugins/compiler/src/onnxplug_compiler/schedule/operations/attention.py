@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.caches import Starts
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_concat, record_copy
@@ -17,6 +18,7 @@ from onnxplug_compiler.schedule.operations.registry import (
     Plan,
     Results,
     computed,
+    given,
     register,
 )
 
@@ -112,6 +114,7 @@ def _check_operator(call: Call, inputs: Inputs, results: Results) -> None:
         or not heads.k[1]
         or heads.q[1] % heads.k[1]
         or not heads.q[3]
+        or (call.input(6) is not None and given(inputs, 6).shape != heads.q[:1])
     ):
         raise NotCompiled(f"attention of {heads.q}, {heads.k} and {heads.v}", call)
 
@@ -154,19 +157,24 @@ def _record_operator(plan: Plan, call: Call) -> None:
             raise NotCompiled(f"a mask of {mask.shape} for {keys} keys")
         mask = mask.broadcast_to((batch, count, queries, keys))
     scale = call.attributes.get("scale")
-    softcap = float(call.attributes.get("softcap", 0.0))
-    plan.recorder.target.attention.record_attention(
-        plan.recorder,
-        q,
-        k,
-        v,
-        out,
-        scale=heads.q[3] ** -0.5 if scale is None else float(scale),
-        mask=mask,
-        causal=bool(call.attributes.get("is_causal", 0)),
-        past_length=heads.past,
-        softcap=softcap if softcap > 0 else 0.0,
-    )
+    scale = heads.q[3] ** -0.5 if scale is None else float(scale)
+    causal = bool(call.attributes.get("is_causal", 0))
+    softcap = max(0.0, float(call.attributes.get("softcap", 0.0)))
+    lengths = call.input(6)
+    if lengths is None:
+        plan.recorder.target.attention.record_attention(
+            plan.recorder, q, k, v, out, scale=scale, mask=mask, causal=causal,
+            past_length=heads.past, softcap=softcap,
+        )  # fmt: skip
+        return
+    window = int(call.attributes.get("left_window_size", -1))
+    caches = plan.recorder.target.caches
+    assert caches is not None
+    caches.record_cached_attention(
+        plan.recorder, q, k, v, out, Starts(plan.view(lengths), -queries, 0),
+        scale=scale, mask=mask, causal=causal, softcap=softcap,
+        window=None if window < 0 else window,
+    )  # fmt: skip
 
 
 def _present(plan: Plan, new: View, past: str | None, present: str | None) -> View:
@@ -187,9 +195,14 @@ def _present(plan: Plan, new: View, past: str | None, present: str | None) -> Vi
 
 def _accepts_operator(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     attributes = call.attributes
-    if call.input(6) is not None or call.output(3) is not None:
-        return "Attention is not compiled with lengths, nor with its scores as output"
-    sides = ("left_window_size", "right_window_size")
+    if call.output(3) is not None:
+        return "Attention is not compiled with its scores as output"
+    has_lengths = call.input(6) is not None
+    if has_lengths and not target.elements("TensorScatter"):
+        return "Attention is not compiled with lengths"
+    if has_lengths and call.input(4) is not None:
+        return "Attention has lengths, and a past"
+    sides = ["right_window_size", *([] if has_lengths else ["left_window_size"])]
     if any(attributes.get(side, -1) != -1 for side in sides):
         return "Attention is not compiled with a window"
     if attributes.get("softmax_precision") not in (None, 0, 1):
@@ -198,7 +211,7 @@ def _accepts_operator(call: Call, dtypes: Dtypes, target: Support) -> str | None
     if mask is not None and mask not in (dtypes[0], np.dtype(np.bool_)):
         return f"Attention is not compiled for a mask of {mask}"
     return computed(
-        call, [d for i, d in enumerate(dtypes) if i != 3 and d is not None], target
+        call, [d for i, d in enumerate(dtypes) if i not in (3, 6) and d], target
     )
 
 

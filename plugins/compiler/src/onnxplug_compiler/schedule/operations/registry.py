@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -100,6 +101,9 @@ class Operation(Record):
             none that the kernel takes, whatever the host's rules say of the outputs.
         known: positions of inputs whose content must be known when planning.
         any_output: whether the first output may be left out, too.
+        facts: what follows for the outputs, where the host has no rule for it.
+        floors: positions of inputs whose content must be known only where it is a
+            number beyond a size: of the input at a position, along an axis.
     """
 
     record: Callable[[Plan, Call], None]
@@ -108,10 +112,13 @@ class Operation(Record):
     known: frozenset[int] = frozenset()
     any_output: bool = False
     extent: Extent | None = None
+    facts: Callable[[Call, Facts], Sequence[TensorFacts]] | None = None
+    floors: Mapping[int, tuple[int, int]] = MappingProxyType({})
 
 
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
+    "caches": "com.microsoft.GroupQueryAttention",
     "coded": "com.microsoft.MatMulNBits MatMulInteger DequantizedMatMul",
     "control_flow": "If Loop Scan",
     "convolution": "Conv ConvTranspose",
