@@ -173,6 +173,9 @@ def _check_scatter(call: Call, inputs: Inputs, results: Results) -> None:
 
 def _record_scatter(plan: Plan, call: Call) -> None:
     (data, indices, updates), target = _views(plan, call)
+    order = call.attributes.get("perm")  # of a pattern: of data and target
+    if order is not None:
+        data, target = data.transpose(order), target.transpose(order)
     reduction = _reduction(call)
     sizes = zip(updates.shape, updates.strides, strict=True)
     if reduction != "none" or all(stride or size == 1 for size, stride in sizes):
