@@ -117,8 +117,7 @@ class PlacingKernel(Parameters):
         other = body.let("u32", select(turns, other, place))
         beside = body.load(0, body.place(0, [image, head, line, other]))
         cos, sin = (
-            body.load(table, body.place(table, [angle, pair]))
-            for table in (4, 5)
+            body.load(table, body.place(table, [angle, pair])) for table in (4, 5)
         )
         turned = f"{value} * {cos} + {select(is_first, f'-{beside}', beside)} * {sin}"
         return body.let("f32", select(turns, turned, value)), known
