@@ -167,7 +167,7 @@ def _step(step: AnyStep, texts: dict[Any, int]) -> list[Any]:
         step.start,
         step.x,
         step.y,
-        [step.label, step.flops, step.nbytes],
+        [step.label, step.flops, step.nbytes, step.in_place],
     ]
 
 
@@ -294,7 +294,8 @@ class _Reader:
     def _step(
         self, found: Any, buffers: Mapping[str, Sequence[int]], length: int
     ) -> Step:
-        number, places, window, start, x, y, (label, flops, nbytes) = found
+        number, places, window, start, x, y, rest = found
+        label, flops, nbytes, in_place = rest
         text, written, lanes = self._texts[_whole(number)]
         bound = tuple(self._place(place, buffers) for place in places)
         if len(bound) != len(written) or len(bound) > self._most_buffers:
@@ -318,6 +319,7 @@ class _Reader:
             label=_text(label),
             flops=_whole(flops, _MOST_WORK),
             nbytes=_whole(nbytes, _MOST_WORK),
+            in_place=bool(in_place) and len(bound) > 1,
         )
 
 

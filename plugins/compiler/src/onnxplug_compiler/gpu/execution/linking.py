@@ -61,6 +61,8 @@ class Step(Record):
         label: what it is called in profiles.
         flops: how many operations it has.
         nbytes: how many bytes it reads and writes.
+        in_place: it copies its first buffer to its second one, and is left out where
+            these are the same.
     """
 
     text: str
@@ -75,6 +77,18 @@ class Step(Record):
     label: str = ""
     flops: int = 0
     nbytes: int = 0
+    in_place: bool = False
+
+    @property
+    def copied(self) -> tuple[int, int] | None:
+        """Of a step that is left out in place the output, and the input that it is
+        then; ``None`` of others."""
+        if not self.in_place or len(self.places) < 2:
+            return None
+        source, target = self.places[:2]
+        if (source.kind, target.kind) != ("input", "output"):
+            return None
+        return target.number, source.number
 
 
 class CallStep(Record):
@@ -135,6 +149,30 @@ class Linked(Record):
         """Positions of those that steps read."""
         places = (place for step in self.steps for place in step.places)
         return frozenset(place.number for place in places if place.kind == "input")
+
+    @property
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """Outputs that may be in the memory of an input, each with this: where one is
+        copied to the other, the input is not read after, nor the output used before."""
+        copies: dict[tuple[int, int], list[int]] = {}
+        uses: dict[Place, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            pair = step.copied if isinstance(step, Step) else None
+            if pair is not None:
+                copies.setdefault(pair, []).append(number)
+            else:
+                for kind, which, *_ in step.places:
+                    uses.setdefault(Place(kind, which), []).append(number)
+        return frozenset(
+            (output, source)
+            for (output, source), numbers in copies.items()
+            if max(uses.get(Place("input", source), [-1])) < numbers[0]
+            and min(uses.get(Place("output", output), [len(self.steps)])) > numbers[-1]
+            and all(
+                pair == (output, source) or (pair[0] != output and pair[1] != source)
+                for pair in copies
+            )
+        )
 
 
 class RefusedLaunch(ValueError):
@@ -315,6 +353,7 @@ class _Linker:
                 launch.label,
                 launch.flops,
                 launch.nbytes,
+                launch.in_place,
             )
         )
 

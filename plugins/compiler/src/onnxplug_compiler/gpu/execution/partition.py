@@ -36,6 +36,8 @@ class GpuPartition(ep.CompiledPartition):
         Declined: some nodes are not computed; the next EP gets them.
     """
 
+    in_place = True
+
     def __init__(
         self,
         partition: ep.Partition,
@@ -216,6 +218,11 @@ class GpuPartition(ep.CompiledPartition):
         names = self._partition.outputs
         values = dict(zip(self._partition.inputs, inputs, strict=True))
         bound = dict(zip(names, outputs, strict=True))
+        if len(units) > 1:  # of which others may read an input, or be begun anew
+            bound = {
+                name: None if any(room is each for each in inputs) else room
+                for name, room in bound.items()
+            }
         run = Run(
             self._device, self._partition, self._nodes, self._constants, values, context
         )

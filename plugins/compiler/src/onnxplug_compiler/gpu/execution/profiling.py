@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from onnxplug import ep
 from onnxplug_compiler.gpu.execution.device import DeviceStream, Launches
-from onnxplug_compiler.gpu.execution.linking import AnyStep, CallStep, Linked
+from onnxplug_compiler.gpu.execution.linking import AnyStep, CallStep
 
 
 def run_recorded(
-    linked: Linked, work: Launches, stream: DeviceStream, profiler: ep.Profiler
+    steps: Sequence[AnyStep],
+    work: Launches,
+    stream: DeviceStream,
+    profiler: ep.Profiler,
 ) -> None:
-    """Queue *work* step by step, and record the time of each; see
+    """Queue *work*, which are these steps, and record the time of each; see
     :meth:`~.device.DeviceStream.timed`."""
     times = stream.timed(work)
-    for step, (started, took) in zip(linked.steps, times, strict=True):
+    for step, (started, took) in zip(steps, times, strict=True):
         profiler.record(
             step.label,
             category="Node",

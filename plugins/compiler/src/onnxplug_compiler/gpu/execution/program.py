@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from onnxplug_compiler.gpu.execution.device import (
 )
 from onnxplug_compiler.gpu.execution.linking import (
     FLAG,
+    AnyStep,
     CallStep,
     Linked,
     RefusedLaunch,
@@ -88,6 +89,7 @@ class Program:
 
     Attributes:
         linked: what it does.
+        in_place: outputs that may be in the memory of an input, each with this.
 
     Raises:
         ValueError: an array is larger than the device has them.
@@ -106,6 +108,7 @@ class Program:
     ) -> None:
         device.ensure()
         self.linked = linked
+        self.in_place = linked.in_place
         self._device = device
         self._mode = mode
         for nbytes in linked.slots:
@@ -140,7 +143,8 @@ class Program:
 
         Args:
             inputs: ``None`` for what no kernel reads.
-            outputs: in no memory of an input; ``None`` for what is not computed.
+            outputs: in no memory of an input, but as :attr:`in_place` says; ``None``
+                for what is not computed.
             stream: whoever waits for it is told what kernels found.
             profiler: records each step, which takes time; not of a capture.
 
@@ -153,7 +157,8 @@ class Program:
             if profiler is None or stream.is_capturing:
                 stream.queue(work)
             else:
-                run_recorded(self.linked, work, stream, profiler)
+                steps = [step for step, _ in self._needed(inputs, outputs)]
+                run_recorded(steps, work, stream, profiler)
         if work.cleared is not None:
             stream.read(work.cleared, FLAG * self.linked.flags, self._check)
 
@@ -179,7 +184,7 @@ class Program:
         }
         used: dict[int, Memory] = {}
         steps = []
-        for step, kernel in zip(self.linked.steps, self._kernels, strict=True):
+        for step, kernel in self._needed(inputs, outputs):
             buffers = [
                 (memories[kind][number], begin, nbytes)
                 for kind, number, begin, nbytes in step.places
@@ -203,6 +208,15 @@ class Program:
                 )
             )
         return Launches(tuple(steps), flags, tuple(used.values()))
+
+    def _needed(
+        self, inputs: Sequence[Memory | None], outputs: Sequence[Memory | None]
+    ) -> Iterator[tuple[AnyStep, Any]]:
+        """The steps with their kernels, but those that copy what is there already."""
+        there = {pair for pair in self.in_place if outputs[pair[0]] is inputs[pair[1]]}
+        for step, kernel in zip(self.linked.steps, self._kernels, strict=True):
+            if not there or isinstance(step, CallStep) or step.copied not in there:
+                yield step, kernel
 
     def _check(self, content: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         found = content.view(np.uint32).reshape(-1, 2)

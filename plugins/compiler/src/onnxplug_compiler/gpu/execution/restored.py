@@ -90,6 +90,8 @@ class RestoredPartition(ep.CompiledPartition):
         ValueError: they are not of this partition, or of no use on this device.
     """
 
+    in_place = True
+
     def __init__(
         self,
         partition: ep.Partition,
@@ -119,6 +121,11 @@ class RestoredPartition(ep.CompiledPartition):
         artefact = self.artefact
         values = dict(zip(artefact.inputs, inputs, strict=True))
         bound = dict(zip(artefact.outputs, outputs, strict=True))
+        if len(self._segments) > 1:  # of which others may read an input
+            bound = {
+                name: None if any(room is each for each in inputs) else room
+                for name, room in bound.items()
+            }
         run = Run(self._device, self._partition, {}, (), values, context)
         for segment in self._segments:
             run.check_cancelled()

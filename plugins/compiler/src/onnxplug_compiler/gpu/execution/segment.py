@@ -190,8 +190,9 @@ class Segment:
 
         Args:
             arrays: on the host those that are read there, and only these.
-            bound: for each output an array to fill, or ``None``; one that is an input,
-                too, or whose size depends on elements, is left as it is.
+            bound: for each output an array to fill, or ``None``; left as it is one
+                whose size depends on elements, or that is an input, too, and is not
+                updated in place.
             stream: whoever waits for it is told what kernels found.
             profiler: records each launch.
 
@@ -286,12 +287,11 @@ def run_plan(
     """Queue *plan*; see :meth:`Segment.run`."""
     _check(bound, plan.results)
     inputs = [_memory(device, plan, n, each, stream) for n, each in enumerate(arrays)]
-    read = {memory.serial for memory in inputs if memory is not None}
     made: list[Array] = []
-    for array, result in zip(bound, plan.results, strict=True):
+    for position, (array, result) in enumerate(zip(bound, plan.results, strict=True)):
         if result.content is not None:
             made.append(np.array(result.content))
-        elif array is None or array.memory.serial in read:
+        elif array is None or not _may_fill(plan, position, array.memory, inputs):
             made.append(new_array(device, result.shape, result.dtype, stream, mode))
         else:
             made.append(array)
@@ -301,6 +301,26 @@ def run_plan(
         ]
         plan.program.run(inputs, memories, stream, profiler)
     return made
+
+
+def _may_fill(
+    plan: Plan, output: int, memory: Memory, inputs: Sequence[Memory | None]
+) -> bool:
+    """Whether an output may be in *memory*: that of no input, or in place of one."""
+    shared = [
+        position
+        for position, each in enumerate(inputs)
+        if each is not None and each.serial == memory.serial
+    ]
+    if not shared:
+        return True
+    program = plan.program
+    return (
+        len(shared) == 1
+        and program is not None
+        and (output, shared[0]) in program.in_place
+        and memory is inputs[shared[0]]
+    )
 
 
 def _memory(
