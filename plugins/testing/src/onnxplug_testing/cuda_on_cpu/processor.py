@@ -232,9 +232,9 @@ class Processor:
         Raises:
             ValueError: there is an error in a text; then none of these is compiled.
         """
-        if not self._waiting:
-            return
         with self._lock:
+            if not self._waiting:
+                return
             waiting, self._waiting = self._waiting, []
             named = [(each.text, each.name) for each in waiting]
             try:
