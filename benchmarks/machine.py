@@ -16,6 +16,8 @@ _PACKAGES = (
     "onnxruntime",
     "openvino",
     "torch",
+    "wgpu",
+    "tinygrad",
     "coreai-core",
     "numpy",
     "onnx",

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import helper, shape_inference
 
+from .arithmetic import products
+
 PEAKS = Path(__file__).with_name("peaks.py")
 PROCESSES = 5
 
@@ -59,32 +61,12 @@ def work(model: onnx.ModelProto) -> Work:
         else:
             gathered = [tuple(weight.dims)]
         nbytes += sum(_nbytes(weight.data_type, shape) for shape in gathered)
-    return Work(sum(_flops(node, shapes) for node in graph.node), nbytes)
+    return Work(sum(products(node, shapes) for node in graph.node), nbytes)
 
 
 def _nbytes(data_type: int, shape: Sequence[int]) -> int:
     itemsize = helper.tensor_dtype_to_np_dtype(data_type).itemsize
     return math.prod(shape) * int(itemsize)
-
-
-def _flops(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
-    if node.op_type in ("LSTM", "GRU", "RNN"):
-        given, *weights = (shapes.get(name, (0,)) for name in node.input[:3])
-        steps = math.prod(given[:2])  # of all rows, in either layout
-        return 2 * steps * sum(math.prod(each) for each in weights)
-    if node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
-        return 0
-    if any(name not in shapes for name in (*node.input[:2], node.output[0])):
-        return 0
-    given, weights = (shapes[name] for name in node.input[:2])
-    result = shapes[node.output[0]]
-    if node.op_type == "Conv":
-        return 2 * math.prod(result) * math.prod(weights[1:])
-    if node.op_type == "ConvTranspose":
-        return 2 * math.prod(given) * math.prod(weights[1:])
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    depth = given[0] if attributes.get("transA") else given[-1]
-    return 2 * math.prod(result) * depth
 
 
 def measured_peaks(cores: Sequence[int]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ def main(
     *,
     ours: Sequence[Runtime] = (Runtime(OURS, OURS),),
     peers: Sequence[Runtime] = PEERS,
+    of_a_model: Callable[[Files], Mapping[str, Any]] | None = None,
+    of_the_machine: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
     """Measure, print, and write JSON if that is asked for.
 
@@ -45,6 +47,7 @@ def main(
         ours: onnxplug, in one way or in several, of which the table has ratios of the
             first.
         peers: what it may be compared with.
+        of_a_model, of_the_machine: what else the report has of them.
     """
     arguments = _parse(description, models, peers, words)
     runtimes = _runtimes(arguments, ours, peers)
@@ -54,7 +57,7 @@ def main(
         if count > len(cores):
             print(f"{count} threads are left out: there are {len(cores)} cores")
     threads = [count for count in threads if count <= len(cores)]
-    machine = describe_machine()
+    machine = describe_machine() | dict(of_the_machine())
     print(json.dumps(machine, indent=2, ensure_ascii=False))
     with tempfile.TemporaryDirectory() as name:
         setting = Setting(
@@ -69,6 +72,10 @@ def main(
             model: models[model](Path(name)) for model in arguments.models or models
         }
         report = _compare(files, threads, setting, not arguments.no_start)
+        if of_a_model is not None:
+            report["models"] = {
+                name: dict(of_a_model(each)) for name, each in files.items()
+            }
     if arguments.json:
         about = {
             "runtimes": [runtime.name for runtime in runtimes],

@@ -7,11 +7,13 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import compare
 import numpy as np
 import onnx
 import pytest
+from comparison.arithmetic import operations, shares_of
 from comparison.bounds import Work, work
 from comparison.errors import Error, error
 from comparison.table import summary
@@ -160,3 +162,52 @@ def test_work_is_what_products_and_convolutions_multiply() -> None:
     product = 2 * 5 * 144
     nbytes = 4 * (4 * 7 * 7 + 5 + 6 * 2 * 3 * 3 + 6 * 4 * 2 * 2 + 5 * 144)
     assert work(model) == Work(convolution + transposed + product, nbytes)
+
+
+def test_operations_are_those_of_products_or_one_for_each_element() -> None:
+    sizes = {
+        "q": (1, 4, 3, 8), "k": (1, 2, 5, 8), "v": (1, 2, 5, 6), "p": (1, 2, 7, 8),
+        "a": (1, 4, 3, 6), "x": (2, 64), "b": (16, 2, 16), "y": (2, 16), "m": (2, 1),
+        "s": (2,), "z": (2, 64),
+    }  # fmt: skip
+    wanted = {
+        "Attention q k v _ p _ -> a": 2 * 4 * 3 * (5 + 7) * (8 + 6),
+        "MatMulNBits x b -> y": 2 * 2 * 16 * 64,
+        "ReduceMax x -> m": 128,
+        "Shape x -> s": 2,
+        "Add x m -> z": 128,
+    }
+    for text, count in wanted.items():
+        (operator, *given), (result,) = (part.split() for part in text.split("->"))
+        names = [name.strip("_") for name in given]
+        assert operations(helper.make_node(operator, names, [result]), sizes) == count
+
+
+def test_shares_are_of_nodes_and_of_arithmetic() -> None:
+    text = """
+    < ir_version: 10, opset_import: ["": 18] >
+    graph (float[2, N] x, float[2, 2] v) => (float[2, 2] y)
+    {
+        [shape] n = Shape(x)
+        [turned] t = Transpose(x)
+        [large] a = MatMul(x, t)
+        [positive] b = Relu(a)
+        [small] y = MatMul(b, v)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    feeds = {"x": np.ones((2, 100), np.float32), "v": np.ones((2, 2), np.float32)}
+    places = [
+        SimpleNamespace(
+            name="shape", ep="A", tier="host", note="it follows from shapes"
+        ),
+        SimpleNamespace(name="turned", ep="A", tier="compiled", note=""),
+        SimpleNamespace(name="large", ep="A", tier="compiled", note=""),
+        SimpleNamespace(name="positive", ep="A", tier="host", note="for now"),
+        SimpleNamespace(name="small", ep="B", tier="compiled", note=""),
+    ]
+    there, elsewhere = 200 + 2 * 2 * 100 * 2, 2 + 4 + 2 * 2 * 2 * 2
+    found = shares_of(places, model, feeds, "A")
+    assert found == (2 / 4, there / (there + elsewhere))
+    with pytest.raises(ValueError, match="bodies of control flow"):
+        shares_of(places[1:], model, feeds, "A")
