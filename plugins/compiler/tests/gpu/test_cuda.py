@@ -24,8 +24,10 @@ from onnxplug_compiler.gpu.families import (
     rows,
     sums,
 )
+from onnxplug_compiler.gpu.families.vectors import VectorChainKernel
 from onnxplug_compiler.gpu.render.cuda import CUDA
 from onnxplug_compiler.gpu.render.steps import supports
+from onnxplug_compiler.gpu.shapes import DEFAULT
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
@@ -38,6 +40,7 @@ from onnxplug_testing.nvrtc import ARCHITECTURES, Nvrtc, find_nvrtc
 from .cuda_on_cpu import Processor, Rendered
 from .tensor_samples import TENSOR_SAMPLES, Making, tensor_product
 
+F32 = np.dtype(np.float32)
 RNG = np.random.default_rng(0)
 
 
@@ -335,6 +338,45 @@ def summed(recorder: Recorder[Any], processor: Processor) -> Any:
     return [before, total], [x.cumsum() - x, np.array([x.sum()])]
 
 
+def vectored(make: Making) -> Making:
+    """The same by vectors, of which there are some."""
+
+    def make_vectored(recorder: Recorder[Any], processor: Processor) -> Any:
+        recorder.target.shapes = DEFAULT._replace(vector=16)
+        made = make(recorder, processor)
+        kernels = [command.kernel for command in recorder.commands]
+        assert any(isinstance(kernel, VectorChainKernel) for kernel in kernels)
+        return made
+
+    return make_vectored
+
+
+def rows_and_columns(recorder: Recorder[Any], processor: Processor) -> Any:
+    """A number for each row and one for each column, in part of an array; copies of
+    parts that are aligned, and that are not."""
+    x, row, column = normal(6, 24).astype(np.float16), normal(24), normal(6, 1)
+    builder = ChainBuilder()
+    a = builder.step("Cast", [builder.input("f16")], "f32")
+    total = builder.step("Add", [a, builder.input("f32")], "f32")
+    total = builder.step("Mul", [total, builder.input("f32")], "f32")
+    chain = builder.build([total, builder.step("Less", [total, a], "i1")])
+    view = processor.array(x)
+    part = View(view.buffer, 16, view.dtype, (6, 16), (24, 1))
+    wide = (x[:, 8:].astype(np.float32) + row[8:]) * column
+    found = [recorder.temporary(each, wide.shape) for each in (F32, np.dtype(bool))]
+    tail = View(processor.array(row).buffer, 32, F32, (16,), (1,))
+    elementwise.record_chain(
+        recorder, chain, [part, tail, processor.array(column)], found
+    )
+    copies = []
+    for first in (8, 9):
+        source = View(view.buffer, 2 * first, view.dtype, (6, 8), (24, 1))
+        copies.append(recorder.temporary(x.dtype, (6, 8)))
+        movement.record_copy(recorder, source, copies[-1])
+    expected = [wide, wide < x[:, 8:], x[:, 8:16], x[:, 9:17]]
+    return [*found, *copies], expected
+
+
 def cumulative(recorder: Recorder[Any], processor: Processor) -> Any:
     x = RNG.integers(-9, 9, (3, 7)).astype(np.int32)
     out = recorder.temporary(x.dtype, x.shape)
@@ -406,6 +448,11 @@ SAMPLES: dict[str, Making] = {
     "halves": halves,
     "product of doubles": product(33, 17, 65, element="f64"),
     "summed": summed,
+    "vectors": vectored(rows_and_columns),
+    "vectors of halves": vectored(halves),
+    "vectors of casts": vectored(casts),
+    "vectors of int64": vectored(chain_of([("Add", 2), ("Mul", 2)], np.int64)),
+    "vectors of doubles": vectored(chain_of([("Add", 2), ("Less", 2)], np.float64)),
     **TENSOR_SAMPLES,
     **{f"product {m}x{k}x{n}": product(m, k, n) for m, k, n in SHAPES},
     "softmax and norm": softmax_and_norm,

@@ -27,5 +27,6 @@ def shapes_for(capability: tuple[int, int]) -> Shapes:
         per_lane=8,
         row_lanes=128,
         worth_a_group=64,
+        vector=16,
         tensor_cores=found[0] if found else "",
     )

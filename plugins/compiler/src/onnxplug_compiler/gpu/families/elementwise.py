@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug_compiler.gpu.command import launch, merged, operand
+from onnxplug_compiler.gpu.families.vectors import vectored
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder
@@ -66,6 +67,12 @@ def record_chain(
     most = recorder.target.most_buffers
     for part, read, written in _parts(chain, views, outputs, most):
         arrays = merged([*read, *written])
+        steps = size * len(part.steps)
+        vectors = vectored(recorder, part, arrays, len(read))
+        if vectors is not None:
+            groups = math.ceil(vectors[1][0] / vectors[0].lanes)
+            launch(recorder, vectors[0], arrays, vectors[1], groups, label, steps)
+            continue
         kernel = ChainKernel(
             part,
             tuple(operand(view) for view in arrays[: len(read)]),
@@ -73,7 +80,7 @@ def record_chain(
         )
         sizes = (size, *arrays[0].shape)
         groups = math.ceil(size / LANES)
-        launch(recorder, kernel, arrays, sizes, groups, label, size * len(part.steps))
+        launch(recorder, kernel, arrays, sizes, groups, label, steps)
 
 
 def _parts(

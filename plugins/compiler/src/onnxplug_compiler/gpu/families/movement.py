@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxplug_compiler.gpu.command import as_bits, launch, lies_alike, merged, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES, ChainKernel
+from onnxplug_compiler.gpu.families.vectors import vectored
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.parameters import Parameters
@@ -23,7 +24,13 @@ def record_copy(
         return
     arrays = merged([as_bits(source), as_bits(target)])
     read, written = operand(arrays[0]), operand(arrays[1], written=True)
-    kernel = ChainKernel(Chain((read.element,), (), (), (0,)), (read,), (written,))
+    chain = Chain((read.element,), (), (), (0,))
+    vectors = vectored(recorder, chain, arrays, 1)
+    if vectors is not None:
+        groups = math.ceil(vectors[1][0] / vectors[0].lanes)
+        launch(recorder, vectors[0], arrays, vectors[1], groups, label)
+        return
+    kernel = ChainKernel(chain, (read,), (written,))
     size = arrays[0].size
     launch(
         recorder,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.render import minifloats
-from onnxplug_compiler.gpu.render.dialect import Binding, Dialect, Warps
+from onnxplug_compiler.gpu.render.dialect import Binding, Dialect, Vectors, Warps
 from onnxplug_compiler.gpu.render.minifloats import MINIFLOATS
 from onnxplug_compiler.gpu.render.narrow import NARROW, bits_of, widened
 
@@ -252,12 +252,16 @@ class Body:
             word = f"b{buffer}[u32({place}) / {each}u]"
             word = f"{word} >> ((u32({place}) % {each}u) * {width}u)"
             return self.wrapped(element, dialect.convert(KINDS[element], f"({word})"))
-        nbytes = BYTES[element]
         shared = self.buffers[buffer].shares_words
-        bits = dialect.memory.load(nbytes, f"b{buffer}", place, shared=shared)
-        if nbytes == 4:
-            if element == "u32":
-                return self.let("u32", bits)
+        bits = dialect.memory.load(BYTES[element], f"b{buffer}", place, shared=shared)
+        return self._of_bits(element, bits)
+
+    def _of_bits(self, element: str, bits: str) -> str:
+        """An element of at most 32 bits."""
+        dialect = self.dialect
+        if element == "u32":
+            return self.let("u32", bits)
+        if BYTES[element] == 4:
             return self.let(element, dialect.reinterpret(element, bits))
         if element == "i1":
             return self.let("i1", f"({bits}) != 0u")
@@ -267,9 +271,59 @@ class Body:
             return minifloats.widened(self, element, bits)
         return self.wrapped(element, dialect.convert(KINDS[element], f"({bits})"))
 
+    def buffer(self, operand: int) -> str:
+        """The name of the buffer that an array is in."""
+        return f"b{self._bindings[operand]}"
+
+    def load_vector(
+        self, vectors: Vectors, operand: int, place: str, count: int
+    ) -> list[Any]:
+        """Neighbouring elements from a place that is a multiple of their number."""
+        element = self._operands[operand].element
+        nbytes, number = BYTES[element], f"u32({place}) / {count}u"
+        words = vectors.load(nbytes * count, self.buffer(operand), number, self.let)
+        if nbytes == 8:
+            pairs = [Pair(*words[n : n + 2]) for n in range(0, len(words), 2)]
+            if element in PAIRED:
+                return pairs
+            wide = [self.joined(pair) for pair in pairs]
+            return [self.let("f64", self.dialect.reinterpret("f64", x)) for x in wide]
+        found, each = [], 4 // nbytes
+        for n in range(count):
+            bits, shift = words[n // each], n % each * nbytes * 8
+            if nbytes < 4:
+                bits = f"({bits} >> {shift}u) & {(1 << 8 * nbytes) - 1}u"
+            found.append(self._of_bits(element, bits))
+        return found
+
+    def store_vector(
+        self, vectors: Vectors, operand: int, place: str, values: Sequence[Any]
+    ) -> None:
+        """Write neighbouring elements, as :meth:`load_vector` reads them."""
+        element = self._operands[operand].element
+        nbytes, number = BYTES[element], f"u32({place}) / {len(values)}u"
+        words: list[str] = []
+        if nbytes == 8:
+            for value in values:
+                pair = value
+                if element == "f64":
+                    pair = self.split(self.dialect.reinterpret("u64", value))
+                words += [pair.low, pair.high]
+        else:
+            bits = [self._bits_of(element, value) for value in values]
+            each, mask = 4 // nbytes, (1 << 8 * nbytes) - 1
+            for first in range(0, len(bits), each):
+                parts = [
+                    f"((({part}) & {mask}u) << {8 * nbytes * n}u)" if each > 1 else part
+                    for n, part in enumerate(bits[first : first + each])
+                ]
+                words.append(self.let("u32", " | ".join(parts)))
+        buffer = self.buffer(operand)
+        self.line(vectors.store(nbytes * len(values), buffer, number, words))
+
     def words_at(self, operand: int, place: str) -> str:
         """A pointer to the words that begin with an element of 16 bits at a place."""
-        return f"b{self._bindings[operand]} + u32({place}) / 2u"
+        return f"{self.buffer(operand)} + u32({place}) / 2u"
 
     def wrapped(self, element: str, value: str) -> str:
         """What is left of *value* in an integer of fewer bits than a register."""
@@ -291,20 +345,26 @@ class Body:
             value = self.joined(value)
         elif element == "f64":
             value = dialect.reinterpret("u64", value)
-        elif element == "i1":
-            value = dialect.select(value, "1u", "0u")
-        elif element in NARROW:
-            value = bits_of(self, element, value)
-        elif element in MINIFLOATS:
-            value = minifloats.bits_of(self, element, value)
-        elif KINDS[element] != "u32":
-            value = dialect.reinterpret("u32", value)
+        else:
+            value = self._bits_of(element, value)
         shared = self.buffers[buffer].shares_words
         lines = dialect.memory.store(
             BYTES[element], f"b{buffer}", place, value, self.let, shared=shared
         )
         for line in lines:
             self.line(line)
+
+    def _bits_of(self, element: str, value: str) -> str:
+        """What an element of at most 32 bits is in memory."""
+        if element == "i1":
+            return self.dialect.select(value, "1u", "0u")
+        if element in NARROW:
+            return bits_of(self, element, value)
+        if element in MINIFLOATS:
+            return minifloats.bits_of(self, element, value)
+        if KINDS[element] != "u32":
+            return self.dialect.reinterpret("u32", value)
+        return value
 
     def joined(self, value: Pair, kind: str = "u64") -> str:
         """A pair as one number, in a language that is ``wide``."""

@@ -13,6 +13,7 @@ from onnxplug_compiler.gpu.render.dialect import (
     Dialect,
     Fragments,
     Memory,
+    Vectors,
     Warps,
 )
 
@@ -42,6 +43,30 @@ class _Cells:
             return (f"{buffer}[u32({place})] = {bits};",)
         kind = f"u{8 * nbytes}"
         return (f"cell<{kind}>({buffer}, u32({place})) = static_cast<{kind}>({bits});",)
+
+
+class _Vectors:
+    """Vectors of words, which CUDA reads and writes by one instruction."""
+
+    _kinds = {8: "uint2", 16: "uint4"}  # noqa: RUF012
+
+    def load(
+        self, nbytes: int, buffer: str, number: str, let: Callable[[str, str], str]
+    ) -> list[str]:
+        if nbytes <= 4:
+            return [let("u32", f"u32(cell<u{8 * nbytes}>({buffer}, {number}))")]
+        kind = self._kinds[nbytes]
+        name = let(kind, f"cell<{kind}>({buffer}, {number})")
+        return [f"{name}.{part}" for part in "xyzw"[: nbytes // 4]]
+
+    def store(self, nbytes: int, buffer: str, number: str, words: Sequence[str]) -> str:
+        if nbytes <= 4:
+            kind = f"u{8 * nbytes}"
+            return (
+                f"cell<{kind}>({buffer}, {number}) = static_cast<{kind}>({words[0]});"
+            )
+        kind = self._kinds[nbytes]
+        return f"cell<{kind}>({buffer}, {number}) = {kind}{{{', '.join(words)}}};"
 
 
 class _Warps:
@@ -84,6 +109,7 @@ class Cuda:
 
     wide = True
     halves = True
+    vectors: Vectors | None = _Vectors()
     warps: Warps | None = _Warps()
     fragments: Fragments | None = _Fragments()
     memory: Memory = _Cells()

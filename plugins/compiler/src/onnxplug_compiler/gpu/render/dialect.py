@@ -54,6 +54,24 @@ class Memory(Protocol):
         """
 
 
+class Vectors(Protocol):
+    """How a lane reads and writes neighbouring elements of up to 16 bytes at once."""
+
+    def load(
+        self, nbytes: int, buffer: str, number: str, let: Callable[[str, str], str]
+    ) -> list[str]:
+        """The words of a vector, of which fewer than 4 bytes are one, too.
+
+        Args:
+            nbytes: 1, 2, 4, 8 or 16, of which its place is a multiple.
+            number: how many vectors lie before it.
+            let: names a value of a type.
+        """
+
+    def store(self, nbytes: int, buffer: str, number: str, words: Sequence[str]) -> str:
+        """The statement that writes a vector."""
+
+
 class Warps(Protocol):
     """How lanes that run together exchange values without memory."""
 
@@ -113,6 +131,9 @@ class Dialect(Protocol):
     halves: bool
     """Whether there are functions ``f32_of_f16``, of bits, and ``f16_of_f32``, which
     gives the bits of the nearest number, of ties those of the even one."""
+
+    vectors: Vectors | None
+    """Vectors of memory; ``None`` without."""
 
     warps: Warps | None
     """Shuffles; ``None`` without."""

@@ -6,7 +6,13 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
-from onnxplug_compiler.gpu.render.dialect import Binding, Fragments, Memory, Warps
+from onnxplug_compiler.gpu.render.dialect import (
+    Binding,
+    Fragments,
+    Memory,
+    Vectors,
+    Warps,
+)
 
 
 class _Words:
@@ -58,6 +64,7 @@ class Wgsl:
 
     wide = False
     halves = False
+    vectors: Vectors | None = None
     warps: Warps | None = None
     fragments: Fragments | None = None
     memory: Memory = _Words()
