@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 import re
+import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,16 +71,34 @@ def test_constants_are_those_of_cupy(cupy: Any) -> None:
     ) == (streams._TO_DEVICE, streams._TO_HOST, streams._ON_DEVICE)
 
 
-def test_errors_of_cupy_are_told_by_their_numbers(cupy: Any) -> None:
+DRIVER = """
+int cuDriverGetVersion(int *found) { *found = 13020; return 0; }
+int cuGetErrorName(int status, const char **found) { *found = "NAME"; return 0; }
+int cuGetErrorString(int status, const char **found) { *found = "why"; return 0; }
+"""
+"""As much of a driver as CuPy's errors ask for words."""
+
+
+def test_errors_of_cupy_are_told_by_their_numbers(cupy: Any, tmp_path: Path) -> None:
     error = cupy.cuda.runtime.CUDARuntimeError(700)
     assert status_of(error) == 700
     assert "illegal" in str(error).lower()
-    # whose text is the driver's, which is asked for it after the number is noted
-    kind = cupy.cuda.driver.CUDADriverError
-    error = kind.__new__(kind, 700)
-    with contextlib.suppress(RuntimeError):
-        error.__init__(700)
-    assert status_of(error) == 700
+    source, library = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
+    source.write_text(DRIVER, "utf-8")
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no gcc")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], check=True)
+    program = "import cupy; print(cupy.cuda.driver.CUDADriverError(700).status)"
+    path = os.pathsep.join([str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {program}"],
+        env={**os.environ, "LD_LIBRARY_PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "700", done.stderr
 
 
 def test_without_a_driver_the_real_one_says_what_is_missing(cupy: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from onnxplug_cuda import spaces
 from onnxplug_cuda.array import CudaArray
 from onnxplug_cuda.spaces import CudaSpaces
 
-from .conftest import StandInFactory
+from .conftest import EP, StandInFactory
 from .standin import CuPy, Machine
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -332,3 +333,77 @@ def test_without_cupy_the_memory_is_left_to_others(
     assert CudaSpaces().owned == frozenset()
     monkeypatch.setattr(spaces, "problem", lambda: None)
     assert CudaSpaces().owned == {"cuda"}
+
+
+# sessions beside each other
+
+
+def test_threads_and_sessions_share_the_device(
+    alone: Callable[..., onnxplug.InferenceSession],
+    parse: Callable[..., onnx.ModelProto],
+    machine: Machine,
+) -> None:
+    machine.late = 0.5
+    model = parse("a = Mul (x, x)\n y = Add (a, x)", "float[n] x", "float[n] y")
+    sessions = [alone(model), alone(model, gpu_mem_limit=1 << 21)]
+    failures: list[Exception] = []
+
+    def work(number: int) -> None:
+        try:
+            for step in range(12):
+                x = np.full(1000 + 500 * (step % 3), number + step, np.float32)
+                (found,) = sessions[number % 2].run(None, {"x": x})
+                np.testing.assert_array_equal(found, x * x + x)
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_what_a_closed_session_had_is_given_back(
+    alone: Callable[..., onnxplug.InferenceSession],
+    parse: Callable[..., onnx.ModelProto],
+    machine: Machine,
+) -> None:
+    model = parse("y = Mul (x, x)")
+    kept = on_gpu(X)
+    used = machine.used
+    session = alone(model, gpu_mem_limit=1 << 21)
+    session.run(None, {"x": X})
+    assert machine.used > used
+    del session
+    gc.collect()
+    assert machine.used == used
+    del kept
+    gc.collect()
+    assert machine.used == 0
+    assert not [stream for stream in machine.streams if stream > 2]
+
+
+def test_a_loop_leaves_its_values_on_the_device(
+    factory: StandInFactory, parse: Callable[..., onnx.ModelProto], machine: Machine
+) -> None:
+    model = parse(
+        """
+        last, all = Loop (count, go, x) <body = grow
+            (int64 n, bool c, float[3] v) => (bool more, float[3] next, float[3] kept) {
+                more = Identity (c)
+                next = Add (v, v)
+                kept = Neg (v)
+            }>
+        """,
+        "float[3] x, int64 count",
+        "float[3] last, float[m, 3] all",
+        weights="bool go = {1}",
+    )
+    session = onnxplug.InferenceSession(model, providers=[EP, "CPUExecutionProvider"])
+    feed = {"x": np.array([1, 2, 3], np.float32), "count": np.array(4)}
+    wanted = ReferenceEvaluator(model).run(None, feed)
+    for found, right in zip(session.run(None, feed), wanted, strict=True):
+        np.testing.assert_array_equal(found, right)
+    assert machine.counts["launchKernel"] >= 8

@@ -47,7 +47,7 @@ class Shared:
         """Destroy streams that nobody closed, whose work goes on to its end."""
         while self.abandoned:
             timeline = self.abandoned.popleft()
-            timeline.close(is_done=False)
+            timeline.close()
             self.driver.runtime.streamDestroy(timeline.handle)
 
     def lend(self, memory: Memory, stream: int) -> None:

@@ -448,11 +448,11 @@ class CudaStream(DeviceStream):
         with shared.lock, shared.driver:
             if shared.streams.get(self.native_handle) is self:
                 del shared.streams[self.native_handle]
-            self.timeline.close(is_done=self._is_own)
+            self.timeline.close()
             if self._is_own:
                 shared.driver.runtime.streamDestroy(self.timeline.handle)
             if self._copies is not None:
-                self._copies.close(is_done=self._is_own)
+                self._copies.close()
                 shared.driver.runtime.streamDestroy(self._copies.handle)
 
     def __del__(self) -> None:

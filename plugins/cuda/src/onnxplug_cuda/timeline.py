@@ -189,15 +189,8 @@ class Timeline:
         self.completed = max(self.completed, point.ticket)
         return True
 
-    def close(self, *, is_done: bool) -> None:
-        """Record nothing more: the stream is gone, or another's again.
-
-        Args:
-            is_done: all that was queued is.
-        """
-        if is_done:
-            self.completed = self.submitted
-            self._points.clear()
-        elif self.completed < self.submitted:
+    def close(self) -> None:
+        """Record nothing more: the stream is gone, or another's again."""
+        if not self.is_noting and not self.is_past(self.submitted):
             self.mark()
         self.is_closed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -301,6 +302,7 @@ class Driver:
     ) -> None:
         self._machine = machine
         self._processor = processor
+        self._one_at_a_time = threading.Lock()
         self._modules: dict[int, str] = {}
         self._functions: dict[int, Function] = {}
 
@@ -351,7 +353,8 @@ class Driver:
         def do() -> None:
             for begin, end, _ in ranges:
                 machine.bytes(begin, end - begin, function.name)
-            function.kernel.launch(grid, block, arguments, dynamic=shared_mem_bytes)
+            with self._one_at_a_time:
+                function.kernel.launch(grid, block, arguments, dynamic=shared_mem_bytes)
 
         machine.queue(queue, Work(f"a launch of {function.name}", do, ranges))
 

@@ -12,7 +12,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug_compiler.gpu.execution.backend import Backend
-from onnxplug_compiler.gpu.execution.device import Device, DeviceStream, Memory
+from onnxplug_compiler.gpu.execution.device import Device, Memory, on_stream
 from onnxplug_compiler.gpu.execution.linking import link, work_of
 from onnxplug_compiler.gpu.execution.program import Program, Weights
 from onnxplug_compiler.gpu.execution.target import GpuTarget
@@ -52,7 +52,8 @@ class Copier:
         for index, part in enumerate(parts):
             program = self._program(True, shape, dtype, axis, index)
             if program is not None:
-                program.run([part], [whole], _queue(self._device, stream))
+                with on_stream(self._device, stream) as queue:
+                    program.run([part], [whole], queue)
 
     def take(
         self,
@@ -66,7 +67,8 @@ class Copier:
         """Copy what is at an index of an axis, *place*, of an array of *shape*."""
         program = self._program(False, shape, dtype, *place)
         if program is not None:
-            program.run([whole], [part], _queue(self._device, stream))
+            with on_stream(self._device, stream) as queue:
+                program.run([whole], [part], queue)
 
     def _program(
         self,
@@ -128,10 +130,3 @@ def _work(
     source, copy = (alone, within) if into else (within, alone)
     movement.record_copy(recorder, source, copy)
     return work_of(recorder)
-
-
-def _queue(device: Device, stream: ep.Stream | None) -> DeviceStream:
-    if stream is None:
-        return device.new_stream()
-    assert isinstance(stream, DeviceStream)
-    return stream

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -166,6 +167,25 @@ class DeviceStream(ep.Stream):
         """
         self.read_array(memory, array)
         self.synchronize_readbacks()
+
+
+@contextmanager
+def on_stream(device: Device, stream: ep.Stream | None) -> Iterator[DeviceStream]:
+    """*stream*; where there is none, one whose work is done when the context ends.
+
+    Raises:
+        Exception: what the work raised.
+    """
+    if stream is not None:
+        assert isinstance(stream, DeviceStream)
+        yield stream
+        return
+    own = device.new_stream()
+    try:
+        yield own
+        own.synchronize()
+    finally:
+        own.close()
 
 
 def filling(array: np.ndarray[Any, Any]) -> Consumer:

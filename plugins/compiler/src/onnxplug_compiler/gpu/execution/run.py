@@ -94,7 +94,8 @@ class Run:
             NodeError: a kernel found an error.
         """
         if self._is_own:
-            self._stream.synchronize_readbacks()
+            self._stream.synchronize()
+            self._stream.close()
 
     def check_cancelled(self) -> None:
         """Raise :class:`onnxplug.ep.RunCancelled` if the run should go no further."""
