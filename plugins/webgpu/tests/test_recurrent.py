@@ -50,11 +50,14 @@ LAYERS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-@pytest.mark.parametrize("hidden", [1, 70])
+@pytest.mark.parametrize(
+    ("hidden", "dtype"), [(1, np.float32), (70, np.float32), (70, np.float16)]
+)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_are_what_they_are_in_float64(
-    alone: Any, name: str, hidden: int
+    alone: Any, name: str, hidden: int, dtype: Any
 ) -> None:
+    """Between steps states of float16 are float32, too."""
     kind, attributes, given = LAYERS[name]
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
     steps, batch, depth, gates = 4, 3, 6, GATES[kind]
@@ -69,7 +72,9 @@ def test_layers_are_what_they_are_in_float64(
         "P": (directions, 3 * hidden),
     }
     feeds: dict[str, Any] = {
-        name: RNG.standard_normal(shape) / max(1, shape[-1] ** 0.5)
+        name: (RNG.standard_normal(shape) / max(1, shape[-1] ** 0.5))
+        .astype(dtype)
+        .astype(np.float64)
         for name, shape in shapes.items()
         if name in ("X", "W", "R", *given)
     }
@@ -100,13 +105,15 @@ def test_layers_are_what_they_are_in_float64(
 
     wide = onnxplug.InferenceSession(model(11), providers=["CPUExecutionProvider"])
     expected = wide.run(None, feeds)
-    session = alone(model(1))
+    session = alone(model(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
     single = {
-        each: value if each == "lengths" else value.astype(np.float32)
+        each: value if each == "lengths" else value.astype(dtype)
         for each, value in feeds.items()
     }
     for found, wanted in zip(session.run(None, single), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
+        assert found.dtype == dtype
+        half = 2.0**-11 * 1.03 if dtype is np.float16 else 0
+        np.testing.assert_allclose(found, wanted, 1e-4 + half, 1e-5)
     if "lengths" in given:
         for wrong in (5, -1):
             single["lengths"] = np.array([1, wrong, 2], np.int32)

@@ -58,7 +58,7 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         _MOVED,
     ),
     **dict.fromkeys(
-        "RNN GRU LSTM NonMaxSuppression DFT STFT".split(), frozenset({"f32"})
+        "NonMaxSuppression DFT STFT".split(), frozenset({"f32"})
     ),
     **dict.fromkeys("ArgMax ArgMin TopK NonZero Unique".split(), RANKED),
     **dict.fromkeys(having("reduction"), _FLOATS),
@@ -86,7 +86,7 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "Softmax LogSoftmax LayerNormalization RMSNormalization "
-            "BatchNormalization InstanceNormalization GroupNormalization "
+            "RNN GRU LSTM BatchNormalization InstanceNormalization GroupNormalization "
             "LpNormalization Conv ConvTranspose ScaledDotProduct Attention "
             "AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
             "Hardmax LRN Resize Upsample GridSample RoiAlign DeformConv MaxUnpool"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_compiler.gpu.command import launch
+from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.contractions import record_contraction
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.gpu.render import exponentials
@@ -29,6 +29,7 @@ _WORTH_TURNING: Final = 16
 """Products with the same weights for which these are transposed before, so that what
 neighbouring lanes read is adjacent."""
 
+_F32: Final = np.dtype(np.float32)
 _WORD: Final = np.dtype(np.uint32)
 
 
@@ -80,6 +81,8 @@ class RecurrentKernel(Parameters):
     steps, sequences, gates * hidden], the weights, and those that the attributes name.
 
     Attributes:
+        element: of all arrays but the products, which are float32, as states are
+            between steps.
         hidden: how large a state is.
         reverse: for each direction whether it begins at the end.
         bias, lengths, h0, c0, peepholes, y, last_h, last_c: whether there are these;
@@ -87,6 +90,7 @@ class RecurrentKernel(Parameters):
     """
 
     cell: Cell
+    element: str
     hidden: int
     reverse: tuple[bool, ...]
     bias: bool
@@ -108,17 +112,18 @@ class RecurrentKernel(Parameters):
     @property
     def named(self) -> dict[str, Operand]:
         """The arrays by name, in order."""
+        of = self.element
         every = {
             "x": Operand("f32", 4),
-            "r": Operand("f32", 3),
-            "bias": Operand("f32", 2),
+            "r": Operand(of, 3),
+            "bias": Operand(of, 2),
             "lengths": Operand("i32", 1),
-            "h0": Operand("f32", 3),
-            "c0": Operand("f32", 3),
-            "peepholes": Operand("f32", 2),
-            "y": Operand("f32", 4, True),
-            "last_h": Operand("f32", 3, True),
-            "last_c": Operand("f32", 3, True),
+            "h0": Operand(of, 3),
+            "c0": Operand(of, 3),
+            "peepholes": Operand(of, 2),
+            "y": Operand(of, 4, True),
+            "last_h": Operand(of, 3, True),
+            "last_c": Operand(of, 3, True),
         }
         found = {
             name: each for name, each in every.items() if getattr(self, name, True)
@@ -367,7 +372,7 @@ def record_recurrent(
             "bias", "lengths", "h0", "c0", "peepholes", "y", "last_h", "last_c"
         )
     ]  # fmt: skip
-    kernel = RecurrentKernel(cell, hidden, layer.reverse, *given)
+    kernel = RecurrentKernel(cell, operand(layer.x).element, hidden, layer.reverse, *given)
     launch(
         recorder,
         kernel,
@@ -383,7 +388,7 @@ def _products(recorder: Recorder[Any], layer: Layer, label: str) -> View:
     """The products of all inputs, and the bias of the input."""
     steps, sequences, depth = layer.x.shape
     directions, rows, _ = layer.w.shape
-    found = recorder.temporary(layer.x.dtype, (directions, steps, sequences, rows))
+    found = recorder.temporary(_F32, (directions, steps, sequences, rows))
 
     def with_axes(view: View, axes: Sequence[tuple[int, int]]) -> View:
         shape, strides = zip(*axes, strict=True)
@@ -396,7 +401,10 @@ def _products(recorder: Recorder[Any], layer: Layer, label: str) -> View:
     after = None
     if layer.bias is not None:
         builder = ChainBuilder()
-        total = builder.step("Add", [builder.input("f32"), builder.input("f32")], "f32")
+        tile, added = (builder.input(each) for each in ("f32", operand(x).element))
+        if operand(x).element != "f32":
+            added = builder.step("Cast", [added], "f32")
+        total = builder.step("Add", [tile, added], "f32")
         by, along = layer.bias.strides
         axes = zip(sizes, (by, 0, 0, 0, along), strict=True)
         bias = with_axes(layer.bias, [*axes])
