@@ -57,9 +57,7 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ).split(),
         _MOVED,
     ),
-    **dict.fromkeys(
-        "NonMaxSuppression DFT STFT".split(), frozenset({"f32"})
-    ),
+    **dict.fromkeys("NonMaxSuppression DFT STFT".split(), frozenset({"f32"})),
     **dict.fromkeys("ArgMax ArgMin TopK NonZero Unique".split(), RANKED),
     **dict.fromkeys(having("reduction"), _FLOATS),
     **dict.fromkeys(

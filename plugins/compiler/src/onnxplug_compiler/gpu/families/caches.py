@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug_compiler.gpu.command import as_bits, launch, lies_alike, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.families.flash import FlashKernel, tile_of
-from onnxplug_compiler.gpu.families.indexing import index_words, signed_index
+from onnxplug_compiler.gpu.families.indices import index_words, signed_index
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.ir.caches import Rotation, Starts
 from onnxplug_compiler.ir.parameters import Parameters

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from onnxplug_compiler.gpu.families.indexing import signed_index
+from onnxplug_compiler.gpu.families.indices import signed_index
 from onnxplug_compiler.gpu.render import exponentials
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.gpu.render.extremes import is_nan, largest

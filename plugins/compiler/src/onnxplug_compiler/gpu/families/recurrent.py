@@ -372,7 +372,9 @@ def record_recurrent(
             "bias", "lengths", "h0", "c0", "peepholes", "y", "last_h", "last_c"
         )
     ]  # fmt: skip
-    kernel = RecurrentKernel(cell, operand(layer.x).element, hidden, layer.reverse, *given)
+    kernel = RecurrentKernel(
+        cell, operand(layer.x).element, hidden, layer.reverse, *given
+    )
     launch(
         recorder,
         kernel,

@@ -383,8 +383,12 @@ class Body:
 
     def raise_flag(self, operand: int) -> None:
         """Note in a flag that an error was found."""
-        word = f"b{self._bindings[operand]}[u32({self.place(operand, ())})]"
-        self.line(self.dialect.raise_flag(word))
+        self.raise_to(operand, self.place(operand, ()), "1u")
+
+    def raise_to(self, operand: int, place: str, value: str) -> None:
+        """Write an unsigned *value* over what is less, in an array of flags."""
+        word = f"b{self._bindings[operand]}[u32({place})]"
+        self.line(self.dialect.raise_to(word, value))
 
     def coordinates(self, index: str, sizes: Sequence[int]) -> list[str]:
         """The coordinates of element *index* in C order.

@@ -154,8 +154,8 @@ class Cuda:
     def call(self, function: str, *arguments: str) -> str:
         return f"{function}({', '.join(arguments)})"
 
-    def raise_flag(self, word: str) -> str:
-        return f"atomicOr(&{word}, 1u);"
+    def raise_to(self, word: str, value: str) -> str:
+        return f"atomicMax(&{word}, {value});"
 
     def word(self, number: int) -> str:
         return f"words.of[{number}]"

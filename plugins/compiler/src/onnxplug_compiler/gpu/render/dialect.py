@@ -167,8 +167,9 @@ class Dialect(Protocol):
     def call(self, function: str, *arguments: str) -> str:
         """A function of scalars by the name that C has for it without a suffix."""
 
-    def raise_flag(self, word: str) -> str:
-        """The statement that writes 1, whoever else does."""
+    def raise_to(self, word: str, value: str) -> str:
+        """The statement that writes an unsigned value over one that is less, whoever
+        else does."""
 
     def word(self, number: int) -> str:
         """One of the numbers that a launch has, an ``i32``."""
