@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from onnxplug.authoring.bounds import at_least
+from onnxplug.authoring.bounds import at_least, normal_axis
 from onnxplug.authoring.sizes import Extent, Size, broadcast
-from onnxplug.ep import Dimension, Graph, Node, TensorType, ValueType
+from onnxplug.ep import DataType, Dimension, Graph, Node, TensorType, ValueType
 
 Types: TypeAlias = Sequence[ValueType | None]
 Shape: TypeAlias = tuple[Dimension, ...]
@@ -38,13 +38,78 @@ def fused_matmul(graph: Graph, node: Node, inputs: Types) -> Types:
         if shape and len(shape) > 1 and node.attributes.get(f"trans{name}", 0):
             shape = (*shape[:-2], shape[-1], shape[-2])
         shapes.append(shape)
-    one, other = shapes
+    return [TensorType(dtype, _product(*shapes))]
+
+
+def _product(one: Shape | None, other: Shape | None) -> Shape | None:
+    """The shape of MatMul's result."""
     if not one or not other:
-        return [TensorType(dtype)]
+        return None
     lead = _broadcast(one[:-2], other[:-2])
     assert lead is not None  # as both ranks are known
     last = other[-1:] if len(other) > 1 else ()
-    return [TensorType(dtype, (*lead, *one[-2:-1], *last))]
+    return (*lead, *one[-2:-1], *last)
+
+
+def integer_product(graph: Graph, node: Node, inputs: Types) -> Types:
+    """DynamicQuantizeMatMul, and MatMulIntegerToFloat, which has a scale more."""
+    scale = 2 if node.op_type == "DynamicQuantizeMatMul" else 3
+    shape = _product(_tensor(inputs).shape, _tensor(inputs, 1).shape)
+    return [TensorType(_tensor(inputs, scale).dtype, shape)]
+
+
+def quantized_gemm(graph: Graph, node: Node, inputs: Types) -> Types:
+    """QGemm, of float32 without a zero point for the result."""
+    zero = inputs[8] if len(inputs) > 8 else None
+    dtype = DataType.FLOAT32 if zero is None else _tensor(inputs, 8).dtype
+    sizes = []
+    for position, name in ((0, "A"), (3, "B")):
+        shape = _tensor(inputs, position).shape
+        if shape is None or len(shape) != 2:
+            return [TensorType(dtype)]
+        turned = bool(node.attributes.get(f"trans{name}", 0))
+        sizes.append(shape[turned if name == "A" else not turned])
+    return [TensorType(dtype, tuple(sizes))]
+
+
+def quantized_choice(graph: Graph, node: Node, inputs: Types) -> Types:
+    """QLinearWhere."""
+    shapes = [_tensor(inputs, position).shape for position in (0, 1, 4)]
+    shape = _broadcast(_broadcast(shapes[0], shapes[1]), shapes[2])
+    return [TensorType(_tensor(inputs, 1).dtype, shape)]
+
+
+def quantized_concat(graph: Graph, node: Node, inputs: Types) -> Types:
+    """QLinearConcat, of triples behind a scale and a zero point.
+
+    Raises:
+        OutOfBounds: there is no such axis.
+    """
+    parts = [_tensor(inputs, position) for position in range(2, len(inputs), 3)]
+    dtype, shape = parts[0].dtype if parts else None, parts[0].shape if parts else None
+    axis = node.attributes.get("axis")
+    if shape is None or not isinstance(axis, int):
+        return [TensorType(dtype)]
+    axis = normal_axis(axis, len(shape))
+    total: Extent | None = 0
+    for part in parts:
+        if part.shape is None or len(part.shape) != len(shape):
+            return [TensorType(dtype)]
+        size = _extent(part.shape[axis])
+        total = None if total is None or size is None else total + size
+    along = None if total is None else _written(total)
+    return [TensorType(dtype, (*shape[:axis], along, *shape[axis + 1 :]))]
+
+
+def quantized_global_pool(graph: Graph, node: Node, inputs: Types) -> Types:
+    """QLinearGlobalAveragePool."""
+    dtype, shape = (of := _tensor(inputs)).dtype, of.shape
+    if shape is None or len(shape) < 3:
+        return [TensorType(dtype)]
+    ones = (1,) * (len(shape) - 2)
+    last = node.attributes.get("channels_last", 0)
+    pooled = (shape[0], *ones, shape[-1]) if last else (*shape[:2], *ones)
+    return [TensorType(dtype, pooled)]
 
 
 def matmul_n_bits(graph: Graph, node: Node, inputs: Types) -> Types:

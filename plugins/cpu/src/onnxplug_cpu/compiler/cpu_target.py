@@ -64,7 +64,11 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         frozenset({"f32", "f64", "i32", "i64"}),
     ),
     **dict.fromkeys(
-        "Col2Im DeformConv MaxPlaces MaxUnpool TensorScatter".split(), frozenset()
+        (
+            "Col2Im DeformConv MaxPlaces MaxUnpool TensorScatter "
+            "com.microsoft.DynamicQuantizeMatMul"
+        ).split(),
+        frozenset(),
     ),
 }
 _FLOAT32: Final = frozenset({"f32"})

@@ -21,6 +21,7 @@ from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_compiler.ir.elements import ELEMENTS as NAMES
 from onnxplug_compiler.ir.elements import SUB_BYTE
 from onnxplug_compiler.ir.target import ChainLimits
+from onnxplug_compiler.schedule.operations.registry import OPERATORS
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir import (
@@ -76,6 +77,7 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     "DequantizeLinear": _CODES | _FLOAT_CODES | {"i32"},
     "com.microsoft.MatMulNBits": _FLOATS,
     "com.microsoft.GroupQueryAttention": _FLOATS,
+    **dict.fromkeys(OPERATORS["linear_quantization"].split(), frozenset({"i8", "u8"})),
     "EyeLike": _NUMBERS | _WIDE | {"i1"},
     "Col2Im": _NUMBERS,
     "MaxPool": _FLOATS | {"i8", "u8"},

@@ -197,9 +197,11 @@ def zero_point(
     Args:
         rows: a vector has one for each row, not for each column.
     """
-    if name is None:
-        return None
-    view = plan.view(name)
+    return None if name is None else repeated(plan, plan.view(name), shape, rows=rows)
+
+
+def repeated(plan: Plan, view: View, shape: tuple[int, ...], *, rows: bool) -> View:
+    """The same of a view."""
     if len(view.shape) == 1 and view.shape[0] == 1:
         view = as_shape(plan, view, ())
     elif len(view.shape) == 1 and rows:
@@ -211,7 +213,9 @@ def zero_point(
 
 
 def integer_product(
-    plan: Plan, names: Sequence[str | None], shape: tuple[int, ...]
+    plan: Plan,
+    names: Sequence[str | None],
+    shape: tuple[int, ...],
 ) -> CodedProduct:
     """The product of integers.
 
@@ -226,6 +230,17 @@ def integer_product(
         zero_point(plan, a_zero, a.shape, rows=True),
         zero_point(plan, b_zero, b.shape, rows=False),
     )
+    return product_of_views(plan, (a, b), zeros, shape)
+
+
+def product_of_views(
+    plan: Plan,
+    factors: tuple[View, View],
+    zeros: tuple[View | None, View | None],
+    shape: tuple[int, ...],
+) -> CodedProduct:
+    """The same of views, with zero points of their shapes."""
+    a, b = factors
     *lead, rows, columns = shape
     inner = a.shape[-1]
     left, right = (*lead, rows, inner), (*lead, inner, columns)

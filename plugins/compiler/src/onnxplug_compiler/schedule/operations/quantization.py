@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -209,8 +209,14 @@ def _record_quantize(plan: Plan, call: Call) -> None:
         chain.record(plan.recorder, found, out, call.op_type)
 
 
-register("DequantizeLinear", Operation(_record_dequantize, accepts_codes, _check))
-register("QuantizeLinear", Operation(_record_quantize, _accepts_quantize, _check))
+register(
+    "DequantizeLinear com.microsoft.DequantizeLinear",
+    Operation(_record_dequantize, accepts_codes, _check),
+)
+register(
+    "QuantizeLinear com.microsoft.QuantizeLinear",
+    Operation(_record_quantize, _accepts_quantize, _check),
+)
 
 
 # with the range of the numbers themselves
@@ -235,6 +241,17 @@ def _record_dynamic(plan: Plan, call: Call) -> None:
         targets.append(
             recorder.temporary(dtype, shape) if name is None else plan.destination(name)
         )
+    record_range(plan, x, targets, call.op_type)
+
+
+def record_range(plan: Plan, x: View, targets: Sequence[View], label: str) -> None:
+    """Quantise *x* to uint8 as its range and zero need it.
+
+    Args:
+        targets: uint8 of x's shape, float32 and uint8 without axes: the codes, the
+            scale and the zero point.
+    """
+    recorder = plan.recorder
     ends = []
     for kind in ("ReduceMin", "ReduceMax"):
         end = recorder.temporary(x.dtype, ())
@@ -251,12 +268,12 @@ def _record_dynamic(plan: Plan, call: Call) -> None:
     step = chain.step("Where", is_nothing, chain.number(1.0), step)
     middle = chain.step("Div", chain.step("Neg", low), step)
     zero = quantised(chain, middle, None, "u8")
-    chain.record_all(recorder, [step, zero], targets[1:], call.op_type)
+    chain.record_all(recorder, [step, zero], targets[1:], label)
     chain = Formula("f32")
     value = chain.read_wide(x)
     scale, zero = (chain.read_wide(each.broadcast_to(x.shape)) for each in targets[1:])
     found = quantised(chain, chain.step("Div", value, scale), zero, "u8")
-    chain.record(recorder, found, targets[0], call.op_type)
+    chain.record(recorder, found, targets[0], label)
 
 
 register(

@@ -133,6 +133,14 @@ OPERATORS: Final = {
     "TensorScatter",
     "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
+    "linear_quantization": " ".join(
+        f"com.microsoft.{name}"
+        for name in (
+            "QLinearAdd QLinearMul QLinearLeakyRelu QLinearSigmoid QLinearWhere "
+            "QLinearConcat QLinearGlobalAveragePool QLinearSoftmax "
+            "MatMulIntegerToFloat DynamicQuantizeMatMul QGemm"
+        ).split()
+    ),
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad Trilu CumProd CumSum",
@@ -141,8 +149,8 @@ OPERATORS: Final = {
     "one_hot": "OneHot",
     "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
     "GlobalLpPool",
-    "quantization": "DequantizeLinear QuantizeLinear DynamicQuantizeLinear "
-    "QLinearMatMul",
+    "quantization": "DequantizeLinear com.microsoft.DequantizeLinear QuantizeLinear "
+    "com.microsoft.QuantizeLinear DynamicQuantizeLinear QLinearMatMul",
     "recurrent": "GRU LSTM RNN",
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare",

@@ -1,0 +1,556 @@
+"""ONNX Runtime's operators on numbers that are 8-bit integers with a scale and a zero
+point: chains of casts, and products of codes.
+
+A scale and a zero point are those of a whole tensor.  Zero points that are added before
+a result is rounded, and those that are added after, are so as in ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onnxplug.authoring.bounds import normal_axis
+from onnxplug_compiler.frontend.call import Call, NotCompiled, broadcasts_to
+from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
+from onnxplug_compiler.ir.elementwise import Number
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.schedule.coded import as_shape, coded_products
+from onnxplug_compiler.schedule.operations.coded import product_of_views, repeated
+from onnxplug_compiler.schedule.operations.quantization import (
+    as_shape_in_place,
+    quantised,
+    record_range,
+)
+from onnxplug_compiler.schedule.operations.registry import (
+    F32,
+    Dtypes,
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    given,
+    register,
+)
+
+_BYTES: Final = frozenset({"i8", "u8"})
+_I32: Final = np.dtype(np.int32)
+_ONE_AXIS_SINCE: Final = 13
+"""The opset before which QLinearSoftmax is over all axes from the given one on."""
+
+
+def _name(call: Call) -> str:
+    return f"com.microsoft.{call.op_type}"
+
+
+def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts codes of a byte, and parameters of floats."""
+    codes, name = target.elements(_name(call)), _name(call)
+    if not codes:
+        return f"{name} is not compiled"
+    for dtype in (*dtypes, *call.dtypes):
+        element = None if dtype is None else element_of(dtype)
+        if dtype is not None and element not in {"f32", "i1", "i32", *codes}:
+            return f"{name} is not compiled for {dtype}"
+    return None
+
+
+class _Scaled(NamedTuple):
+    """What codes stand for: ``(codes - zero) * scale``; float32, one element each."""
+
+    scale: View
+    zero: View
+
+
+def _scales(plan: Plan, call: Call, *positions: int) -> list[_Scaled]:
+    """What is at these positions, and behind: scales, and zero points, of which what is
+    left out is 0.
+
+    All are in one array, as kernels have few.
+    """
+    names = [call.input(n) for first in positions for n in (first, first + 1)]
+    if None in names[::2]:
+        raise NotCompiled(f"{_name(call)} lacks a scale", call)
+    contents = [np.zeros(1) if n is None else plan.known(n).content for n in names]
+    known = [np.float32(each.reshape(())) for each in contents if each is not None]
+    recorder = plan.recorder
+    if len(known) == len(names):
+        whole = recorder.constant(np.array(known, np.float32))
+    else:
+        whole = recorder.temporary(F32, (len(names),))
+        for number, name in enumerate(names):
+            place, chain = whole.slice((number,), (1,)), Formula("f32")
+            value = chain.number(0.0)
+            if name is not None:
+                value = chain.read_wide(as_shape(plan, plan.view(name), (1,)))
+            chain.record(recorder, value, place, call.op_type)
+    found = [as_shape(plan, whole.slice((n,), (1,)), ()) for n in range(len(names))]
+    pairs = zip(found[::2], found[1::2], strict=True)
+    return [_Scaled(*each) for each in pairs]
+
+
+def _codes(plan: Plan, call: Call, position: int) -> View:
+    name = call.input(position)
+    if name is None:
+        raise NotCompiled(f"{_name(call)} lacks input {position}", call)
+    return plan.view(name)
+
+
+def _centered(chain: Formula, codes: View, of: _Scaled) -> Number:
+    return chain.step("Sub", chain.read_wide(codes), chain.read(of.zero))
+
+
+def _dequantized(chain: Formula, codes: View, of: _Scaled) -> Number:
+    return chain.step("Mul", _centered(chain, codes, of), chain.read(of.scale))
+
+
+def _record_quantized(
+    plan: Plan, chain: Formula, value: Number, of: _Scaled, out: View, label: str
+) -> None:
+    """Write a value in steps of a scale, the zero point added when they are rounded."""
+    steps = chain.step("Div", value, chain.read(of.scale))
+    _record_steps(plan, chain, steps, chain.read(of.zero), out, label)
+
+
+def _record_steps(
+    plan: Plan,
+    chain: Formula,
+    steps: Number,
+    zero: Number | None,
+    out: View,
+    label: str,
+) -> None:
+    element = element_of(out.dtype)
+    assert element is not None
+    chain.record(plan.recorder, quantised(chain, steps, zero, element), out, label)
+
+
+def _destination(plan: Plan, call: Call) -> View:
+    output = call.outputs[0]
+    assert output is not None
+    return plan.destination(output)
+
+
+def _check_parameters(*positions: int) -> Callable[[Call, Inputs, Results], None]:
+    """What checks that scales and zero points at *positions* are single numbers."""
+
+    def check(call: Call, inputs: Inputs, results: Results) -> None:
+        for position in positions:
+            value = inputs[position] if position < len(inputs) else None
+            if value is not None and value.size != 1:
+                raise NotCompiled(f"input {position} has shape {value.shape}", call)
+
+    return check
+
+
+# elements by themselves
+
+
+def _record_add(plan: Plan, call: Call) -> None:
+    """In ONNX Runtime's order: the zero points first, then b and then a."""
+    scales, chain = _scales(plan, call, 1, 4, 6), Formula("f32")
+    step = chain.read(scales[2].scale)
+    ratios = [chain.step("Div", chain.read(each.scale), step) for each in scales[1::-1]]
+    total = chain.read(scales[2].zero)
+    for ratio, each in zip(ratios, scales[1::-1], strict=True):
+        shift = chain.step("Mul", ratio, chain.read(each.zero))
+        total = chain.step("Sub", total, shift)
+    for ratio, position in zip(ratios, (3, 0), strict=True):
+        value = chain.read_wide(_codes(plan, call, position))
+        total = chain.step("Add", chain.step("Mul", value, ratio), total)
+    _record_steps(plan, chain, total, None, _destination(plan, call), call.op_type)
+
+
+def _record_mul(plan: Plan, call: Call) -> None:
+    """The zero point of the result is added before that is rounded."""
+    scales, chain = _scales(plan, call, 1, 4, 6), Formula("f32")
+    factors = [
+        _centered(chain, _codes(plan, call, position), of)
+        for position, of in ((0, scales[0]), (3, scales[1]))
+    ]
+    a, b, c = (chain.read(each.scale) for each in scales)
+    factor = chain.step("Div", chain.step("Mul", a, b), c)
+    steps = chain.step("Mul", chain.step("Mul", *factors), factor)
+    steps = chain.step("Add", steps, chain.read(scales[2].zero))
+    _record_steps(plan, chain, steps, None, _destination(plan, call), call.op_type)
+
+
+def _record_activation(plan: Plan, call: Call) -> None:
+    (x, y), chain = _scales(plan, call, 1, 3), Formula("f32")
+    value = _dequantized(chain, _codes(plan, call, 0), x)
+    if call.op_type == "QLinearSigmoid":
+        value = chain.step("Sigmoid", value)
+    else:
+        slope = chain.number(float(call.attributes.get("alpha", 0.01)))
+        below = chain.step("Less", value, chain.number(0.0), element="i1")
+        value = chain.step("Where", below, chain.step("Mul", value, slope), value)
+    _record_quantized(plan, chain, value, y, _destination(plan, call), call.op_type)
+
+
+def _record_where(plan: Plan, call: Call) -> None:
+    (x, y, z), chain = _scales(plan, call, 2, 5, 7), Formula("f32")
+    chosen = chain.read(_codes(plan, call, 0))
+    values = [
+        _dequantized(chain, _codes(plan, call, position), of)
+        for position, of in ((1, x), (4, y))
+    ]
+    value = chain.step("Where", chosen, *values)
+    _record_quantized(plan, chain, value, z, _destination(plan, call), call.op_type)
+
+
+register(
+    "com.microsoft.QLinearAdd",
+    Operation(_record_add, _accepts, _check_parameters(1, 2, 4, 5, 6, 7)),
+)
+register(
+    "com.microsoft.QLinearMul",
+    Operation(_record_mul, _accepts, _check_parameters(1, 2, 4, 5, 6, 7)),
+)
+register(
+    "com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid",
+    Operation(_record_activation, _accepts, _check_parameters(1, 2, 3, 4)),
+)
+register(
+    "com.microsoft.QLinearWhere",
+    Operation(_record_where, _accepts, _check_parameters(2, 3, 5, 6, 7, 8)),
+)
+
+
+# parts
+
+
+def _check_concat(call: Call, inputs: Inputs, results: Results) -> None:
+    if len(inputs) < 5 or len(inputs) % 3 != 2 or None in inputs:
+        raise NotCompiled(f"QLinearConcat of {len(inputs)} inputs", call)
+    shape = given(results).shape
+    axis = normal_axis(int(call.attributes["axis"]), len(shape))
+    total = 0
+    for position in range(2, len(inputs), 3):
+        part = given(inputs, position).shape
+        if (*part[:axis], 0, *part[axis + 1 :]) != (
+            *shape[:axis],
+            0,
+            *shape[axis + 1 :],
+        ):
+            raise NotCompiled(f"a part of {part} in {shape}", call)
+        total += part[axis]
+    if total != shape[axis]:
+        raise NotCompiled(f"parts of {total} along {axis} in {shape}", call)
+    parameters = [n for n in range(len(inputs)) if n < 2 or n % 3 != 2]
+    _check_parameters(*parameters)(call, inputs, results)
+
+
+def _record_concat(plan: Plan, call: Call) -> None:
+    firsts = range(2, len(call.inputs), 3)
+    y, *scales = _scales(plan, call, 0, *(first + 1 for first in firsts))
+    out, start = _destination(plan, call), 0
+    axis = normal_axis(int(call.attributes["axis"]), len(out.shape))
+    for first, of in zip(firsts, scales, strict=True):
+        codes = _codes(plan, call, first)
+        starts = [0] * len(codes.shape)
+        starts[axis], start = start, start + codes.shape[axis]
+        if not codes.size:
+            continue
+        chain, target = Formula("f32"), out.slice(starts, codes.shape)
+        value = _dequantized(chain, codes, of)
+        _record_quantized(plan, chain, value, y, target, call.op_type)
+
+
+register(
+    "com.microsoft.QLinearConcat", Operation(_record_concat, _accepts, _check_concat)
+)
+
+
+# axes
+
+
+def _check_pool(call: Call, inputs: Inputs, results: Results) -> None:
+    x = given(inputs).shape
+    if len(x) < 3 or 0 in x or given(inputs).size >= 1 << 31:
+        raise NotCompiled(f"QLinearGlobalAveragePool of {x}", call)
+    _check_parameters(1, 2, 3, 4)(call, inputs, results)
+
+
+def _record_pool(plan: Plan, call: Call) -> None:
+    """The sum of the integers is exact, and scaled by one number."""
+    x, y = _scales(plan, call, 1, 3)
+    out, codes, recorder = (
+        _destination(plan, call),
+        _codes(plan, call, 0),
+        plan.recorder,
+    )
+    rank = len(codes.shape)
+    last = bool(call.attributes.get("channels_last", 0))
+    axes = tuple(range(1, rank - 1)) if last else tuple(range(2, rank))
+    wide, total = (
+        recorder.temporary(_I32, shape) for shape in (codes.shape, out.shape)
+    )
+    chain = Formula("i32")
+    value, zero = (chain.cast(chain.read(each), "i32") for each in (codes, x.zero))
+    chain.record(recorder, chain.step("Sub", value, zero), wide, call.op_type)
+    recorder.target.reductions.record_reduce(recorder, "ReduceSum", wide, total, axes)
+    chain = Formula("f32")
+    count = float(math.prod(codes.shape[axis] for axis in axes))
+    step = chain.step("Mul", chain.read(y.scale), chain.number(count))
+    factor = chain.step("Div", chain.read(x.scale), step)
+    steps = chain.step("Mul", chain.read_wide(total), factor)
+    _record_steps(plan, chain, steps, chain.read(y.zero), out, call.op_type)
+
+
+def _record_softmax(plan: Plan, call: Call) -> None:
+    """A whole number of the result's steps makes one."""
+    x, y = _scales(plan, call, 1, 3)
+    out, codes, recorder = (
+        _destination(plan, call),
+        _codes(plan, call, 0),
+        plan.recorder,
+    )
+    if not out.size:
+        return
+    shape = codes.shape
+    axis = normal_axis(int(call.attributes.get("axis", -1)), len(shape))
+    rows, along = shape, axis
+    if int(call.attributes.get("opset", 0)) < _ONE_AXIS_SINCE:
+        rows, along = (math.prod(shape[:axis]), math.prod(shape[axis:])), 1
+    chain = Formula("f32")
+    # the zero point, which all have, makes no difference
+    scaled = chain.step("Mul", chain.read_wide(codes), chain.read(x.scale))
+    values, found = (recorder.temporary(F32, shape) for _ in range(2))
+    chain.record(recorder, scaled, values, call.op_type)
+    recorder.target.rows.record_softmax(
+        recorder,
+        as_shape(plan, values, rows),
+        as_shape(plan, found, rows),
+        axis=along,
+        label=call.op_type,
+    )
+    chain = Formula("f32")
+    # a quotient may be off by its last place
+    step, one = chain.read(y.scale), chain.number(1.0)
+    near = chain.step("Round", chain.step("Reciprocal", step))
+    fits = chain.step("LessOrEqual", chain.step("Mul", near, step), one, element="i1")
+    whole = chain.step("Where", fits, near, chain.step("Sub", near, one))
+    steps = chain.step("Mul", chain.read_wide(found), whole)
+    _record_steps(plan, chain, steps, chain.read(y.zero), out, call.op_type)
+
+
+register(
+    "com.microsoft.QLinearGlobalAveragePool",
+    Operation(_record_pool, _accepts, _check_pool),
+)
+register(
+    "com.microsoft.QLinearSoftmax",
+    Operation(_record_softmax, _accepts, _check_parameters(1, 2, 3, 4)),
+)
+
+
+# products
+
+
+def _check_product(call: Call, inputs: Inputs, results: Results) -> None:
+    """Of DynamicQuantizeMatMul and MatMulIntegerToFloat."""
+    a, b, y = given(inputs).shape, given(inputs, 1).shape, given(results).shape
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or y[-2:] != (a[-2], b[-1]):
+        raise NotCompiled(f"{a} and {b} do not multiply to {y}", call)
+    if 0 in (*a, *b):
+        raise NotCompiled(f"{a} and {b} have no elements", call)
+    of_columns = [2, 3] if call.op_type == "DynamicQuantizeMatMul" else [3, 5]
+    _check_columns(call, inputs, of_columns, b[-1])
+    if call.op_type == "MatMulIntegerToFloat":
+        _check_parameters(2, 4)(call, inputs, results)
+    bias = inputs[of_columns[1] + 1] if len(inputs) > of_columns[1] + 1 else None
+    if bias is not None and bias.shape != b[-1:]:
+        raise NotCompiled(f"a bias of {bias.shape} for {b[-1]} columns", call)
+
+
+def _check_columns(
+    call: Call, inputs: Inputs, positions: Sequence[int], columns: int
+) -> None:
+    """Check that there is one number, or one for each column."""
+    for position in positions:
+        value = inputs[position] if position < len(inputs) else None
+        if value is not None and value.size != 1 and value.shape != (columns,):
+            raise NotCompiled(f"input {position} has shape {value.shape}", call)
+
+
+def _factor(
+    plan: Plan, above: Sequence[View], below: View | None, alpha: float, label: str
+) -> View:
+    """What sums are multiplied with: one number, or one for each column."""
+    shape = max((each.shape for each in above), key=math.prod)
+    if math.prod(shape) == 1:
+        shape = ()
+    found, chain = plan.recorder.temporary(F32, shape), Formula("f32")
+    value = chain.number(alpha)
+    for each in above:
+        one = as_shape(plan, each, ()) if each.size == 1 else each
+        value = chain.step("Mul", value, chain.read_wide(one))
+    if below is not None:
+        value = chain.step("Div", value, chain.read_wide(as_shape(plan, below, ())))
+    chain.record(plan.recorder, value, found, label)
+    return found
+
+
+class _Sums(NamedTuple):
+    """A product of codes, and what becomes of its sums.
+
+    Attributes:
+        a, b: the factors.
+        zeros: their zero points.
+        addend: int32, is added to the sums, and repeated for them.
+        factor: float32, of which sums are multiples.
+        bias: is added to these.
+        zero: of the result, which is rounded to codes.
+    """
+
+    a: View
+    b: View
+    zeros: tuple[View | None, View | None]
+    factor: View
+    addend: View | None = None
+    bias: View | None = None
+    zero: View | None = None
+
+
+def _record_sums(plan: Plan, call: Call, sums: _Sums) -> None:
+    out, recorder = _destination(plan, call), plan.recorder
+    zeros = tuple(
+        None if zero is None else repeated(plan, zero, view.shape, rows=False)
+        for view, zero in zip((sums.a, sums.b), sums.zeros, strict=True)
+    )
+    product = product_of_views(plan, (sums.a, sums.b), (zeros[0], zeros[1]), out.shape)
+    chain = Formula("f32")
+
+    def read(view: View) -> Number:
+        """A view that is repeated for all sums."""
+        whole = view.broadcast_to(out.shape)
+        return chain.read(as_shape(plan, whole, product.folded))
+
+    total = chain.tile_of("i32")
+    if sums.addend is not None:
+        total = chain.step("Add", total, read(sums.addend), element="i32")
+    value = chain.step("Mul", chain.cast(total, "f32"), read(sums.factor))
+    if sums.bias is not None:
+        value = chain.step("Add", value, chain.cast(read(sums.bias), "f32"))
+    element = element_of(out.dtype)
+    assert element is not None
+    if element in _BYTES:
+        zero = None
+        if sums.zero is not None:
+            zero = chain.cast(read(as_shape(plan, sums.zero, ())), "f32")
+        value = quantised(chain, value, zero, element)
+    after = chain.epilogue(
+        [chain.cast(value, element)], [as_shape_in_place(out, product.folded)]
+    )
+    tile = recorder.temporary(_I32, product.folded)
+    coded_products(recorder).record_coded(
+        recorder, product.a, product.b, tile, epilogue=after, label=call.op_type
+    )
+
+
+def _optional(plan: Plan, call: Call, position: int) -> View | None:
+    name = call.input(position)
+    return None if name is None else plan.view(name)
+
+
+def _record_to_float(plan: Plan, call: Call) -> None:
+    a, b, *scales = (_codes(plan, call, position) for position in range(4))
+    _record_sums(
+        plan,
+        call,
+        _Sums(
+            a,
+            b,
+            (_optional(plan, call, 4), _optional(plan, call, 5)),
+            _factor(plan, scales, None, 1.0, call.op_type),
+            bias=_optional(plan, call, 6),
+        ),
+    )
+
+
+def _record_dynamic(plan: Plan, call: Call) -> None:
+    """Of a factor that is quantised as its range needs it."""
+    a, b, b_scale = (_codes(plan, call, position) for position in range(3))
+    recorder, u8 = plan.recorder, np.dtype(np.uint8)
+    codes, zero = recorder.temporary(u8, a.shape), recorder.temporary(u8, ())
+    scale = recorder.temporary(F32, ())
+    record_range(plan, a, [codes, scale, zero], call.op_type)
+    _record_sums(
+        plan,
+        call,
+        _Sums(
+            codes,
+            b,
+            (zero, _optional(plan, call, 3)),
+            _factor(plan, [scale, b_scale], None, 1.0, call.op_type),
+            bias=_optional(plan, call, 4),
+        ),
+    )
+
+
+def _check_gemm(call: Call, inputs: Inputs, results: Results) -> None:
+    a, b, y = given(inputs).shape, given(inputs, 3).shape, given(results).shape
+    if len(a) != 2 or len(b) != 2 or 0 in (*a, *b):
+        raise NotCompiled(f"QGemm of {a} and {b}", call)
+    turned = [bool(call.attributes.get(f"trans{name}", 0)) for name in "AB"]
+    if a[not turned[0]] != b[turned[1]] or y != (a[turned[0]], b[not turned[1]]):
+        raise NotCompiled(f"{a} and {b} do not multiply to {y}", call)
+    if (call.input(7) is None) != (call.input(8) is None):
+        raise NotCompiled("QGemm has one of y_scale and y_zero_point", call)
+    _check_columns(call, inputs, (4, 5), y[1])
+    _check_parameters(1, 2, 7, 8)(call, inputs, results)
+    c = inputs[6] if len(inputs) > 6 else None
+    if c is not None and not broadcasts_to(c.shape, y):
+        raise NotCompiled(f"{c.shape} does not broadcast to {y}", call)
+
+
+def _record_gemm(plan: Plan, call: Call) -> None:
+    a, b = _codes(plan, call, 0), _codes(plan, call, 3)
+    a, b = (
+        view.transpose((1, 0)) if call.attributes.get(f"trans{name}", 0) else view
+        for view, name in ((a, "A"), (b, "B"))
+    )
+    scales = [_codes(plan, call, position) for position in (1, 4)]
+    alpha = float(call.attributes.get("alpha", 1.0))
+    _record_sums(
+        plan,
+        call,
+        _Sums(
+            a,
+            b,
+            (_optional(plan, call, 2), _optional(plan, call, 5)),
+            _factor(plan, scales, _optional(plan, call, 7), alpha, call.op_type),
+            addend=_optional(plan, call, 6),
+            zero=_optional(plan, call, 8),
+        ),
+    )
+
+
+def _accepts_product(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts codes of a byte as factors, but for the first of a dynamic one."""
+    is_dynamic = call.op_type == "DynamicQuantizeMatMul"
+    second = 3 if call.op_type == "QGemm" else 1
+    factors = (dtypes[second],) if is_dynamic else (dtypes[0], dtypes[second])
+    for dtype in factors:
+        if dtype is not None and element_of(dtype) not in _BYTES:
+            return f"{_name(call)} is not compiled for {dtype}"
+    others = [d for d in (*dtypes, *call.dtypes) if d is not None]
+    if any(element_of(d) not in _BYTES | NARROW_FLOATS | {"i32"} for d in others):
+        return f"{_name(call)} is not compiled for {', '.join(map(str, others))}"
+    return None if target.elements(_name(call)) else f"{_name(call)} is not compiled"
+
+
+register(
+    "com.microsoft.MatMulIntegerToFloat",
+    Operation(_record_to_float, _accepts_product, _check_product),
+)
+register(
+    "com.microsoft.DynamicQuantizeMatMul",
+    Operation(_record_dynamic, _accepts_product, _check_product),
+)
+register("com.microsoft.QGemm", Operation(_record_gemm, _accepts_product, _check_gemm))
