@@ -160,7 +160,7 @@ def test_an_index_of_int64_is_two_words_and_is_checked() -> None:
     indexing.record_gather(recorder, view((3, 4), kind=Input), view((2,), I64), out, 0)
     (launch,) = recorder.commands
     text = text_of(launch)
-    assert ">> 31u" in text and "atomicOr(&b3[" in text
+    assert ">> 31u" in text and "atomicMax(&b3[" in text
     (check,) = recorder.checks
     assert check.flag is launch.views[3].buffer
     with pytest.raises(IndexError, match="Gather"):

@@ -330,11 +330,13 @@ def _record_softmax(plan: Plan, call: Call) -> None:
         label=call.op_type,
     )
     chain = Formula("f32")
-    # a quotient may be off by its last place
-    step, one = chain.read(y.scale), chain.number(1.0)
-    near = chain.step("Round", chain.step("Reciprocal", step))
-    fits = chain.step("LessOrEqual", chain.step("Mul", near, step), one, element="i1")
-    whole = chain.step("Where", fits, near, chain.step("Sub", near, one))
+    scale = call.input(3)
+    known = None if scale is None else plan.known(scale).content
+    if known is None:
+        whole = chain.step("Floor", chain.step("Reciprocal", chain.read(y.scale)))
+    else:  # a device's quotient may be off by its last place, and much is cut off then
+        with np.errstate(all="ignore"):
+            whole = chain.number(float(np.floor(np.float32(1) / known.reshape(()))))
     steps = chain.step("Mul", chain.read_wide(found), whole)
     _record_steps(plan, chain, steps, chain.read(y.zero), out, call.op_type)
 
