@@ -9,7 +9,7 @@ and writes the addresses that it is given, and knows which of them are there.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
@@ -194,15 +194,50 @@ class CublasLt:
         number = algo[0].data[0] - 1
         if number in self.refuses:
             return self.run_status
-        about = self._objects[description]
+        about = dict(self._objects[description])
         compute, scale = about["made"]
         assert (c, layout_c) == (d, layout_d)
         kind = ctypes.c_double if DTYPES[scale] is np.float64 else c_float
         assert kind.from_address(alpha).value == 1
         assert kind.from_address(beta).value == 0
-        left = self._matrices(a, layout_a).astype(np.float64)
-        right = self._matrices(b, layout_b).astype(np.float64)
-        out = self._matrices(d, layout_d)
+        laid = [dict(self._objects[each]) for each in (layout_a, layout_b, layout_d)]
+
+        def compute_product() -> None:
+            left, right, out = (
+                self._matrices(address, each)
+                for address, each in zip((a, b, d), laid, strict=True)
+            )
+            self._compute(about, compute, left, right, out)
+            if nbytes:
+                used = self._array(workspace or 0, np.dtype(np.uint8), (nbytes,), (1,))
+                used[:] = 0xAA
+
+        ranges = [
+            (address, address + _extent(each), address == d)
+            for address, each in zip((a, b, d), laid, strict=True)
+        ]
+        self.submit(stream or 0, compute_product, ranges)
+        self.ran.append((number, nbytes, stream or 0))
+        return SUCCESS
+
+    def submit(
+        self,
+        stream: int,
+        do: Callable[[], None],
+        ranges: Sequence[tuple[int, int, bool]],
+    ) -> None:
+        """Have *do* done, which touches these addresses: at once."""
+        do()
+
+    def _compute(
+        self,
+        about: dict[Any, Any],
+        compute: int,
+        left: np.ndarray[Any, Any],
+        right: np.ndarray[Any, Any],
+        out: np.ndarray[Any, Any],
+    ) -> None:
+        left, right = left.astype(np.float64), right.astype(np.float64)
         if compute == 77:
             left, right = tf32(left), tf32(right)
         if about.get(3):
@@ -220,14 +255,9 @@ class CublasLt:
         elif activation == "gelu":
             result = gelu(result)
         out[...] = result.astype(out.dtype)
-        if nbytes:
-            self._array(workspace or 0, np.dtype(np.uint8), (nbytes,), (1,))[:] = 0xAA
-        self.ran.append((number, nbytes, stream or 0))
-        return SUCCESS
 
-    def _matrices(self, address: int, layout: int) -> np.ndarray[Any, Any]:
+    def _matrices(self, address: int, about: dict[Any, Any]) -> np.ndarray[Any, Any]:
         """[batch, rows, columns], as a layout has them, in columns."""
-        about = self._objects[layout]
         kind, rows, columns, leading = about["made"]
         assert leading >= rows
         dtype = np.dtype(DTYPES[kind])
@@ -247,10 +277,21 @@ class CublasLt:
         strides: tuple[int, ...],
     ) -> np.ndarray[Any, Any]:
         last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        found = self.bytes(address, last + dtype.itemsize)
+        return np.ndarray(shape, dtype, found.data, 0, strides)
+
+    def bytes(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
+        """What is at an address."""
         for array in self.memory:
             begin = array.ctypes.data
-            end = address + last + dtype.itemsize
+            end = address + nbytes
             if begin <= address and end <= begin + array.nbytes:
-                bytes_ = array.reshape(-1).view(np.uint8)[address - begin : end - begin]
-                return np.ndarray(shape, dtype, bytes_.data, 0, strides)
+                return array.reshape(-1).view(np.uint8)[address - begin : end - begin]
         raise AssertionError(f"{address:#x} is in no memory, or too near its end")
+
+
+def _extent(about: dict[Any, Any]) -> int:
+    """Bytes of matrices from the first element to the end."""
+    kind, rows, columns, leading = about["made"]
+    whole = (about.get(5, 1) - 1) * about.get(6, 0) + (columns - 1) * leading + rows
+    return int(whole * np.dtype(DTYPES[kind]).itemsize)

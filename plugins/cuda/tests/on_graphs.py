@@ -15,7 +15,6 @@ from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 from onnxplug_cuda.engines.cudnn import Cudnn
 from onnxplug_cuda.engines.graphs import Attention, Convolution, Tensor
-from onnxplug_cuda.options import ConvolutionSettings
 
 from .library_of_graphs import Frontend, contiguous
 
@@ -29,9 +28,9 @@ TOLERANCES = {F32: 1e-6, F16: 2e-3, BF16: 1.6e-2}
 class Memory:
     """Buffers in host memory, with what runs commands there."""
 
-    def __init__(self, settings: ConvolutionSettings | None = None) -> None:
+    def __init__(self) -> None:
         self.frontend = Frontend()
-        self.cudnn = Cudnn(self.frontend, settings or ConvolutionSettings())
+        self.cudnn = Cudnn(self.frontend)
         self.recorder = Recorder[Any](GpuTarget())
         self.arrays: dict[Buffer, Array] = {}
 

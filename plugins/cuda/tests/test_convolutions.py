@@ -17,6 +17,7 @@ from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import Slide
 from onnxplug_cuda.families import convolutions
+from onnxplug_cuda.options import ConvolutionSettings
 
 from .on_graphs import BF16, F16, F32, RNG, Array, Memory, assert_close
 
@@ -91,7 +92,9 @@ def convolved(
         after = max(reach - pads[axis] - wide[axis + 2], 0)
         slides.append(Slide(w[axis + 2], stride, dilation, pads[axis], after))
     family = convolutions.Convolutions(
-        memory.cudnn, tf32=True, fuses_bias=fuses, rows_first=rows_first
+        memory.cudnn,
+        ConvolutionSettings(fuses_bias=fuses, rows_first=rows_first),
+        tf32=True,
     )
     took = family.record_convolution(
         memory.recorder,
@@ -177,9 +180,7 @@ def test_weights_that_are_constants_are_laid_out_once() -> None:
     weights = memory.recorder.constant(array)
     builder = ChainBuilder()
     chain = builder.build([builder.step("Cast", [builder.input("f32")], "f16")])
-    family = convolutions.Convolutions(
-        memory.cudnn, tf32=True, fuses_bias=False, rows_first=False
-    )
+    family = convolutions.Convolutions(memory.cudnn, ConvolutionSettings(), tf32=True)
     out = memory.new(np.zeros((1, 8, 4, 4), np.float16), LAST[4])
     for _ in range(2):
         assert family.record_convolution(
@@ -210,9 +211,7 @@ def test_images_that_lie_otherwise_are_left_to_kernels() -> None:
     weights = memory.random(F32, 2, 2, 3, 3)
     out = memory.new(np.zeros((1, 2, 4, 4), np.float32))
     builder = ChainBuilder()
-    family = convolutions.Convolutions(
-        memory.cudnn, tf32=True, fuses_bias=False, rows_first=False
-    )
+    family = convolutions.Convolutions(memory.cudnn, ConvolutionSettings(), tf32=True)
     after = Epilogue(builder.build([builder.input("f32")]), (), (out,))
     slides = [Slide(3, 1, 1, 0, 0)] * 2
     assert not family.record_convolution(memory.recorder, image, weights, slides, after)

@@ -14,7 +14,7 @@ import pytest
 from onnxplug_compiler.gpu.execution.device import KernelRefused
 from onnxplug_cuda.engines.choices import Choices
 from onnxplug_cuda.engines.cudnn import Cudnn, CudnnError
-from onnxplug_cuda.options import SMALL_WORKSPACE, ConvolutionSettings
+from onnxplug_cuda.options import SMALL_WORKSPACE
 
 from .library_of_graphs import Frontend, heur_mode, numerical_note
 from .on_graphs import CALL, Memory
@@ -40,11 +40,11 @@ def queued(memory: Memory, call: Any = CALL, most: int = 1 << 30) -> str:
     ],
 )
 def test_plans_are_asked_for_as_the_option_says(search: str, modes: list[Any]) -> None:
-    memory = Memory(ConvolutionSettings(search=search))
-    assert queued(memory) == "eng1"
+    memory, call = Memory(), CALL._replace(search=search)
+    assert queued(memory, call) == "eng1"
     (graph,) = memory.frontend.graphs
     assert graph.modes == modes
-    queued(memory)
+    queued(memory, call)
     assert len(memory.frontend.graphs) == 1  # plans are made once
 
 
@@ -73,9 +73,10 @@ def test_plans_that_are_not_built_give_way_to_the_next() -> None:
 
 
 def test_workspace_is_limited_as_the_option_says() -> None:
-    memory = Memory(ConvolutionSettings(workspace=SMALL_WORKSPACE))
+    memory = Memory()
     memory.frontend.plans = {"large": SMALL_WORKSPACE + 4, "small": SMALL_WORKSPACE}
-    assert memory.cudnn.workspace(CALL) == SMALL_WORKSPACE
+    limited = CALL._replace(most=SMALL_WORKSPACE)
+    assert memory.cudnn.workspace(limited) == SMALL_WORKSPACE
     (graph,) = memory.frontend.graphs
     assert graph.most == SMALL_WORKSPACE
     memory = Memory()
@@ -94,7 +95,7 @@ def test_a_library_that_does_not_begin_says_so() -> None:
     frontend = Frontend()
     frontend.without = "Unable to find symbol cudnnCreate"
     with pytest.raises(CudnnError, match="does not begin: Unable to find symbol"):
-        Cudnn(frontend, ConvolutionSettings())
+        Cudnn(frontend)
 
 
 def test_a_plan_that_fails_names_what_it_computed() -> None:
@@ -146,7 +147,7 @@ def exhaustive(times: dict[str, float], **plants: Any) -> tuple[list[str], str]:
         setattr(memory.frontend, name, value)
     bench = Bench(memory.frontend, times)
     choices = Choices("convolutions", {"gpu": "H100"}, logging.getLogger("test"))
-    memory.cudnn = Cudnn(memory.frontend, ConvolutionSettings(), choices, bench)
+    memory.cudnn = Cudnn(memory.frontend, choices=choices, bench=bench)
     ran = queued(memory)
     return sorted(set(bench.measured)), ran
 

@@ -58,6 +58,9 @@ class Library(Protocol):
             KernelRefused: it is not done.
         """
 
+    def close(self) -> None:
+        """Give up the library's own memory; idempotent, after all queued work."""
+
 
 class _DriverSource:
     """Regions from the driver."""
@@ -87,6 +90,7 @@ class CudaDevice:
         lock: held while work is put together and queued.
         shared: what its streams share.
         engines: the libraries, by the type of the calls that each does.
+        has_looked_for_engines: whether these are all that there are.
     """
 
     dialect: Dialect = CUDA
@@ -102,6 +106,7 @@ class CudaDevice:
         self.shared = Shared(driver)
         self.lock: Final[threading.RLock] = self.shared.lock
         self.engines: dict[type, Library] = {}
+        self.has_looked_for_engines = False
         total = driver.properties.total
         self.largest_buffer = total // ALIGNMENT * ALIGNMENT
         self.largest = min(_MOST_BYTES, self.largest_buffer)
@@ -349,6 +354,10 @@ class CudaDevice:
             KernelRefused: the library does not do it.
         """
         library, call = plan
+        try:
+            call.check([nbytes for _, _, nbytes in buffers])
+        except ValueError as error:
+            raise KernelRefused(str(error)) from error
         addresses = [memory.address + begin for memory, begin, _ in buffers]
         room = (0, 0) if workspace is None else (workspace.address, workspace.nbytes)
         with self.driver:
@@ -363,6 +372,10 @@ class CudaDevice:
                 self._own.close()
                 self._own = None
             self.shared.close_abandoned()
+            for library in self.engines.values():
+                library.close()
+            self.engines.clear()
+            self.has_looked_for_engines = False
             for arena in self._arenas.values():
                 arena.trim()
             self.shared.staging.trim()

@@ -82,6 +82,7 @@ class CudaFactory(ep.EpFactory):
         cupy = self.memory_spaces.import_cupy()
         ordinal = choose(cupy, devices, int(options["device_id"]))
         from onnxplug_cuda.context import CudaContext
+        from onnxplug_cuda.engines.opening import open_engines
         from onnxplug_cuda.provider import CudaProvider
 
         location = ep.MemoryLocation(SPACE, ordinal)
@@ -92,6 +93,7 @@ class CudaFactory(ep.EpFactory):
                 "values that use it, and make this session then"
             )
         context.device.ensure()
+        open_engines(context.device, session.logger)
         return CudaProvider(context, session.weights(location), settings)
 
     def diagnose(self) -> Iterable[ep.Finding]:

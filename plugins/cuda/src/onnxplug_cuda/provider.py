@@ -14,6 +14,7 @@ from onnxplug_cuda.context import CudaContext
 from onnxplug_cuda.external import ExternalSource
 from onnxplug_cuda.options import UNLIMITED, MemorySettings, Settings
 from onnxplug_cuda.streams import CudaCapture, CudaStream
+from onnxplug_cuda.target import CudaTarget
 
 _SHARED: Final = MemorySettings()
 """How memory is taken where sessions share an arena."""
@@ -23,7 +24,7 @@ class CudaProvider(ep.ExecutionProvider):
     """Runs partitions as kernels of one GPU.
 
     Args:
-        context: of the GPU.
+        context: of the GPU, whose libraries were opened.
         weights: where constants on the GPU are shared.
     """
 
@@ -36,7 +37,9 @@ class CudaProvider(ep.ExecutionProvider):
         self._context = context
         self._settings = settings
         self._arena = _arena(context, settings.memory)
-        self._backend = BACKEND._replace(mode=self._arena)
+        self._backend = BACKEND._replace(
+            mode=self._arena, target=CudaTarget(context.device, settings)
+        )
         self._weights = Weights(context.device, weights, BACKEND.distribution)
         self.capture = CudaCapture() if settings.captures else None
 

@@ -59,7 +59,6 @@ class Choices:
     Args:
         kind: what is chosen among, a word for the names of entries.
         machine: what the results depend on: the GPU's name, versions.
-        seconds: after which no other way is tried for a key; 0: all are.
     """
 
     def __init__(
@@ -67,12 +66,10 @@ class Choices:
         kind: str,
         machine: Mapping[str, str],
         logger: logging.Logger,
-        seconds: float = 0.0,
     ) -> None:
         self._kind = kind
         self._machine = {"format": str(_FORMAT), **machine}
         self._logger = logger
-        self._seconds = seconds
         self._cache = Cache(DISTRIBUTION)
         self._lock = new_rlock()
         self._known: dict[str, str] = {}
@@ -82,6 +79,7 @@ class Choices:
         key: str,
         names: Sequence[str],
         measure: Callable[[int], float] | None,
+        seconds: float = 0.0,
     ) -> int:
         """The number of the fastest way: as found before, else measured now; the first
         if that is not to be, or all fail.
@@ -91,6 +89,7 @@ class Choices:
             names: of the ways, which tell them apart with these versions.
             measure: the seconds that the way of a number takes; ``None``: nothing is
                 measured.  One that raises is out.
+            seconds: after which no other way is tried; 0: all are.
         """
         if len(names) < 2:
             return 0
@@ -98,7 +97,7 @@ class Choices:
         with self._lock:
             found = self._known.get(entry) or self._kept(entry)
             if found not in names:
-                number = None if measure is None else self._measured(names, measure)
+                number = measure and self._measured(names, measure, seconds)
                 if number is None:
                     return 0
                 found = names[number]
@@ -125,13 +124,13 @@ class Choices:
         return found if isinstance(found, str) else ""
 
     def _measured(
-        self, names: Sequence[str], measure: Callable[[int], float]
+        self, names: Sequence[str], measure: Callable[[int], float], seconds: float
     ) -> int | None:
         """The number of the way that takes the least time; ``None``: all fail."""
         times: dict[int, float] = {}
-        end = time.monotonic() + self._seconds
+        end = time.monotonic() + seconds
         for number, name in enumerate(names):
-            if times and self._seconds and time.monotonic() >= end:
+            if times and seconds and time.monotonic() >= end:
                 break
             try:
                 times[number] = min(measure(number) for _ in range(_ROUNDS))

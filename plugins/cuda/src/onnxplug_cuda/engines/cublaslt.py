@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from ctypes import POINTER, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Final
 
@@ -123,7 +124,7 @@ class CublasError(RuntimeError):
         super().__init__(
             f"{function} failed with {STATUSES.get(status, 'status')} ({status})"
         )
-        self.status = status
+        self.code = status
 
 
 class _Plan(Record):
@@ -134,14 +135,13 @@ class _Plan(Record):
 
 
 class CublasLt:
-    """cuBLASLt on a GPU, which is the current one of whoever calls.
-
-    Safe for threads.
+    """cuBLASLt on a GPU.  Safe for threads.
 
     Args:
         library: the loaded library, or what has its functions.
-        choices: which algorithms were the fastest; ``None``: the first are taken.
-        bench: measures those that were not; ``None``: they are not measured.
+        current: makes the GPU the current one of a thread.
+        choices: which algorithms were the fastest, for products that use it.
+        bench: measures those that were not, for products that do.
 
     Raises:
         CublasError: the library does not begin, as without a driver.
@@ -151,6 +151,7 @@ class CublasLt:
     def __init__(
         self,
         library: Any,
+        current: AbstractContextManager[Any] | None = None,
         choices: Choices | None = None,
         bench: Bench | None = None,
     ) -> None:
@@ -159,10 +160,12 @@ class CublasLt:
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, c_int
             self._functions[name] = function
+        self._current = current or nullcontext()
         self._choices, self._bench = choices, bench
         self._lock = new_rlock()
         self._plans: dict[tuple[str, tuple[int, ...], int], _Plan] = {}
-        self._handle = self._made("cublasLtCreate")
+        with self._current:
+            self._handle = self._made("cublasLtCreate")
 
     def bind(
         self, product: Product, addresses: Sequence[int], workspace: tuple[int, int]
@@ -179,17 +182,29 @@ class CublasLt:
         """
         a, b, *bias, d = addresses
         alignments = tuple(map(_alignment, (a, b, d, d)))
-        key = repr(product), alignments, workspace[1]
         description = self.description(product, *bias)
-        with self._lock:
-            plan = self._plans.get(key)
-            if plan is None:
-                plan = self._plan(product, description, alignments, workspace[1])
-                self._plans[key] = plan
+        plan = self._plan(product, description, alignments, workspace[1])
         bound = BoundProduct(self, product, plan, description, (a, b, d), workspace)
-        if self._choices is not None:
+        if product.uses_measured and self._choices is not None:
             bound.order = self._order(bound, alignments)
         return bound
+
+    def takes(self, product: Product, offsets: Sequence[int], workspace: int) -> bool:
+        """Whether there is an algorithm for a product.
+
+        Args:
+            offsets: of the first elements of what ``needed`` is of, in bytes, in memory
+                that begins where all may.
+            workspace: bytes that it may have.
+        """
+        a, b, *bias, d = offsets
+        alignments = tuple(map(_alignment, (a, b, d, d)))
+        description = self.description(product, *bias)
+        try:
+            self._plan(product, description, alignments, workspace)
+        except KernelRefused:
+            return False
+        return True
 
     def _order(self, bound: BoundProduct, alignments: tuple[int, ...]) -> list[int]:
         """The algorithms, beginning with the one that was measured to be fastest."""
@@ -197,9 +212,13 @@ class CublasLt:
         product = bound.product
         names = [bytes(each.algorithm).hex() for each in bound.plan.suggestions]
         measure = None
-        if self._bench is not None:
+        if product.measures and self._bench is not None:
             measure = _Trial(self, self._bench, bound).seconds
-        best = self._choices.best(repr((product, alignments)), names, measure)
+        # the same, however it is found
+        key = product._replace(uses_measured=True, measures=True, seconds=0.0)
+        best = self._choices.best(
+            repr((key, alignments)), names, measure, product.seconds
+        )
         return sorted(bound.order, key=lambda number: number != best)
 
     def call(self, function: str, *arguments: Any) -> None:
@@ -231,6 +250,27 @@ class CublasLt:
         )  # fmt: skip
 
     def _plan(
+        self,
+        product: Product,
+        description: c_void_p,
+        alignments: tuple[int, ...],
+        workspace: int,
+    ) -> _Plan:
+        """The algorithms that the library suggests; it is asked once.
+
+        Raises:
+            KernelRefused: it has none.
+        """
+        key = repr(product), alignments, workspace
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                with self._current:
+                    plan = self._suggested(product, description, alignments, workspace)
+                self._plans[key] = plan
+        return plan
+
+    def _suggested(
         self,
         product: Product,
         description: c_void_p,
@@ -326,7 +366,8 @@ class CublasLt:
         """Give up the library's own memory; idempotent, after all queued work."""
         handle, self._handle = self._handle, c_void_p()
         if handle.value:
-            self._functions["cublasLtDestroy"](handle)
+            with self._current:
+                self._functions["cublasLtDestroy"](handle)
 
 
 class BoundProduct:
@@ -365,7 +406,7 @@ class BoundProduct:
             try:
                 self._library.queue(self, self.order[0], stream)
             except CublasError as error:
-                if error.status not in _REFUSALS or len(self.order) == 1:
+                if error.code not in _REFUSALS or len(self.order) == 1:
                     raise
                 self.order = self.order[1:]
                 continue

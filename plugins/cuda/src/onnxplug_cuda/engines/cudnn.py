@@ -8,6 +8,7 @@ and executed on bare addresses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, TypeAlias
 
 from onnxplug import ep
@@ -16,7 +17,6 @@ from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.execution.device import KernelRefused
 from onnxplug_cuda.engines.choices import Bench, Choices, Scratch
 from onnxplug_cuda.engines.graphs import Attention, Convolution
-from onnxplug_cuda.options import ConvolutionSettings
 
 Call: TypeAlias = Convolution | Attention
 
@@ -48,13 +48,11 @@ class _Plan(Record):
 
 
 class Cudnn:
-    """cuDNN on a GPU, which is the current one of whoever calls.
-
-    Safe for threads.
+    """cuDNN on a GPU.  Safe for threads.
 
     Args:
         module: the frontend, ``cudnn``.
-        settings: how convolutions are searched.
+        current: makes the GPU the current one of a thread.
         choices: which plans were the fastest; ``None``: none was measured.
         bench: measures those that were not; ``None``: they are not measured.
 
@@ -65,16 +63,17 @@ class Cudnn:
     def __init__(
         self,
         module: Any,
-        settings: ConvolutionSettings,
+        current: AbstractContextManager[Any] | None = None,
         choices: Choices | None = None,
         bench: Bench | None = None,
     ) -> None:
-        self._cudnn, self._settings = module, settings
+        self._cudnn, self._current = module, current or nullcontext()
         self._choices, self._bench = choices, bench
         self._lock = new_rlock()
         self._plans: dict[str, _Plan | KernelRefused] = {}
         try:
-            self._handle = module.create_handle()
+            with self._current:
+                self._handle = module.create_handle()
         except Exception as error:
             ep.raise_interruption(error)
             raise CudnnError(f"cuDNN does not begin: {error}") from error
@@ -126,7 +125,8 @@ class Cudnn:
         with self._lock:
             if key not in self._plans:
                 try:
-                    self._plans[key] = self._planned(call, key)
+                    with self._current:
+                        self._plans[key] = self._planned(call, key)
                 # the frontend raises several types, and what it refuses kernels do
                 except Exception as error:  # noqa: BLE001
                     ep.raise_interruption(error)
@@ -144,7 +144,7 @@ class Cudnn:
         Raises:
             Exception: there is none.
         """
-        cudnn, settings = self._cudnn, self._settings
+        cudnn = self._cudnn
         graph = cudnn.pygraph(
             io_data_type=cudnn.data_type.FLOAT,
             intermediate_data_type=cudnn.data_type.FLOAT,
@@ -154,33 +154,32 @@ class Cudnn:
         tensors = call.describe(cudnn, graph)
         graph.validate()
         graph.build_operation_graph()
-        search = settings.search if call.is_searched else "HEURISTIC"
-        modes = [getattr(cudnn.heur_mode, name) for name in _MODES[search]]
+        modes = [getattr(cudnn.heur_mode, name) for name in _MODES[call.search]]
         graph.create_execution_plans(modes)
         if call.element == "f32":
             notes = [cudnn.numerical_note.DOWN_CONVERT_INPUTS]
             if not call.tf32:
                 notes.append(cudnn.numerical_note.TENSOR_CORE)
             graph.deselect_numeric_notes(notes)
-        if call.is_searched and settings.workspace is not None:
-            graph.deselect_workspace_greater_than(settings.workspace)
+        if call.most is not None:
+            graph.deselect_workspace_greater_than(call.most)
         graph.check_support()
         plan = _Plan(graph, tensors, 0, 0)
-        return self._first_built(plan, self._order(plan, call, key, search))
+        return self._first_built(plan, call, self._order(plan, call, key))
 
-    def _order(self, plan: _Plan, call: Call, key: str, search: str) -> list[int]:
+    def _order(self, plan: _Plan, call: Call, key: str) -> list[int]:
         """The numbers of plans, beginning with the one that is the fastest."""
         order = list(range(plan.graph.get_execution_plan_count()))
-        if search != "EXHAUSTIVE" or self._choices is None:
+        if call.search != "EXHAUSTIVE" or self._choices is None:
             return order
         names = [f"{n}: {plan.graph.get_plan_name_at_index(n)}" for n in order]
         measure = None
         if self._bench is not None:
             measure = _Trial(self, self._bench, plan, call).seconds
-        best = self._choices.best(f"{key}, {self._settings.workspace}", names, measure)
+        best = self._choices.best(key, names, measure)
         return sorted(order, key=lambda number: number != best)
 
-    def _first_built(self, plan: _Plan, order: Sequence[int]) -> _Plan:
+    def _first_built(self, plan: _Plan, call: Call, order: Sequence[int]) -> _Plan:
         """The plan with the first number that is built.
 
         Raises:
@@ -189,9 +188,8 @@ class Cudnn:
         reasons = []
         for number in order:
             try:
-                return plan._replace(
-                    number=number, workspace=self.built(plan.graph, number)
-                )
+                workspace = self.built(plan.graph, number, call.most)
+                return plan._replace(number=number, workspace=workspace)
             except Exception as error:  # noqa: BLE001  # the next may be built
                 ep.raise_interruption(error)
                 reasons.append(f"{type(error).__name__}: {error}")
@@ -200,15 +198,17 @@ class Cudnn:
             f"{reasons[0] if reasons else 'there is none'}"
         )
 
-    def built(self, graph: Any, number: int) -> int:
+    def built(self, graph: Any, number: int, most: int | None) -> int:
         """Build the plan of a number; the bytes of workspace that it takes.
+
+        Args:
+            most: as many at most; ``None``: any number.
 
         Raises:
             Exception: it is not built, or takes more than it may.
         """
         graph.build_plan_at_index(number)
         nbytes = int(graph.get_workspace_size_plan_at_index(number))
-        most = self._settings.workspace
         if nbytes < 0 or (most is not None and nbytes > most):
             raise KernelRefused(f"plan {number} takes {nbytes} bytes of workspace")
         return nbytes
@@ -219,7 +219,8 @@ class Cudnn:
             handle, self._handle = self._handle, None
             self._plans.clear()
             if handle is not None:
-                self._cudnn.destroy_handle(handle)
+                with self._current:
+                    self._cudnn.destroy_handle(handle)
 
 
 class BoundGraph:
@@ -258,7 +259,7 @@ class _Trial:
 
     def __init__(self, library: Cudnn, bench: Bench, plan: _Plan, call: Call) -> None:
         self._library, self._bench, self._plan = library, bench, plan
-        self._needed = call.needed
+        self._needed, self._most = call.needed, call.most
         self._arrays: list[Scratch] = []
 
     def seconds(self, number: int) -> float:
@@ -269,7 +270,7 @@ class _Trial:
             MemoryError: there is no memory to measure with.
         """
         plan = self._plan
-        nbytes = self._library.built(plan.graph, number)
+        nbytes = self._library.built(plan.graph, number, self._most)
         if not self._arrays:
             self._arrays = [self._bench.memory(each) for each in self._needed]
         addresses = [each.address for each in self._arrays]

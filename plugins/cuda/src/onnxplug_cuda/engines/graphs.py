@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug_compiler.ir.parameters import Parameters
+from onnxplug_cuda.options import SEARCH
 
 NBYTES: Final = {"f16": 2, "bf16": 2, "f32": 4}
 """Bytes of the elements that it computes with."""
@@ -63,6 +64,8 @@ class Convolution(Parameters):
         has_bias: whether there is one number for each channel of *y*.
         relu: whether Relu is applied.
         tf32: whether float32 may be rounded to TF32.
+        search: how its plan is found, of ``options.SEARCH``.
+        most: bytes of workspace at most; ``None``: as many as a plan wants.
     """
 
     element: str
@@ -77,8 +80,8 @@ class Convolution(Parameters):
     has_bias: bool = False
     relu: bool = False
     tf32: bool = False
-
-    is_searched = True
+    search: str = "EXHAUSTIVE"
+    most: int | None = None
 
     @property
     def flops(self) -> int:
@@ -108,6 +111,8 @@ class Convolution(Parameters):
             each.check()
         rank = len(self.x.shape) - 2
         numbers = self.before, self.after, self.strides, self.dilations
+        if self.search not in SEARCH or (self.most is not None and self.most < 0):
+            raise ValueError(f"plans are not found by {self.search!r}, {self.most}")
         ranks = {len(each.shape) - 2 for each in (self.x, self.w, self.y)}
         if (
             rank not in (2, 3)
@@ -193,8 +198,9 @@ class Attention(Parameters):
     scale: float
     causal: str = ""
 
-    is_searched = False
     tf32 = False
+    search = "HEURISTIC"
+    most: Final[int | None] = None
 
     @property
     def flops(self) -> int:

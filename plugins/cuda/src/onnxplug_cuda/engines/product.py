@@ -63,6 +63,11 @@ class Product(Parameters):
         has_bias: whether there is one number for each row of D.
         activation: one of :data:`ACTIVATIONS`.
         tf32: whether factors of float32 may be rounded to TF32.
+        uses_measured: whether the algorithm is the one that was measured to be the
+            fastest, where some were.
+        measures: the same, and that they are measured where they were not; only beside
+            the former.
+        seconds: after which no other is measured; 0: all are.
     """
 
     element: str
@@ -75,6 +80,9 @@ class Product(Parameters):
     has_bias: bool = False
     activation: str = ""
     tf32: bool = False
+    uses_measured: bool = False
+    measures: bool = False
+    seconds: float = 0.0
 
     @property
     def depth(self) -> int:

@@ -19,6 +19,7 @@ from onnxplug_compiler.ir.windows import Slide
 from onnxplug_cuda.engines.cudnn import Cudnn
 from onnxplug_cuda.engines.graphs import NBYTES, Convolution, Tensor
 from onnxplug_cuda.families.fused import Fused, fused, per_axis
+from onnxplug_cuda.options import ConvolutionSettings
 
 
 class Convolutions:
@@ -26,17 +27,15 @@ class Convolutions:
 
     Args:
         cudnn: on the GPU that is recorded for.
+        settings: how convolutions are given to it.
         tf32: whether float32 may be rounded to TF32.
-        fuses_bias: whether a bias and a Relu behind it are cuDNN's.
-        rows_first: what has one axis gets another before it, and not behind it.
     """
 
     def __init__(
-        self, cudnn: Cudnn, *, tf32: bool, fuses_bias: bool, rows_first: bool
+        self, cudnn: Cudnn, settings: ConvolutionSettings, *, tf32: bool
     ) -> None:
         self._cudnn = cudnn
-        self._tf32, self._fuses_bias = tf32, fuses_bias
-        self._rows_first = rows_first
+        self._settings, self._tf32 = settings, tf32
 
     def record_convolution(
         self,
@@ -111,13 +110,16 @@ class Convolutions:
         *element*."""
 
         def takes(number: int) -> bool:
-            return self._fuses_bias and per_axis(1, after.operands[number]) is not None
+            return (
+                self._settings.fuses_bias
+                and per_axis(1, after.operands[number]) is not None
+            )
 
         does = fused(
             after.chain,
             frozenset({element}),
             takes,
-            ("relu",) if self._fuses_bias else (),
+            ("relu",) if self._settings.fuses_bias else (),
         )
         return does if does.element == element else None
 
@@ -130,19 +132,18 @@ class Convolutions:
         slides: Sequence[Slide],
         transposed: bool,
     ) -> Convolution:
+        settings, first = self._settings, self._settings.rows_first
         _, strides, dilations, before, after = zip(*slides, strict=True)
         if len(slides) == 1:
-            x, w, y = (_with_axis(each, first=self._rows_first) for each in (x, w, y))
-            before, after = (
-                _beside(each, 0, first=self._rows_first) for each in (before, after)
-            )
+            x, w, y = (_with_axis(each, first=first) for each in (x, w, y))
+            before, after = (_beside(each, 0, first=first) for each in (before, after))
             strides, dilations = (
-                _beside(each, 1, first=self._rows_first)
-                for each in (strides, dilations)
+                _beside(each, 1, first=first) for each in (strides, dilations)
             )
         return Convolution(
             element, x, w, y, before, after, strides, dilations, transposed,
             tf32=self._tf32 and element == "f32",
+            search=settings.search, most=settings.workspace,
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,12 @@ from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+from onnxplug_cuda.engines.cublaslt import CublasLt
 from onnxplug_cuda.engines.product import ACTIVATIONS, RESULTS, Product, product_of
 from onnxplug_cuda.families.fused import Fused, fused, per_axis
+from onnxplug_cuda.options import TuningSettings
+
+NO_TUNING: Final = TuningSettings()
 
 LEAST: Final = 1 << 20
 """Multiplications of all products of a batch.  Not measured on hardware: below, a
@@ -43,17 +47,32 @@ HOPPER_WORKSPACE: Final = 32 << 20
 """NVIDIA's advice from Hopper on."""
 
 
+Parts: TypeAlias = "list[tuple[Product, tuple[View, View, View]]]"
+"""Products, each with its factors and its result."""
+
+
 class Products:
     """A family of ``ir.families.Contractions``.
 
     Args:
         tf32: whether factors of float32 may be rounded to TF32.
         workspace: bytes that a product may have.
+        tuning: how algorithms are found.
+        library: says whether it takes a product; ``None``: it is believed to.
     """
 
-    def __init__(self, *, tf32: bool, workspace: int = WORKSPACE) -> None:
+    def __init__(
+        self,
+        *,
+        tf32: bool,
+        workspace: int = WORKSPACE,
+        tuning: TuningSettings = NO_TUNING,
+        library: CublasLt | None = None,
+    ) -> None:
         self._tf32 = tf32
         self._workspace = workspace
+        self._tuning = tuning
+        self._library = library
 
     def record_matmul(
         self,
@@ -138,12 +157,7 @@ class Products:
         if not large or element not in RESULTS or count == 0:
             return False
         if after is None:
-            parts = self._products(a, b, out)
-            if parts is None:
-                return False
-            for product, views in parts:
-                self._call(recorder, product, views, None, label)
-            return True
+            return self._call(recorder, self._products(a, b, out), None, "", label)
         results = RESULTS[element]
         if after.chain.inputs[0] not in results:
             return False
@@ -171,14 +185,9 @@ class Products:
             target = recorder.temporary(_dtype(does.element, after, a), shape)
             parts = self._products(a, b, target)
             rest = rest or Chain((does.element,), (), (), (0,))
-        if parts is None:
-            return False
         bias = None if does.bias is None else per_axis(-1, after.operands[does.bias])
-        for product, views in parts:
-            whole = product._replace(
-                has_bias=bias is not None, activation=does.activation
-            )
-            self._call(recorder, whole, views, bias, label)
+        if not self._call(recorder, parts, bias, does.activation, label):
+            return False
         if rest is not None:
             operands = [after.operands[number] for number in does.operands]
             record_chain(
@@ -186,9 +195,7 @@ class Products:
             )
         return True
 
-    def _products(
-        self, a: View, b: View, out: View
-    ) -> list[tuple[Product, tuple[View, View, View]]] | None:
+    def _products(self, a: View, b: View, out: View) -> Parts | None:
         """The products that give *out*: one, or one for each of the first axis of
         batches; ``None`` if the library has none such."""
         product = product_of(a, b, out, tf32=self._tf32)
@@ -196,7 +203,7 @@ class Products:
             return [(product, (a, b, out))]
         if not 1 < out.shape[0] <= MOST_CALLS:
             return None
-        found = []
+        found: Parts = []
         for number in range(out.shape[0]):
             views = _batch(a, number), _batch(b, number), _batch(out, number)
             each = product_of(*views, tf32=self._tf32)
@@ -208,26 +215,39 @@ class Products:
     def _call(
         self,
         recorder: Recorder[Any],
-        product: Product,
-        views: tuple[View, View, View],
+        parts: Parts | None,
         bias: View | None,
+        activation: str,
         label: str,
-    ) -> None:
-        a, b, out = views
-        arrays = (b, a, out) if bias is None else (b, a, bias, out)
-        *_, count, columns = out.shape
-        recorder.commands.append(
-            EngineCall(
-                product,
-                arrays,
-                tuple(view is out for view in arrays),
-                self._workspace,
-                f"{label} {count}×{a.shape[-1]}×{columns}, cuBLASLt",
-                product.flops,
-                sum(view.nbytes for view in arrays),
-                recorder.nodes,
+    ) -> bool:
+        """Record products, if there are such and the library takes all; say whether."""
+        uses, measures, seconds = self._tuning
+        calls = []
+        for product, (a, b, out) in parts or ():
+            whole = product._replace(
+                has_bias=bias is not None, activation=activation,
+                uses_measured=uses, measures=measures, seconds=seconds,
+            )  # fmt: skip
+            arrays = (b, a, out) if bias is None else (b, a, bias, out)
+            offsets = [view.offset for view in arrays]
+            library = self._library
+            if library and not library.takes(whole, offsets, self._workspace):
+                return False
+            *_, count, columns = out.shape
+            calls.append(
+                EngineCall(
+                    whole,
+                    arrays,
+                    tuple(view is out for view in arrays),
+                    self._workspace,
+                    f"{label} {count}×{a.shape[-1]}×{columns}, cuBLASLt",
+                    whole.flops,
+                    sum(view.nbytes for view in arrays),
+                    recorder.nodes,
+                )
             )
-        )
+        recorder.commands += calls
+        return bool(calls)
 
 
 def _dtype(element: str, after: Epilogue, a: View) -> np.dtype[Any]:

@@ -1,0 +1,302 @@
+"""Sessions whose products, convolutions and attention are libraries', on the stand-in:
+in the order of streams, captured, and measured."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import onnxplug
+from onnxplug.errors import OnnxplugError
+from onnxplug_cuda.device import CudaDevice
+from onnxplug_cuda.engines import opening
+from onnxplug_cuda.libraries import Found, Library, Missing
+
+from . import library_of_graphs, library_of_products
+from .standin import Machine
+from .standin.machine import Work
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(0)
+Session = Callable[..., onnxplug.InferenceSession]
+
+
+class Queued:
+    """What has a library's work done in the order of the machine's streams."""
+
+    machine: Machine
+
+    def submit(
+        self,
+        stream: int,
+        do: Callable[[], None],
+        ranges: Sequence[tuple[int, int, bool]],
+    ) -> None:
+        queue = self.machine.streams[stream]
+        self.machine.queue(queue, Work("a library's call", do, ranges))
+
+    def bytes(self, address: int, nbytes: int) -> Array:
+        return self.machine.bytes(address, nbytes, "a library's call")
+
+
+class Products(Queued, library_of_products.CublasLt):
+    """cuBLASLt on the machine."""
+
+
+class Graphs(Queued, library_of_graphs.Frontend):
+    """cuDNN on the machine."""
+
+
+class Planted:
+    """The libraries that a test has, and which are found.
+
+    Attributes:
+        found: names of those that are there.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.products, self.graphs = Products(), Graphs()
+        self.products.machine = self.graphs.machine = machine
+        self.graphs.plans = {"eng1": 0, "eng2": 4096}
+        self.found = {"cublasLt", "cudnn"}
+
+    def look(self, library: Library) -> Found | Missing:
+        if library.name not in self.found:
+            return Missing("no such file")
+        return Found("/opt/lib", (13, 1, 0), self.products)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def planted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Planted:
+    libraries = Planted(machine)
+    monkeypatch.setattr(
+        opening,
+        "open_engines",
+        functools.partial(
+            opening.open_engines,
+            look=libraries.look,
+            frontend=lambda: libraries.graphs,
+        ),
+    )
+    return libraries
+
+
+def random(*shape: int, dtype: Any = np.float32) -> Array:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def with_weights(model: onnx.ModelProto, **weights: Array) -> onnx.ModelProto:
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in weights.items()
+    )
+    return model
+
+
+def check(session: Any, model: onnx.ModelProto, feeds: Any, tolerance: float) -> None:
+    (found,) = session.run(None, feeds)
+    (wanted,) = ReferenceEvaluator(model).run(None, feeds)
+    most = tolerance * float(np.abs(wanted).max())
+    np.testing.assert_allclose(
+        found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=most
+    )
+
+
+def network(parse: Callable[..., onnx.ModelProto]) -> onnx.ModelProto:
+    """Products and convolutions with what follows them."""
+    model = parse(
+        """
+        a = Conv <pads = [1, 1, 1, 1]> (x, w, b)
+        r = Relu (a)
+        c = Conv <strides = [2, 2]> (r, v)
+        f = Flatten (c)
+        m = MatMul (f, u)
+        n = Add (m, t)
+        y = Tanh (n)
+        """,
+        inputs="float[4, 3, 18, 18] x",
+        outputs="float[4, 512] y",
+    )
+    return with_weights(
+        model,
+        w=random(8, 3, 3, 3),
+        b=random(8),
+        v=random(8, 8, 2, 2) / 8,
+        u=random(648, 512) / 25,
+        t=random(512),
+    )
+
+
+def test_a_network_is_computed_by_libraries_in_the_order_of_streams(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    model = network(parse)
+    session = alone(model, use_tf32=False, cudnn_conv_algo_search="HEURISTIC")
+    for _ in range(3):
+        check(session, model, {"x": random(4, 3, 18, 18)}, 1e-5)
+    assert [name for name, _ in planted.graphs.ran] == ["eng1"] * 6
+    assert len(planted.products.ran) == 3
+    assert planted.products.wrong == []
+
+
+def test_without_libraries_kernels_compute(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    planted.found = set()
+    model = network(parse)
+    check(alone(model), model, {"x": random(4, 3, 18, 18)}, 1e-5)
+    assert not planted.graphs.ran and not planted.products.ran
+
+
+def test_options_leave_convolutions_to_kernels_and_factors_as_they_are(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    model = network(parse)
+    session = alone(model, enable_cudnn=0, use_tf32=1)
+    check(session, model, {"x": random(4, 3, 18, 18)}, 1e-2)
+    assert not planted.graphs.ran and planted.products.ran
+
+
+def test_plans_are_measured_by_the_devices_clock(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    model = network(parse)
+    session = alone(model, fuse_conv_bias=1, tunable_op_enable=1,
+                    tunable_op_tuning_enable=1, use_tf32=0)  # fmt: skip
+    check(session, model, {"x": random(4, 3, 18, 18)}, 1e-5)
+    assert {name for name, _ in planted.graphs.ran} == {"eng1", "eng2"}
+    assert {number for number, _, _ in planted.products.ran} == {0, 1, 3}
+
+
+def test_a_library_that_has_no_plan_leaves_it_to_kernels(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    planted.graphs.declines = "no engine"
+    planted.products.status = library_of_products.UNSUPPORTED
+    model = network(parse)
+    check(alone(model), model, {"x": random(4, 3, 18, 18)}, 1e-5)
+    assert not planted.graphs.ran and not planted.products.ran
+
+
+def test_attention_of_narrow_floats_is_cudnns(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    inputs = ", ".join(f"float16[2, 4, {n}, 16] {name}" for n, name in
+                       ((6, "q"), (9, "k"), (9, "v")))  # fmt: skip
+    model = parse("y = Attention (q, k, v)", inputs, "float16[2, 4, 6, 16] y", opset=23)
+    feeds = {name: random(2, 4, n, 16, dtype=np.float16) for n, name in
+             ((6, "q"), (9, "k"), (9, "v"))}  # fmt: skip
+    check(alone(model), model, feeds, 4e-3)
+    assert planted.graphs.ran
+    planted.graphs.ran.clear()
+    check(alone(model, sdpa_kernel=1), model, feeds, 4e-3)
+    assert not planted.graphs.ran
+
+
+def test_what_is_missing_is_said_once(
+    planted: Planted,
+    make_device: Callable[..., CudaDevice],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    planted.found = {"cublasLt"}
+    device, logger = make_device(), logging.getLogger("test")
+    with caplog.at_level(logging.INFO, "test"):
+        for _ in range(2):
+            opening.open_engines(device, logger)
+    (message,) = caplog.messages
+    assert "cuDNN is not found: no such file; kernels of the EP's serve" in message
+    assert len(device.engines) == 1
+    device.close()
+    assert not device.engines and planted.products.alive == 0
+
+
+# CUDA graphs, by the documented sample
+
+
+def sample(parse: Callable[..., onnx.ModelProto]) -> onnx.ModelProto:
+    """That of ONNX Runtime's documentation, with the weights that its results tell."""
+    model = parse("Y = MatMul (X, W)", "float[3, 2] X", "float[3, 1] Y")
+    return with_weights(model, W=np.array([[1], [2]], np.float32))
+
+
+def test_the_documented_sample_of_cuda_graphs(
+    factory: Any,
+    alone: Session,
+    parse: Callable[..., onnx.ModelProto],
+    machine: Machine,
+) -> None:
+    session = alone(sample(parse), enable_cuda_graph=True)
+    x = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    y = np.zeros((3, 1), np.float32)
+    on_gpu = onnxplug.OrtValue.ortvalue_from_numpy
+    x_value, y_value = on_gpu(x, "cuda", 0), on_gpu(y, "cuda", 0)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("X", x_value)
+    binding.bind_ortvalue_output("Y", y_value)
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(y_value.numpy(), [[5], [11], [17]])
+    launched = machine.counts["launchKernel"]
+    replayed = machine.counts["graphLaunch"]
+    x_value.update_inplace(np.array([[10, 20], [30, 40], [50, 60]], np.float32))
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(y_value.numpy(), [[50], [110], [170]])
+    assert machine.counts["graphLaunch"] == replayed + 1
+    assert machine.counts["launchKernel"] == launched
+
+
+def test_libraries_calls_are_captured_with_kernels(
+    planted: Planted,
+    alone: Session,
+    parse: Callable[..., onnx.ModelProto],
+    machine: Machine,
+) -> None:
+    model = network(parse)
+    session = alone(model, enable_cuda_graph=True, use_tf32=0)
+    on_gpu = onnxplug.OrtValue.ortvalue_from_numpy
+    x_value = on_gpu(np.zeros((4, 3, 18, 18), np.float32), "cuda", 0)
+    y_value = on_gpu(np.zeros((4, 512), np.float32), "cuda", 0)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", x_value)
+    binding.bind_ortvalue_output("y", y_value)
+    for number in range(5):
+        x = random(4, 3, 18, 18)
+        x_value.update_inplace(x)
+        session.run_with_iobinding(binding)
+        (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+        np.testing.assert_allclose(y_value.numpy(), wanted, rtol=0, atol=1e-5)
+        if number == 2:
+            ran = len(planted.products.ran), len(planted.graphs.ran)
+    # which the graph has, and nobody calls again
+    assert ran == (len(planted.products.ran), len(planted.graphs.ran))
+    assert machine.counts["graphLaunch"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y = If (c) <then_branch = t () => (float[2, 3] z) { z = Exp (x) }, "
+         "else_branch = e () => (float[2, 3] z) { z = Neg (x) }>", "If"),
+        ("s = StringConcat (n, n)\n y = Exp (x)", "StringConcat"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_captured_is_refused_when_the_session_is_made(
+    factory: Any, parse: Callable[..., onnx.ModelProto], body: str, reason: str
+) -> None:
+    extra, more = ("bool c", "") if reason == "If" else ("string[1] n", ", string[1] s")
+    model = parse(body, f"float[2, 3] x, {extra}", f"float[2, 3] y{more}")
+    with pytest.raises(OnnxplugError, match=reason):
+        onnxplug.InferenceSession(
+            model,
+            providers=[
+                ("CUDAExecutionProvider", {"enable_cuda_graph": "1"}),
+                "CPUExecutionProvider",
+            ],
+        )
