@@ -38,7 +38,7 @@ NVRTC := $(if $(filter Linux,$(shell uname)),nvidia-cuda-nvrtc)
 NPM := $(shell command -v npm)
 # exported models on EPs, whose own targets run them
 OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprogram.py \
-  test_webgpu_ep.py)
+  test_webgpu_ep.py test_webgpu_decoding.py)
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 # an environment of its own: what is installed there would conflict with the EP on OpenVINO
 NATIVE_VENV := .venv-native
@@ -105,7 +105,7 @@ test-webgpu: $(VENV)/webgpu.stamp
 	  $(BIN)/python plugins/webgpu/tools/with_lavapipe.py $(VENV)/lavapipe \
 	  $(BIN)/python plugins/webgpu/tools/validate_shaders.py $(VENV)/dawn \
 	  $(BIN)/python -m pytest plugins/webgpu plugins/compiler/tests/gpu \
-	  $(filter %/test_webgpu_ep.py,$(OF_EPS)) \
+	  $(filter %/test_webgpu_ep.py %/test_webgpu_decoding.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp

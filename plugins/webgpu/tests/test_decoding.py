@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxplug
+from onnxplug_testing.webgpu_copies import counted
 
 RNG = np.random.default_rng(4)
 WORDS, WIDTH, HEADS, GROUPS, INNER, LAYERS, MOST = 96, 64, 4, 2, 96, 2, 80
@@ -152,27 +153,9 @@ def _turned(x: Any, angles: Any) -> Any:
 
 
 @pytest.fixture
-def copied(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Bytes that wgpu was told to copy, to the device and from buffer to buffer."""
-    from wgpu.backends import wgpu_native
-
-    counts = {"uploaded": 0, "copied": 0}
-    write = wgpu_native.GPUQueue.write_buffer
-    copy = wgpu_native.GPUCommandEncoder.copy_buffer_to_buffer
-
-    def writing(self: Any, buffer: Any, start: int, data: Any, *rest: Any) -> None:
-        counts["uploaded"] += memoryview(data).nbytes
-        write(self, buffer, start, data, *rest)
-
-    def copying(
-        self: Any, source: Any, start: int, target: Any, to: int, size: int
-    ) -> None:
-        counts["copied"] += size
-        copy(self, source, start, target, to, size)
-
-    monkeypatch.setattr(wgpu_native.GPUQueue, "write_buffer", writing)
-    monkeypatch.setattr(wgpu_native.GPUCommandEncoder, "copy_buffer_to_buffer", copying)
-    yield counts
+def copied(adapter: Any) -> Iterator[dict[str, int]]:
+    with counted() as counts:
+        yield counts
 
 
 def on_device(array: np.ndarray[Any, Any]) -> onnxplug.OrtValue:
