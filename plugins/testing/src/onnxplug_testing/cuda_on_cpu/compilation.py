@@ -125,6 +125,15 @@ class Compiler:
                 self._build([*_COMMON, *self._runtime, _HERE / "fibers.cpp"], found)
         return found
 
+    def _header(self) -> Path:
+        """The header, read already, which is most of a small kernel's time."""
+        found = self.folder / "cuda.h.gch"
+        with self._lock:
+            if not found.exists():
+                options = [each for each in (*_COMMON, *_CHECKS) if each != "-shared"]
+                self._build([*options, "-x", "c++-header", _HERE / "cuda.h"], found)
+        return found
+
     def libraries(self, kernels: Sequence[tuple[str, str]]) -> list[Path]:
         """The library of each kernel, given by text and name.
 
@@ -132,7 +141,7 @@ class Compiler:
             ValueError: there is an error in a text.
         """
         keys = [self.key(*kernel) for kernel in kernels]
-        runtime = self.runtime()
+        runtime, header = self.runtime(), self._header()
         missing = {
             key: kernel
             for key, kernel in zip(keys, kernels, strict=True)
@@ -145,7 +154,7 @@ class Compiler:
             list(
                 pool.map(
                     lambda batch: self._compile(
-                        {key: missing[key] for key in batch}, runtime
+                        {key: missing[key] for key in batch}, runtime, header
                     ),
                     batches,
                 )
@@ -153,7 +162,9 @@ class Compiler:
         self.compiled += len(names)
         return [self.folder / (self.folder / key).read_text("utf-8") for key in keys]
 
-    def _compile(self, kernels: dict[str, tuple[str, str]], runtime: Path) -> None:
+    def _compile(
+        self, kernels: dict[str, tuple[str, str]], runtime: Path, header: Path
+    ) -> None:
         units = [_HEAD]
         for key, (text, name) in kernels.items():
             plain = text.replace('extern "C" ', "")
@@ -164,10 +175,9 @@ class Compiler:
         source = self.folder / f"{together}.{os.getpid()}.{threading.get_ident()}.cpp"
         source.write_text("\n".join(units), "utf-8")
         try:
-            self._build(
-                [*_COMMON, *_CHECKS, f"-I{_HERE}", source, runtime, *_LIBRARIES],
-                library,
-            )
+            options = [*_COMMON, *_CHECKS, f"-I{header.parent}", f"-I{_HERE}"]
+            files = [str(source), str(runtime), *_LIBRARIES]
+            self._build([*options, *files], library)
         finally:
             source.unlink()
         for key in kernels:
