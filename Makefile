@@ -2,13 +2,15 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next seven, in several
+#   make test             run all tests but those of the next eight, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make test-torch       test the EP on PyTorch, with PyTorch
 #   make test-coreml      test the CoreML EP, with coremltools and Core AI's runtime
 #   make test-webgpu      test the WebGPU EP, with wgpu, on software if there is no GPU
+#   make test-cuda-offline  test the CUDA EP without a GPU, its kernels on the processor;
+#                         needs g++; with ARGS="-m ''" all of it, which takes an hour
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make lint             check style and types
@@ -32,8 +34,12 @@ ON_COREML := coreml
 ON_WEBGPU := webgpu
 # with CuPy, and CUDA's compiler; tests that need neither import it uninstalled
 ON_CUDA := cuda
-# which compiles kernels in CUDA C++ without a GPU, where there is a wheel of it
-NVRTC := $(if $(filter Linux,$(shell uname)),nvidia-cuda-nvrtc)
+# what of these needs no GPU: no library of products
+CUDA_WHEELS := 'cupy-cuda13x>=14.2,<15' 'nvidia-cudnn-frontend>=1.22,<1.29' \
+  'nvmath-python>=1.0,<2' nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt
+# tests of kernels in CUDA C++, each of which g++ compiles
+CUDA_ON_CPU := $(wildcard plugins/compiler/tests/gpu/test_cuda*.py) \
+  plugins/cuda/tests/test_suite.py plugins/testing/tests/test_cuda_on_cpu.py
 # with it, a second validator looks at all kernels of WebGPU
 NPM := $(shell command -v npm)
 # exported models on EPs, whose own targets run them
@@ -50,7 +56,7 @@ ALONE_OF_PROGRAMS := rapidocr-onnxruntime==1.4.4
 # libraries that misbehave are compiled by the tests, by the system's compiler if it has one
 C_COMPILER := $(if $(shell command -v cc gcc clang),,ziglang)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=tests/programs \
-  --ignore=plugins/native/vendor_tests
+  --ignore=plugins/native/vendor_tests $(CUDA_ON_CPU:%=--ignore=%)
 # each process collects all tests, so many of them do not help
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 # tests that measure time or count on idle processors: nothing runs beside them
@@ -65,7 +71,7 @@ EDITABLE := -e core $(PLUGINS:%=-e plugins/%)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
-  test-native test-programs lint bench clean
+  test-cuda-offline test-native test-programs lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -101,12 +107,19 @@ test-coreml: $(VENV)/coreml.stamp
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-webgpu: $(VENV)/webgpu.stamp
-	ONNXPLUG_REQUIRE=webgpu,$(if $(NVRTC),nvrtc),$(if $(NPM),tint) \
+	ONNXPLUG_REQUIRE=webgpu,$(if $(NPM),tint) \
 	  $(BIN)/python plugins/webgpu/tools/with_lavapipe.py $(VENV)/lavapipe \
 	  $(BIN)/python plugins/webgpu/tools/validate_shaders.py $(VENV)/dawn \
 	  $(BIN)/python -m pytest plugins/webgpu plugins/compiler/tests/gpu \
+	  $(CUDA_ON_CPU:%=--ignore=%) \
 	  $(filter %/test_webgpu_ep.py %/test_webgpu_decoding.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
+
+test-cuda-offline: $(VENV)/cuda.stamp
+	@command -v g++ > /dev/null || { echo 'kernels in CUDA C++ are compiled by g++, which \
+	  is not there; install it, on Debian by apt install g++' >&2; exit 1; }
+	ONNXPLUG_REQUIRE=cuda-wheels,g++,nvrtc $(BIN)/python -m pytest plugins/cuda \
+	  $(CUDA_ON_CPU) $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
@@ -162,8 +175,13 @@ $(VENV)/coreml.stamp: $(VENV)/exporters.stamp $(ON_COREML:%=plugins/%/pyproject.
 	@touch $@
 
 $(VENV)/webgpu.stamp: $(VENV)/exporters.stamp $(ON_WEBGPU:%=plugins/%/pyproject.toml)
-	@echo 'installing wgpu, and NVRTC …'
-	@$(BIN)/python -m pip install --quiet $(ON_WEBGPU:%=-e plugins/%) $(NVRTC)
+	@echo 'installing wgpu …'
+	@$(BIN)/python -m pip install --quiet $(ON_WEBGPU:%=-e plugins/%)
+	@touch $@
+
+$(VENV)/cuda.stamp: $(VENV)/development.stamp $(ON_CUDA:%=plugins/%/pyproject.toml)
+	@echo 'installing CuPy, NVRTC, and what else of CUDA needs no GPU …'
+	@$(BIN)/python -m pip install --quiet $(ON_CUDA:%=-e plugins/%) $(CUDA_WHEELS)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

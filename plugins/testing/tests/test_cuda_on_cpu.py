@@ -32,6 +32,11 @@ SUM = """\
 }
 """
 RIGHT = HEAD + SUM
+OBJECTS = "struct Of { float x; Of() = default; Of(float v) : x(v) {} };\n" + (
+    RIGHT.replace("float s[64]", "Of s[64]")
+    .replace("s[lane] += s[lane + half]", "s[lane] = Of(s[lane].x + s[lane + half].x)")
+    .replace("y[blockIdx.x] = s[0]", "y[blockIdx.x] = s[0].x")
+)
 
 FAULTS = {
     "without the first barrier": (
@@ -135,7 +140,13 @@ def processor(request: pytest.FixtureRequest) -> Processor:
         if "g++" in os.environ.get("ONNXPLUG_REQUIRE", ""):
             pytest.fail(str(error))
         pytest.skip(str(error))
-    for text in (RIGHT, COLLECTIVES, NARROW, *(text for text, _ in FAULTS.values())):
+    for text in (
+        RIGHT,
+        OBJECTS,
+        COLLECTIVES,
+        NARROW,
+        *(text for text, _ in FAULTS.values()),
+    ):
         found.kernel(text)
     found.compile()
     return found
@@ -158,6 +169,7 @@ def run_sum(processor: Processor, text: str, seed: int) -> np.ndarray[Any, Any]:
 def test_a_right_kernel_is_right_in_any_order(processor: Processor) -> None:
     for seed in range(20):
         np.testing.assert_array_equal(run_sum(processor, RIGHT, seed), [192, 192])
+        np.testing.assert_array_equal(run_sum(processor, OBJECTS, seed), [192, 192])
 
 
 def test_lanes_take_turns_on_other_processors(

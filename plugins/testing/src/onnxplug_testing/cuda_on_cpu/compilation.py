@@ -39,6 +39,16 @@ _DYNAMIC: Final = re.compile(
     r"([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"
 )
 
+_SHARED: Final = re.compile(
+    r"(?<!extern )__shared__\s+(__align__\(\s*\d+\s*\)\s*)?"
+    r"([\w:<>]+(?: [\w:<>]+)*)\s+(\w+)((?:\s*\[[^\]]*\])*)\s*;"
+)
+_ROOM: Final = (
+    r"typedef \2 \3_type\4; "
+    r"__shared__ \1 shim::Room<\3_type> \3_room; \3_type& \3 = \3_room.as_it_is();"
+)
+"""Memory without constructors, which g++ would call once, under a lock."""
+
 _UNIT: Final = """\
 #undef __shared__
 #define __shared__ static __attribute__((section("shared_{key}")))
@@ -107,7 +117,7 @@ class Compiler:
         self._lock = threading.Lock()
         content = b"".join((_HERE / name).read_bytes() for name in _SOURCES)
         self._runtime = ["-O2", *(["-DONNXPLUG_UCONTEXT"] if portable else [])]
-        content += repr((_COMMON, _CHECKS, _UNIT, _HEAD, self._runtime)).encode()
+        content += repr((_COMMON, _CHECKS, _UNIT, _HEAD, _ROOM, self._runtime)).encode()
         self._version = hashlib.sha256(content).hexdigest()[:16]
         self.folder = folder / self._version
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -169,6 +179,7 @@ class Compiler:
         for key, (text, name) in kernels.items():
             plain = text.replace('extern "C" ', "")
             plain = _DYNAMIC.sub(r"\1* const \2 = (\1*)shim_dynamic();", plain)
+            plain = _SHARED.sub(_ROOM, plain)
             units.append(_UNIT.format(key=key, text=plain, name=name))
         together = hashlib.sha256(" ".join(kernels).encode()).hexdigest()[:20]
         library = self.folder / f"lib{together}.so"

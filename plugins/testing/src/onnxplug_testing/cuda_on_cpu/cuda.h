@@ -82,6 +82,13 @@ void* shim_dynamic();
 #define onnxplug_gather(mine, all) shim::gather(__LINE__, mine, all)
 
 namespace shim {
+// Where an object of static memory is that nobody constructs.
+template <class T>
+struct alignas(T) Room {
+  unsigned char bytes[sizeof(T)];
+  T& as_it_is() { return reinterpret_cast<T&>(bytes); }
+};
+
 const unsigned whole = 0xffffffffu;
 
 static inline void synchronize(unsigned line, unsigned mask = whole) {

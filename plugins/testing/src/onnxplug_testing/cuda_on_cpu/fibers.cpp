@@ -302,6 +302,8 @@ void place_memory() {
   uint64_t cells = launch.shared_end - launch.shared_begin + launch.dynamic_bytes;
   for (uint64_t n = 0; n < launch.region_count; n++)
     if (launch.regions[n].written) cells += launch.regions[n].nbytes;
+  // what earlier launches marked is of no use, and much of it is much memory
+  if (cells > 1 << 22) shadow.forget();
   Cell* next = shadow.cells(cells);
   places.clear();
   auto add = [&](uint64_t begin, uint64_t nbytes, bool written, bool shared, int number,

@@ -1,0 +1,58 @@
+"""Counts the ONNX backend suite's cases through kernels for CUDA, on the processor.
+
+    python tools/run_suite.py [--kernels FOLDER] [--texts FOLDER] [--networks]
+                              [--jobs N] [--every N] [--json FILE] [CASE …]
+
+No GPU is needed, but g++: each kernel that the compiler renders for CUDA is run, lane
+by lane, and looked at; compiled ones are kept in FOLDER for the next time.  --texts has
+the kernels' texts written to a folder, for ``compile_kernels.py`` to compile for GPUs.
+The nine whole networks of the suite, with a billion multiplications each, are left out
+without --networks; they take minutes each.
+
+It ends with 1 where the CPU EP passes a case that does not pass with the kernels before
+it, or that these take wholly and do not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from processor_ep import NAME, Factory, Plugin
+
+import onnxplug
+from onnxplug_testing.backend_suite import CountingBackend, Lineup, load_cases
+from onnxplug_testing.suite_command import main
+
+NETWORKS: Final = frozenset(
+    f"test_{name}"
+    for name in (
+        "bvlc_alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet "
+        "squeezenet vgg19 zfnet512"
+    ).split()
+)
+
+
+def run() -> int:
+    """Register the EP, and count."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--kernels", type=Path)
+    parser.add_argument("--texts", type=Path)
+    parser.add_argument("--networks", action="store_true")
+    given, rest = parser.parse_known_args()
+    if not given.networks and not any(word.startswith("test_") for word in rest):
+        rest += [name for name in load_cases(CountingBackend) if name not in NETWORKS]
+    if given.texts:
+        given.texts.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.kernels or Path(temporary)
+        plugin = Plugin(Factory(folder, given.texts))
+        onnxplug.register_ep_library("cuda-on-processor", plugin)
+        return main(__doc__, Lineup(NAME, {}), rest)
+
+
+if __name__ == "__main__":
+    sys.exit(run())
