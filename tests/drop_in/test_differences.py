@@ -456,8 +456,9 @@ TRIED: Final[dict[str, list[Difference]]] = {
             None,
         )
     ],
-    "`preload_dlls`, telemetry, `set_default_logger_verbosity`": [
-        Difference(lambda r: r.preload_dlls(), None, None)
+    "`preload_dlls`": [Difference(lambda r: r.preload_dlls(), None, None)],
+    "telemetry, `set_default_logger_verbosity`": [
+        Difference(lambda r: r.enable_telemetry_events(), None, None)
     ],
 }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 
 import onnxplug
 import onnxplug_onnxruntime as ort
-from onnxplug.ep import random
+from onnxplug.ep import Finding, Level, random
 from onnxplug.errors import InvalidArgument, OptionError, OptionWarning
 from onnxplug_onnxruntime.process import global_threads
+from onnxplug_testing.simulated import SimulatedFactory
 
 CPU = "CPUExecutionProvider"
 MODEL = onnx.parser.parse_model(
@@ -87,8 +89,38 @@ def test_functions_without_anything_to_do_do_nothing() -> None:
     ort.enable_telemetry_events()
     ort.disable_telemetry_events()
     ort.set_default_logger_verbosity(3)
-    ort.preload_dlls(cuda=True, cudnn=False, msvc=True, directory="")
     assert ort.has_collective_ops() is onnxruntime.has_collective_ops() is False
+
+
+def test_eps_load_the_libraries_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[Any] = []
+
+    def preload(
+        self: Any, libraries: Collection[str], directory: Path | None
+    ) -> list[Finding]:
+        asked.append((set(libraries), directory))
+        if len(asked) > 2:
+            raise OSError("no such library")
+        return [Finding(level=Level.WARNING, message="cuDNN is not found")]
+
+    factory = type("Loading", (SimulatedFactory,), {"preload": preload})()
+    onnxplug.register_ep_library("loading", factory)
+    try:
+        ort.preload_dlls(cuda=True, cudnn=False, msvc=True, directory="")
+        ort.preload_dlls(directory="/opt/cuda")
+        ort.preload_dlls()
+    finally:
+        onnxplug.unregister_ep_library("loading")
+    everything = {"cuda", "cudnn", "msvc"}
+    assert asked == [
+        ({"cuda", "msvc"}, None),
+        (everything, Path("/opt/cuda")),
+        (everything, None),
+    ]
+    first, _, last = (text for text in caplog.messages if "Simulated" in text)
+    assert "cuDNN is not found" in first and "no such library" in last
 
 
 def test_what_is_installed_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -243,14 +243,21 @@ def test_preloading_loads_what_is_asked_for_and_says_what_became_of_it(
         return Missing("no such file")
 
     monkeypatch.setattr(libraries, "find", look)
-    assert preload({"cudnn"}) == {"cudnn": Missing("no such file")}
-    assert list(preload({"cuda"})) == ["cudart", "nvrtc", "cublasLt"]
+    ((library, found),) = preload({"cudnn"})
+    assert (library.name, found) == ("cudnn", Missing("no such file"))
+    assert [each.name for each, _ in preload({"cuda"})] == [
+        "cudart",
+        "nvrtc",
+        "cublasLt",
+    ]
+    (warned,) = diagnosis.preloaded({"cudnn", "msvc"}, None)
+    assert warned.level is ep.Level.WARNING and "cuDNN is not found" in warned.message
     monkeypatch.setattr(
         libraries, "opened", lambda library, path: Found(path, (9, 19), HANDLE)
     )
     for name in ("libcudnn.so.8", "libcudnn.so.9", "libcudnn_ops.so.9"):
         (tmp_path / name).touch()
-    found = preload({"cudnn"}, tmp_path)["cudnn"]
+    ((_, found),) = preload({"cudnn"}, tmp_path)
     assert isinstance(found, Found) and found.path == str(tmp_path / "libcudnn.so.9")
 
 

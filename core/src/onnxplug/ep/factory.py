@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -228,6 +228,22 @@ class EpFactory(ABC):
         Its errors are also reported, first and with their remedies, where the EP has no
         device or could not be created.  So an EP whose engine is missing yields a
         finding such as ``torch is not installed``, remedy ``pip install torch``.
+        """
+        return ()
+
+    def preload(
+        self, libraries: Collection[str], directory: Path | None
+    ) -> Iterable[Finding]:
+        """(optional) Load native libraries that the EP computes with, for whatever asks
+        for them later in the process to find these.  Defaults to nothing.
+
+        Args:
+            libraries: which, by words of ONNX Runtime's ``preload_dlls``: ``cuda``,
+                ``cudnn``, ``msvc``; others than the EP has are nothing to it.
+            directory: where to look first; ``None``: where the EP looks anyway.
+
+        Returns:
+            what was loaded, and, as warnings, what was not.
         """
         return ()
 

@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from onnxplug_cuda.libraries import (
     Missing,
     find,
     lacking,
+    preload,
 )
 
 Finder = Callable[[Library], Found | Missing]
@@ -62,6 +63,17 @@ def findings(
     for library in LIBRARIES:
         yield _of(library, look(library), major)
     yield _of_frontend()
+
+
+def preloaded(groups: Collection[str], directory: Path | None) -> Iterator[ep.Finding]:
+    """What became of libraries that were to be loaded before all else.
+
+    Raises:
+        OptionError: the environment says no major version of CUDA.
+    """
+    major = wanted_major()
+    for library, found in preload(groups, directory):
+        yield _of(library, found, major)
 
 
 def is_installed(module: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, Final
 
 from onnxplug import ep
@@ -101,6 +102,14 @@ class CudaFactory(ep.EpFactory):
         from onnxplug_cuda.diagnosis import findings
 
         return findings()
+
+    def preload(
+        self, libraries: Collection[str], directory: Path | None
+    ) -> Iterable[ep.Finding]:
+        """CUDA's, and cuDNN, as CuPy and the EP will find them."""
+        from onnxplug_cuda.diagnosis import preloaded
+
+        return preloaded(libraries, directory)
 
     def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
         """The version of CuPy, and the CUDA that it is for."""

@@ -7,7 +7,7 @@ GPU by that.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -194,18 +194,17 @@ def lacking(library: Library, found: Found | Missing, major: int) -> Problem | N
 
 def preload(
     groups: Collection[str], directory: Path | None = None
-) -> dict[str, Found | Missing]:
-    """Load libraries before anything else asks for them, and say what became of each.
+) -> Iterator[tuple[Library, Found | Missing]]:
+    """Load libraries before anything else asks for them, each after those that it
+    needs; what became of each.
 
     Args:
         groups: of ``cuda`` and ``cudnn``, those to load.
         directory: where to look first; ``None``: where ``cuda-pathfinder`` looks.
-
-    Returns:
-        by the libraries' names; a missing one is no error here.
     """
-    chosen = [library for library in LIBRARIES if library.group in groups]
-    return {library.name: _preloaded(library, directory) for library in chosen}
+    for library in LIBRARIES:
+        if library.group in groups:
+            yield library, _preloaded(library, directory)
 
 
 def _preloaded(library: Library, directory: Path | None) -> Found | Missing:

@@ -23,8 +23,8 @@ SMALL_WORKSPACE: Final = 32 << 20
 FLASH: Final = 1
 CUDNN: Final = 8
 MATH: Final = 16
-"""Bits of ``sdpa_kernel``: a kernel that holds no scores, cuDNN's, and products with a
-softmax between them."""
+"""Bits of ``sdpa_kernel``: this EP's kernels, cuDNN's, and products with a softmax
+between them, which this EP's kernels become where scores are to be held."""
 
 _OURS: Final = {FLASH: FLASH, 2: FLASH, CUDNN: CUDNN, MATH: MATH, 256: FLASH}
 """What serves for a bit of ``sdpa_kernel``: memory-efficient and lean attention are
@@ -148,10 +148,9 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         default=0,
         minimum=0,
         maximum=_MOST_BITS,
-        doc="which kernels attention may have, a sum of 1, 2 or 256 (this EP's, which "
-        "hold no scores), 8 (cuDNN's) and 16 (products and a softmax); 4, 32, 64 and "
-        "128 are TensorRT's, which are not here; 0: cuDNN's where it has one, else "
-        "this EP's",
+        doc="which kernels attention may have, a sum of 1, 2, 16 or 256 (this EP's) "
+        "and 8 (cuDNN's); 4, 32, 64 and 128 are TensorRT's, which are not here; 0: "
+        "cuDNN's where it has one, else this EP's",
     ),
     "tunable_op_enable": ep.Option(
         default=False,

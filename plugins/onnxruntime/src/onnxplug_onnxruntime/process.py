@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from pathlib import Path
+from typing import Any, Final
 
 import onnxplug
+from onnxplug.ep import Level, raise_interruption
 from onnxplug.errors import InvalidArgument
 from onnxplug_onnxruntime.leniency import log_without_effect
+
+_LOG: Final = logging.getLogger("onnxplug")
 
 _threads = 0
 
@@ -39,7 +44,30 @@ def has_collective_ops() -> bool:
 def preload_dlls(
     cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: Any = None
 ) -> None:
-    """Does nothing: an EP loads the libraries that it needs."""
+    """Have EPs load the libraries that they compute with, for all in the process to
+    find these; what is not found is logged.
+
+    An EP loads what it needs by itself, so this matters to other packages alone.
+
+    Args:
+        cuda, cudnn, msvc: which libraries.
+        directory: where to look first; empty or ``None``: where the EPs look anyway.
+    """
+    from onnxplug.plugins import registry
+
+    wanted = {"cuda": cuda, "cudnn": cudnn, "msvc": msvc}
+    names = {name for name, is_wanted in wanted.items() if is_wanted}
+    folder = Path(directory) if directory else None
+    for factory in registry.automatic_factories():
+        try:
+            for finding in factory.preload(names, folder):
+                is_fine = finding.level is Level.OK
+                level = logging.INFO if is_fine else logging.WARNING
+                _LOG.log(level, "%s: %s", factory.name, finding.message)
+        # whatever a plugin raises; its EP may work all the same
+        except Exception as error:  # noqa: BLE001
+            raise_interruption(error)
+            _LOG.warning("%s loads no libraries: %s", factory.name, error)
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:
