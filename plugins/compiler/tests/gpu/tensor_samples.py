@@ -9,8 +9,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxplug_compiler.gpu.families import contractions, tensor_products
+from onnxplug_compiler.gpu.families import (
+    attention,
+    caches,
+    contractions,
+    tensor_products,
+)
+from onnxplug_compiler.gpu.families.tensor_flash import TensorFlashKernel
 from onnxplug_compiler.gpu.shapes import DEFAULT
+from onnxplug_compiler.ir.caches import Starts
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
@@ -95,7 +102,94 @@ def tensor_window(recorder: Recorder[Any], processor: Processor) -> Any:
     return [out], [wide[:, None].astype(np.float16)]
 
 
+def tensor_attention(
+    element: str,
+    queries: int,
+    keys: int,
+    depth: int,
+    columns: int,
+    *,
+    causal: bool = False,
+    masked: bool = False,
+    softcap: float = 0.0,
+) -> Making:
+    """Attention of four heads that share keys by two."""
+
+    def make(recorder: Recorder[Any], processor: Processor) -> Any:
+        dtype = np.float16 if element == "f16" else ml_dtypes.bfloat16
+        shapes = (2, 4, queries, depth), (2, 2, keys, depth), (2, 2, keys, columns)
+        q, k, v = (normal(*shape).astype(dtype) for shape in shapes)
+        mask = RNG.random((2, 1, queries, keys)) < 0.7
+        mask[0, 0, 1] = False  # of one query no key is seen
+        out = recorder.temporary(np.dtype(dtype), (2, 4, queries, columns))
+        recorder.target.shapes = DEFAULT._replace(tensor_cores="f16 bf16")
+        past = max(0, keys - queries)
+        attention.record_attention(
+            recorder,
+            *(processor.array(each) for each in (q, k, v)),
+            out,
+            scale=0.3,
+            mask=processor.array(mask) if masked else None,
+            causal=causal,
+            past_length=past,
+            softcap=softcap,
+        )
+        assert isinstance(recorder.commands[-1].kernel, TensorFlashKernel)
+        wide = [each.astype(np.float64) for each in (q, k, v)]
+        wide[1:] = [np.repeat(each, 2, axis=1) for each in wide[1:]]
+        scores = 0.3 * wide[0] @ wide[1].swapaxes(-1, -2)
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        seen = np.ones((2, 1, queries, keys), bool)
+        if masked:
+            seen &= mask
+        if causal:
+            seen &= np.arange(keys) <= np.arange(queries)[:, None] + past
+        powers = np.where(seen, np.exp(scores), 0.0)
+        totals = powers.sum(-1, keepdims=True)
+        found = powers @ wide[2] / np.where(totals == 0, 1.0, totals)
+        return [out], [found.astype(dtype)]
+
+    return make
+
+
+def tensor_cache(recorder: Recorder[Any], processor: Processor) -> Any:
+    """Attention to caches that are filled as far as the device knows, to some keys
+    before a query's own, and to sinks."""
+    shapes = (2, 4, 10, 32), (2, 2, 48, 32), (2, 2, 48, 32)
+    q, k, v = (normal(*shape).astype(np.float16) for shape in shapes)
+    sinks, starts, window = normal(4).astype(np.float16), np.array([21, 5], np.int32), 6
+    out = recorder.temporary(q.dtype, q.shape)
+    recorder.target.shapes = DEFAULT._replace(tensor_cores="f16")
+    caches.record_cached_attention(
+        recorder,
+        *(processor.array(each) for each in (q, k, v)),
+        out,
+        Starts(processor.array(starts), 0, 10),
+        scale=0.3,
+        causal=True,
+        window=window,
+        sinks=processor.array(sinks),
+    )
+    assert isinstance(recorder.commands[-1].kernel, TensorFlashKernel)
+    wide = [each.astype(np.float64) for each in (q, k, v)]
+    wide[1:] = [np.repeat(each, 2, axis=1) for each in wide[1:]]
+    own = (np.arange(10) + starts[:, None])[:, None, :, None]
+    seen = (np.arange(48) <= own) & (np.arange(48) >= own - window)
+    powers = np.where(seen, np.exp(0.3 * wide[0] @ wide[1].swapaxes(-1, -2)), 0.0)
+    none = np.exp(sinks.astype(np.float64))[:, None, None]
+    totals = powers.sum(-1, keepdims=True) + none
+    return [out], [(powers @ wide[2] / totals).astype(np.float16)]
+
+
 TENSOR_SAMPLES: dict[str, Making] = {
+    "tensor cache": tensor_cache,
+    "tensor attention": tensor_attention("f16", 24, 72, 64, 64),
+    "tensor attention, causal": tensor_attention("f16", 40, 70, 32, 48, causal=True),
+    "tensor attention, masked": tensor_attention("bf16", 17, 35, 20, 12, masked=True),
+    "tensor attention, deep": tensor_attention(
+        "f16", 9, 40, 128, 128, causal=True, softcap=2.0
+    ),
     "tensor product": tensor_product("f16", 40, 72, 48),
     "tensor product of bf16": tensor_product("bf16", 20, 40, 24),
     "tensor product of columns": tensor_product("f16", 40, 72, 48, turned=(True, True)),

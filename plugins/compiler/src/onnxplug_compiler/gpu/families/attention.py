@@ -12,6 +12,7 @@ from onnxplug_compiler.gpu.families.contractions import record_matmul
 from onnxplug_compiler.gpu.families.flash import FlashKernel, tile_of
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.gpu.families.rows import record_softmax
+from onnxplug_compiler.gpu.families.tensor_flash import by_tensor_cores
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.families import Undefined
@@ -51,21 +52,21 @@ def record_attention(
         raise ValueError("attention to no keys")
     if mask is not None:
         mask = mask.broadcast_to((batch, heads, queries, keys))
-    tile = tile_of(heads // groups * queries, depth, v.shape[-1])
+    rows = heads // groups * queries
+    tile = tile_of(rows, depth, v.shape[-1])
     if tile is not None:
         masks = "" if mask is None else operand(mask).element
-        element = operand(q).element
         kernel = FlashKernel(
-            element, tile, depth, v.shape[-1], masks, causal, float(scale),
+            operand(q).element, tile, depth, v.shape[-1], masks, causal, float(scale),
             float(softcap), hides, float(fill), undefined,
         )  # fmt: skip
-        rows = heads // groups * queries
-        blocks = -(-rows // tile.rows)
+        kernel, factors = by_tensor_cores(recorder, kernel, rows, [q, k, v])
+        blocks = -(-rows // kernel.tile.rows)
         count = batch * groups * blocks
         launch(
             recorder,
             kernel,
-            [q, k, v, out, *([] if mask is None else [mask])],
+            [*factors, out, *([] if mask is None else [mask])],
             (count, blocks, groups, heads // groups, queries, keys, past_length, 0, 0),
             count,
             label,

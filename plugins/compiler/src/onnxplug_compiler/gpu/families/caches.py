@@ -12,6 +12,7 @@ from onnxplug_compiler.gpu.command import as_bits, launch, lies_alike, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
 from onnxplug_compiler.gpu.families.flash import FlashKernel, tile_of
 from onnxplug_compiler.gpu.families.indices import index_words, signed_index
+from onnxplug_compiler.gpu.families.tensor_flash import by_tensor_cores
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.ir.caches import Rotation, Starts
 from onnxplug_compiler.ir.parameters import Parameters
@@ -308,7 +309,8 @@ def record_cached_attention(
         operand(words), starts.clamped, window is not None,
         "" if sinks is None else operand(sinks).element,
     )  # fmt: skip
-    blocks = -(-rows // tile.rows)
+    kernel, views[:3] = by_tensor_cores(recorder, kernel, rows, [q, k, v])
+    blocks = -(-rows // kernel.tile.rows)
     count = batch * groups * blocks
     sizes = count, blocks, groups, heads // groups, queries, keys
     launch(

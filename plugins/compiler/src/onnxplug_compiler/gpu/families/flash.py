@@ -126,10 +126,10 @@ class FlashKernel(Parameters):
 
     def write(self, body: Body) -> None:
         with body.when(f"block < {body.size(0)}"):
-            _Writer(body, self).write()
+            Writer(body, self).write()
 
 
-class _Writer:
+class Writer:
     """Writes what a workgroup does for its rows."""
 
     def __init__(self, body: Body, kernel: FlashKernel) -> None:
@@ -144,10 +144,19 @@ class _Writer:
         self.count = body.let("u32", f"{body.size(3)} * {body.size(4)}")
         self.keys = body.let("u32", body.size(5))
         self.limit, self.past = self.extent()
-        rows = [f"{self.y} + {n * tile.lines}u" for n in range(tile.tall)]
-        self.rows = [body.let("u32", row) for row in rows]
+        self.rows = [body.let("u32", row) for row in self.own_rows()]
         self.at = [self.place(f"{self.first} + {row}") for row in self.rows]
-        self.queries = body.array("f32", tile.rows * kernel.depth)
+        self.share()
+
+    def own_rows(self) -> list[str]:
+        """The lane's rows of the group's."""
+        tile = self.tile
+        return [f"{self.y} + {n * tile.lines}u" for n in range(tile.tall)]
+
+    def share(self) -> None:
+        """Set up what the group shares."""
+        body, tile = self.body, self.tile
+        self.queries = body.array("f32", tile.rows * self.kernel.depth)
         self.near = body.array("f32", _DEPTH * tile.keys)
         self.scores = body.array("f32", tile.rows * tile.keys)
 
@@ -372,6 +381,10 @@ class _Writer:
             for column in range(0, self.kernel.columns, self.tile.lanes)
         ]
 
+    def column(self, number: int) -> str:
+        """That of one of the lane's sums."""
+        return f"{self.x} + {number * self.tile.lanes}u"
+
     def store(self, row: int, top: str, total: str, sums: Sequence[str]) -> None:
         """A row's part of the results, if there is one."""
         body, kernel, select = self.body, self.kernel, self.body.dialect.select
@@ -393,7 +406,7 @@ class _Writer:
                     found = select(nothing, "0.0f", found)
                 else:
                     found = select(empty, body.number("f32", math.nan), found)
-                column = body.let("u32", f"{self.x} + {number * self.tile.lanes}u")
+                column = body.let("u32", self.column(number))
                 with body.when(f"{column} < {kernel.columns}u"):
                     place = body.place(3, [*self.at[row], column])
                     body.store(3, place, body.let("f32", found))

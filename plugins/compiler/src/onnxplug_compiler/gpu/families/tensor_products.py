@@ -8,7 +8,7 @@ tiles to lanes that finish neighbouring columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -127,6 +127,71 @@ class TensorProductKernel(Parameters):
             _Writer(body, self, fragments).write()
 
 
+def copy_elements(
+    body: Body,
+    fragments: Fragments,
+    operand: int,
+    target: str,
+    find: Callable[[int], tuple[str, str]],
+    *,
+    chunks: bool,
+) -> None:
+    """Copy elements of an array to a word of a tile and those behind it, zeros for what
+    is not there.
+
+    Args:
+        operand: the array, of bits.
+        find: the place of one of them, which is of the array in any case, and whether
+            it is there.
+        chunks: 16 bytes, of which all are there or none; else two elements.
+    """
+    if chunks:
+        place, there = find(0)
+        body.line(fragments.copy(f"&{target}", body.words_at(operand, place), there))
+        return
+    values = []
+    for step in range(2):
+        place, there = find(step)
+        value = body.load(operand, place)
+        values.append(body.let("u32", body.dialect.select(there, value, "0u")))
+    body.assign(target, f"{values[0]} | ({values[1]} << 16u)")
+
+
+def load_fragment(
+    body: Body,
+    fragments: Fragments,
+    base: str,
+    stride: int,
+    start: tuple[str, str],
+    *,
+    along: bool,
+    left: bool,
+) -> list[str]:
+    """A lane's part of four matrices of 8 by 8: the second one lies behind the first
+    across the sums in the left factor, along them in the right one.
+
+    Args:
+        base: the array of words and where the tile begins in it, as far as to a sum.
+        stride: words of a line of the tile.
+        start: where the fragment begins across the sums and along them.
+        along: lines are along the sums.
+        left: it is the left factor.
+    """
+    second, third = (
+        body.let("u32", f"lane % {_WARP}u / {8 << n}u % 2u * 8u") for n in range(2)
+    )
+    across, behind = (second, third) if left else (third, second)
+    at = body.let("u32", f"{start[0]} + {across}")
+    number = body.let("u32", f"{start[1]} + {behind}")
+    if along:
+        place = f"({at} + lane % 8u) * {stride}u + {number} / 2u"
+    else:
+        place = f"({number} + lane % 8u) * {stride}u + {at} / 2u"
+    found = [body.var("u32", "0u") for _ in range(4)]
+    body.line(fragments.load(found, f"&{base} + {place}]", turned=not along))
+    return found
+
+
 class _Part:
     """A factor's tiles in shared memory, one that is multiplied and one that comes."""
 
@@ -219,24 +284,18 @@ class _Writer:
             which: of the factors.
             pair: the row or column in the tile, and the place along the sums.
         """
-        body, part = self.body, self.parts[which]
+        body, along = self.body, self.parts[which].loading.along
         other = body.let("u32", f"{self.firsts[which]} + {pair[0]}")
         number = body.let("u32", f"{first} + {pair[1]}")
-        if part.loading.chunks:
-            place, there = self.place(which, other, number)
-            source = body.words_at(which, place)
-            body.line(self.fragments.copy(f"&{target}", source, there))
-            return
-        values = []
-        for step in range(2):
-            if part.loading.along:
-                at = other, body.let("u32", f"{number} + {step}u")
-            else:
-                at = body.let("u32", f"{other} + {step}u"), number
-            place, there = self.place(which, *at)
-            value = body.load(which, place)
-            values.append(body.let("u32", body.dialect.select(there, value, "0u")))
-        body.assign(target, f"{values[0]} | ({values[1]} << 16u)")
+
+        def find(step: int) -> tuple[str, str]:
+            at = [other, number]
+            if step:
+                at[along] = body.let("u32", f"{at[along]} + {step}u")
+            return self.place(which, *at)
+
+        chunks = self.parts[which].loading.chunks
+        copy_elements(body, self.fragments, which, target, find, chunks=chunks)
 
     def place(self, which: int, other: str, number: str) -> tuple[str, str]:
         """Where an element is, or the first one if it is not there, and if it is."""
@@ -271,25 +330,17 @@ class _Writer:
                 body.line(fragments.multiply(self.kernel.element, totals, a, b))
 
     def fragment(self, which: int, stage: str, start: int, k: int) -> list[str]:
-        """Each lane's part of four matrices of 8 by 8: the second one lies behind the
-        first across the sums in the left factor, along them in the right one."""
-        body, part = self.body, self.parts[which]
-        second, third = (
-            body.let("u32", f"{self.within} / {8 << n}u % 2u * 8u") for n in range(2)
+        """A lane's part of a factor's fragment."""
+        part = self.parts[which]
+        return load_fragment(
+            self.body,
+            self.fragments,
+            f"{part.name}[{stage} * {part.words}u",
+            part.stride,
+            (f"{self.starts[which]} + {start}u", f"{k}u"),
+            along=part.loading.along,
+            left=which == 0,
         )
-        other, along = (second, third) if which == 0 else (third, second)
-        at = body.let("u32", f"{self.starts[which]} + {start}u + {other}")
-        number = body.let("u32", f"{k}u + {along}")
-        row = body.let("u32", f"{self.within} % 8u")
-        if part.loading.along:
-            place = f"({at} + {row}) * {part.stride}u + {number} / 2u"
-        else:
-            place = f"({number} + {row}) * {part.stride}u + {at} / 2u"
-        place = f"{part.name}[{stage} * {part.words}u + {place}]"
-        found = [body.var("u32", "0u") for _ in range(4)]
-        turned = not part.loading.along
-        body.line(self.fragments.load(found, f"&{place}", turned=turned))
-        return found
 
     def finish(self, number: int, line: Sequence[Sequence[str]]) -> None:
         """Apply the chain to sixteen rows of each warp."""
