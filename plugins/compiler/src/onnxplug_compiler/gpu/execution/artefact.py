@@ -29,7 +29,7 @@ from onnxplug_compiler.gpu.execution.linking import (
 )
 from onnxplug_compiler.gpu.packing import packed
 from onnxplug_compiler.gpu.shapes import Shapes
-from onnxplug_compiler.ir.buffers import Constant
+from onnxplug_compiler.ir.buffers import Constant, Packed
 from onnxplug_compiler.schedule.planned import Result
 
 FORMAT: Final = 4
@@ -148,9 +148,7 @@ def _program(linked: Linked, data: _Data, texts: dict[Any, int]) -> dict[str, An
         "steps": [_step(step, texts) for step in linked.steps],
         "numbers": data.add(linked.numbers),
         "slots": linked.slots,
-        "constants": [
-            data.add(packed(each.array).tobytes()) for each in linked.constants
-        ],
+        "constants": [data.add(_content(each)) for each in linked.constants],
         "flags": linked.flags,
         "checks": [_check(each) for each in linked.checks],
     }
@@ -169,6 +167,12 @@ def _step(step: AnyStep, texts: dict[Any, int]) -> list[Any]:
         step.y,
         [step.label, step.flops, step.nbytes, step.in_place],
     ]
+
+
+def _content(constant: Constant | Packed) -> bytes:
+    if isinstance(constant, Packed):
+        raise ep.Declined("a constant has a layout of a library's")
+    return packed(constant.array).tobytes()
 
 
 def _check(check: FlagCheck) -> list[Any]:

@@ -19,6 +19,7 @@ from onnxplug_compiler.ir.buffers import (
     Flag,
     Input,
     Output,
+    Packed,
     Temporary,
 )
 from onnxplug_compiler.ir.pieces import Piece, Placed, Work
@@ -132,7 +133,7 @@ class Linked(Record):
         steps: in order.
         numbers: those of all launches.
         slots: sizes of the memories between nodes.
-        constants: what steps read.
+        constants: what steps read; packed ones are filled before.
         flags: how many there are.
         checks: of these.
     """
@@ -140,7 +141,7 @@ class Linked(Record):
     steps: tuple[AnyStep, ...]
     numbers: bytes
     slots: tuple[int, ...]
-    constants: tuple[Constant, ...]
+    constants: tuple[Constant | Packed, ...]
     flags: int
     checks: tuple[FlagCheck, ...]
 
@@ -249,7 +250,7 @@ class _Linker:
         self._workspace: int | None = None
         self.slots, self._slot_of = _placed_temporaries(work)
         self.flags: dict[Buffer, int] = {}
-        self.constants: dict[Constant, int] = {}
+        self.constants: dict[Constant | Packed, int] = {}
         self.numbers = bytearray()
         self.steps: list[AnyStep] = []
 
@@ -263,7 +264,7 @@ class _Linker:
         if isinstance(buffer, Flag):
             self.flags.setdefault(buffer, len(self.flags))
             return Place("flags", 0)
-        if isinstance(buffer, Constant):
+        if isinstance(buffer, Constant | Packed):
             number = self.constants.setdefault(buffer, len(self.constants))
             return Place("constant", number)
         raise TypeError(f"a launch names {buffer!r}, which has no place")

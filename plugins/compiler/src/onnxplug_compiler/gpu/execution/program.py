@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_compiler.gpu.command import assemble
 from onnxplug_compiler.gpu.execution.device import (
     Device,
     DeviceStream,
@@ -21,10 +22,12 @@ from onnxplug_compiler.gpu.execution.linking import (
     CallStep,
     Linked,
     RefusedLaunch,
+    link,
 )
 from onnxplug_compiler.gpu.execution.profiling import run_recorded
 from onnxplug_compiler.gpu.packing import packed
-from onnxplug_compiler.ir.buffers import Constant
+from onnxplug_compiler.ir.buffers import Buffer, Constant, Output, Packed
+from onnxplug_compiler.ir.pieces import Piece, Placed, Work
 
 
 class Weights:
@@ -43,13 +46,20 @@ class Weights:
         self._distribution = distribution
         self._known: dict[Any, Memory] = {}
 
-    def memory(self, constant: Constant) -> Memory:
-        """Where a constant is.
+    def memory(self, constant: Constant | Packed) -> Memory:
+        """Where a constant is, packed if it is to be.
 
         Raises:
             MemoryError: there is no memory for it.
+            RefusedLaunch: the device does not take a kernel that packs it.
         """
         has = self._device.has
+        if isinstance(constant, Packed):
+            with constant.lock:
+                if constant.memory is None or not has(constant.memory):
+                    constant.memory = self._filled(constant)
+                packed_memory: Memory = constant.memory
+                return packed_memory
         if constant.memory is None or not has(constant.memory):
             known = self._known.get(constant.key) if constant.key is not None else None
             is_there = known is not None and has(known)
@@ -74,9 +84,34 @@ class Weights:
         layout = f"{self._distribution} {constant.nbytes} {generation}"
         return self._store.get(source, layout, upload)
 
+    def _filled(self, buffer: Packed) -> Memory:
+        """Memory that the commands which pack a constant have written."""
+        memory = self._device.memory(buffer.nbytes)
+        linked = link(_work_of(buffer), (), lambda: None, self._device)
+        stream = self._device.new_stream()
+        try:
+            Program(linked, self._device, self).run([], [memory], stream)
+            # all streams read it
+            stream.synchronize()
+        finally:
+            stream.close()
+        return memory
+
     def clear(self) -> None:
         """Give them up."""
         self._known.clear()
+
+
+def _work_of(packed_constant: Packed) -> Work:
+    """The commands that pack a constant, which write it as an output."""
+    commands = packed_constant.fill
+    assembly = assemble(commands)
+    out = Output(0, packed_constant.nbytes)
+    buffers: list[Buffer] = [
+        out if each is packed_constant else each for each in assembly.buffers
+    ]
+    piece = Piece(commands, (), {}, {}, (), assembly)
+    return Work([Placed(piece, buffers, [0] * len(buffers), None)])
 
 
 class Program:
