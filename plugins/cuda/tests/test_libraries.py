@@ -300,3 +300,25 @@ def test_what_cannot_be_captured_is_refused_when_the_session_is_made(
                 "CPUExecutionProvider",
             ],
         )
+
+
+def test_weights_lie_as_the_library_has_them(
+    planted: Planted, alone: Session, machine: Machine, parse: Any
+) -> None:
+    """With channels last they are turned on the device, once for all plans of a session."""
+    model = with_weights(
+        parse(
+            "h = Conv<pads = [1, 1, 1, 1]>(x, w) y = Conv(h, v)",
+            "float[N, 8, H, 6] x", "float[N, 4, K, 4] y",
+        ),
+        w=random(8, 8, 3, 3), v=random(4, 8, 3, 3),
+    )  # fmt: skip
+    session = alone(model, prefer_nhwc=1, cudnn_conv_algo_search="HEURISTIC")
+    launches = []
+    for size in (5, 7, 9):
+        before = machine.counts["launchKernel"]
+        check(session, model, {"x": random(2, 8, size, 6)}, 1e-3)
+        launches.append(machine.counts["launchKernel"] - before)
+    assert len(planted.graphs.ran) == 6
+    # those of the second one, whose images have channels last
+    assert launches == [launches[2] + 1, launches[2], launches[2]]

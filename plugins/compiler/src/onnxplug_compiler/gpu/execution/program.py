@@ -28,6 +28,7 @@ from onnxplug_compiler.gpu.execution.profiling import run_recorded
 from onnxplug_compiler.gpu.packing import packed
 from onnxplug_compiler.ir.buffers import Buffer, Constant, Output, Packed
 from onnxplug_compiler.ir.pieces import Piece, Placed, Work
+from onnxplug_compiler.ir.recorder import PackedConstants
 
 
 class Weights:
@@ -36,6 +37,9 @@ class Weights:
     Args:
         store: where they are shared with other sessions.
         distribution: the EP's, which their layouts there are named by.
+
+    Attributes:
+        packed: those of the session that are packed, for recorders.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Weights:
         self._store = store
         self._distribution = distribution
         self._known: dict[Any, Memory] = {}
+        self.packed: PackedConstants = {}
 
     def memory(self, constant: Constant | Packed) -> Memory:
         """Where a constant is, packed if it is to be.
@@ -100,6 +105,7 @@ class Weights:
     def clear(self) -> None:
         """Give them up."""
         self._known.clear()
+        self.packed.clear()
 
 
 def _work_of(packed_constant: Packed) -> Work:

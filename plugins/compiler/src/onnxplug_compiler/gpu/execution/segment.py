@@ -157,7 +157,7 @@ class Segment:
         ]
         for position, array in contents.items():
             inputs[position] = Abstract.known(array.copy(), varies=True)
-        recorder = Recorder(self._target)
+        recorder = Recorder(self._target, self._weights.packed)
         planned = self._common.make(inputs, recorder, {}, look)
         if not planned.work:
             return Plan(None, planned.results)
