@@ -305,7 +305,7 @@ def test_what_cannot_be_captured_is_refused_when_the_session_is_made(
 def test_weights_lie_as_the_library_has_them(
     planted: Planted, alone: Session, machine: Machine, parse: Any
 ) -> None:
-    """With channels last they are turned on the device, once for all plans of a session."""
+    """With channels last they are turned on the device, once for a session."""
     model = with_weights(
         parse(
             "h = Conv<pads = [1, 1, 1, 1]>(x, w) y = Conv(h, v)",
