@@ -215,6 +215,7 @@ DOORS: Final = {
         "log",
         "names",
         "partition",
+        "plugins",
         "selection",
         "session",
         "strictness",
