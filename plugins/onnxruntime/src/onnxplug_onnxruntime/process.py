@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import onnxplug
 from onnxplug.ep import Level, raise_interruption
 from onnxplug.errors import InvalidArgument
 from onnxplug_onnxruntime.leniency import log_without_effect
-
-_LOG: Final = logging.getLogger("onnxplug")
 
 _threads = 0
 
@@ -53,8 +49,13 @@ def preload_dlls(
         cuda, cudnn, msvc: which libraries.
         directory: where to look first; empty or ``None``: where the EPs look anyway.
     """
+    # which take long to import, and no session needs
+    import logging
+    from pathlib import Path
+
     from onnxplug.plugins import registry
 
+    logger = logging.getLogger("onnxplug")
     wanted = {"cuda": cuda, "cudnn": cudnn, "msvc": msvc}
     names = {name for name, is_wanted in wanted.items() if is_wanted}
     folder = Path(directory) if directory else None
@@ -63,11 +64,11 @@ def preload_dlls(
             for finding in factory.preload(names, folder):
                 is_fine = finding.level is Level.OK
                 level = logging.INFO if is_fine else logging.WARNING
-                _LOG.log(level, "%s: %s", factory.name, finding.message)
+                logger.log(level, "%s: %s", factory.name, finding.message)
         # whatever a plugin raises; its EP may work all the same
         except Exception as error:  # noqa: BLE001
             raise_interruption(error)
-            _LOG.warning("%s loads no libraries: %s", factory.name, error)
+            logger.warning("%s loads no libraries: %s", factory.name, error)
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:
