@@ -26,7 +26,7 @@ def cupy() -> Any:
         import cupy
     except ImportError as error:
         message = f"CuPy cannot be imported: {error}; make test-cuda-offline"
-        if "cupy" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
+        if "cuda-wheels" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
             pytest.fail(message)
         pytest.skip(message)
     return cupy

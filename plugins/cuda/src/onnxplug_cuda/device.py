@@ -20,7 +20,7 @@ from onnxplug_compiler.gpu.render.dialect import Dialect
 from onnxplug_cuda import __version__
 from onnxplug_cuda.array import CudaArray
 from onnxplug_cuda.driver import Driver
-from onnxplug_cuda.kernels import Kernel, KernelLaunch, Kernels, launch
+from onnxplug_cuda.kernels import Kernel, KernelLaunch, Kernels, LaunchCache
 from onnxplug_cuda.pool import ALIGNMENT, Arena, Memory, Source
 from onnxplug_cuda.shared import Shared
 from onnxplug_cuda.streams import NON_BLOCKING, CudaStream
@@ -111,6 +111,7 @@ class CudaDevice:
         self.largest_buffer = total // ALIGNMENT * ALIGNMENT
         self.largest = min(_MOST_BYTES, self.largest_buffer)
         self._kernels = Kernels(driver)
+        self._launches = LaunchCache()
         self._arenas: dict[str, Arena] = {"": self._new_arena(None, doubles=True)}
         self._own: CudaStream | None = None
 
@@ -329,7 +330,7 @@ class CudaDevice:
         Raises:
             KernelRefused: it has more arguments than CUDA passes.
         """
-        return launch(kernel, numbers[start : start + window], groups, buffers)
+        return self._launches.launch(kernel, numbers, start, window, groups, buffers)
 
     def engine(self, call: Any) -> tuple[Library, Any]:
         """The library that does a call, with the call.
@@ -379,5 +380,6 @@ class CudaDevice:
             for arena in self._arenas.values():
                 arena.trim()
             self.shared.staging.trim()
+            self._launches.clear()
             self._kernels.close()
             self.shared.events.close()

@@ -25,6 +25,9 @@ _KERNEL: Final = "kernel"
 _MOST_ARGUMENTS: Final = 4096
 """Bytes of arguments that a launch has, at most, on all GPUs."""
 
+_MOST_LAUNCHES: Final = 4096
+"""Launches that are kept."""
+
 _DAMAGED: Final = frozenset({200, 209, 218, 500})
 """What the driver says of machine code that is none, or none for the GPU."""
 
@@ -175,30 +178,57 @@ class Kernels:
             self._driver.driver.moduleUnload(self._modules.pop())
 
 
-def launch(
-    kernel: Kernel,
-    numbers: bytes,
-    groups: tuple[int, int],
-    buffers: Sequence[tuple[Memory, int, int]],
+class LaunchCache:
+    """Launches that were made ready, for those that are the same again: memory is often
+    where it was in the run before.  Used under the device's lock."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], KernelLaunch] = {}
+
+    def launch(
+        self,
+        kernel: Kernel,
+        numbers: bytes,
+        start: int,
+        window: int,
+        groups: tuple[int, int],
+        buffers: Sequence[tuple[Memory, int, int]],
+    ) -> KernelLaunch:
+        """A launch of *kernel*.
+
+        Args:
+            numbers: of which it has *window* bytes, from *start* on, by value behind its
+                pointers.
+            buffers: memories, and where what is bound of each begins.
+
+        Raises:
+            KernelRefused: its arguments are more than a launch has.
+        """
+        addresses = [memory.address + begin for memory, begin, _ in buffers]
+        key = (kernel.function, groups, start, numbers, *addresses)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_LAUNCHES:
+                self._known.clear()
+            given = numbers[start : start + window]
+            found = self._known[key] = _ready(kernel, given, groups, addresses)
+        return found
+
+    def clear(self) -> None:
+        """Give them up."""
+        self._known.clear()
+
+
+def _ready(
+    kernel: Kernel, numbers: bytes, groups: tuple[int, int], addresses: Sequence[int]
 ) -> KernelLaunch:
-    """A launch of *kernel*.
-
-    Args:
-        numbers: what it has by value behind its pointers.
-        buffers: memories, and where what is bound of each begins.
-
-    Raises:
-        KernelRefused: its arguments are more than a launch has.
-    """
-    count = len(buffers)
+    count = len(addresses)
     if 8 * count + len(numbers) > _MOST_ARGUMENTS:
         raise KernelRefused(
             f"a kernel has arguments of {8 * count + len(numbers)} bytes; CUDA passes "
             f"at most {_MOST_ARGUMENTS}"
         )
-    pointers = (ctypes.c_uint64 * count)(
-        *(memory.address + begin for memory, begin, _ in buffers)
-    )
+    pointers = (ctypes.c_uint64 * count)(*addresses)
     words = ctypes.create_string_buffer(numbers, max(4, len(numbers)))
     first = ctypes.addressof(pointers)
     arguments = (ctypes.c_uint64 * (count + 1))(
