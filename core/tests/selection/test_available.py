@@ -131,7 +131,8 @@ def test_what_serves_instead_is_what_there_is(
     on("linux", "x86_64")
     answer = availability("tensorrt", registry, hardware)
     assert answer.remedy == (
-        "no distribution of onnxplug supplies it; use CPUExecutionProvider "
+        "no distribution of onnxplug supplies it; use CUDAExecutionProvider "
+        "(install the distribution onnxplug-cuda) or CPUExecutionProvider "
         "(install the distribution onnxplug-cpu) instead"
     )
     add("CUDA", "gpu")

@@ -446,11 +446,8 @@ def test_hardware_without_an_ep_names_what_would_drive_it(
     assert missing["device"]["type"] == "gpu"
     assert missing["device"] in outcome.json["hardware"]
     assert missing["ep"] == "CUDAExecutionProvider"
-    assert missing["distribution"] == ""
-    assert missing["remedy"].startswith(
-        "CUDAExecutionProvider would drive it; "
-        "no distribution of onnxplug supplies it; use CPUExecutionProvider"
-    )
+    assert missing["distribution"] == "onnxplug-cuda"
+    assert missing["remedy"] == "install the distribution onnxplug-cuda"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere other EPs drive GPUs")

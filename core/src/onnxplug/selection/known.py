@@ -68,7 +68,11 @@ KNOWN: Final = (
         aliases=("trt",),
         instead=("CUDAExecutionProvider",),
     ),
-    KnownEp("CUDAExecutionProvider", platforms={"Linux": _BOTH, "Windows": _PC}),
+    KnownEp(
+        "CUDAExecutionProvider",
+        "onnxplug-cuda",
+        {"Linux": _BOTH, "Windows": _PC},
+    ),
     KnownEp("MIGraphXExecutionProvider", platforms={"Linux": _PC, "Windows": _PC}),
     KnownEp(
         "ROCMExecutionProvider",

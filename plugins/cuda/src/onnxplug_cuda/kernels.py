@@ -197,8 +197,8 @@ class LaunchCache:
         """A launch of *kernel*.
 
         Args:
-            numbers: of which it has *window* bytes, from *start* on, by value behind its
-                pointers.
+            numbers: of which it has *window* bytes, from *start* on, by value
+                behind its pointers.
             buffers: memories, and where what is bound of each begins.
 
         Raises:
