@@ -47,8 +47,7 @@ def test_what_a_stream_used_it_gets_again_at_once(
 def test_another_stream_gets_it_when_the_first_is_past_its_use(
     machine: Machine, device: CudaDevice
 ) -> None:
-    machine.late = 30
-    machine.random.random = lambda: 0.4  # type: ignore[method-assign]
+    machine.gate.clear()
     first, second = device.new_stream(), device.new_stream()
     memory = filled(device, first, 1)
     address = memory.address
@@ -56,6 +55,7 @@ def test_another_stream_gets_it_when_the_first_is_past_its_use(
     other = device.memory(4096, second)
     assert other.address != address
     del other
+    machine.gate.set()
     first.synchronize()
     assert device.memory(4096, second).address == address
 
@@ -63,7 +63,7 @@ def test_another_stream_gets_it_when_the_first_is_past_its_use(
 def test_memory_for_any_stream_is_used_by_none(
     machine: Machine, device: CudaDevice
 ) -> None:
-    machine.late = 30
+    machine.gate.clear()
     stream = device.new_stream()
     memory = filled(device, stream, 1)
     address = memory.address
@@ -74,7 +74,7 @@ def test_memory_for_any_stream_is_used_by_none(
 def test_streams_wait_for_memory_where_there_is_no_other(
     machine: Machine, device: CudaDevice
 ) -> None:
-    machine.late = 20
+    machine.gate.clear()
     word = device.open_arena(MIB, doubles=False)
     first, second = device.new_stream(), device.new_stream()
     memory = device.memory(MIB, first, word)
@@ -82,6 +82,7 @@ def test_streams_wait_for_memory_where_there_is_no_other(
     del memory
     again = device.memory(MIB, second, word)
     second.upload(again, np.full(MIB, 9, np.uint8))
+    machine.gate.set()
     assert (content(second, again, MIB) == 9).all()
     assert machine.counts["malloc"] == 1
     assert machine.counts["streamWaitEvent"] >= 1
@@ -274,9 +275,10 @@ def test_the_stand_in_sees_memory_that_is_handed_out_too_early(
 
     monkeypatch.setattr(Arena, "_find", careless)
     first, second = device.new_stream(), device.new_stream()
-    machine.late = 20
+    machine.gate.clear()
     filled(device, first, 1)
     filled(device, second, 2)
+    machine.gate.set()
     assert any("may still be writing" in said for said in machine.violations)
     second.synchronize()
     first.synchronize()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,11 +115,12 @@ class _Foreign(ep.Event):
 def test_the_stand_in_sees_streams_that_do_not_wait(
     machine: Machine, gpu: CudaDevice
 ) -> None:
-    machine.late = 30
+    machine.gate.clear()
     one, other = gpu.new_stream(), gpu.new_stream()
     first, second = placed(gpu, one, 5), gpu.memory(4 * COUNT, one)
     one.queue(added(gpu, first, second, 1))
     other.queue(added(gpu, second, gpu.memory(4 * COUNT, other), 1))
+    machine.gate.set()
     assert any("may still be writing" in said for said in machine.violations)
     one.synchronize()
     other.synchronize()
@@ -131,15 +131,14 @@ def test_events_tell_how_far_work_is_without_waiting(
     machine: Machine, gpu: CudaDevice
 ) -> None:
     stream = gpu.new_stream()
-    gate = threading.Event()
-    machine.dawdle = lambda: gate.wait(10)  # type: ignore[method-assign]
+    machine.gate.clear()
     memory = placed(gpu, stream, 3)
     found = np.zeros(COUNT, np.uint32)
     stream.read_array(memory, found)
     event = stream.record()
     assert not event.done()
     assert (found == 0).all()
-    gate.set()
+    machine.gate.set()
     event.synchronize()
     assert event.done() and (found == 3).all()
 
@@ -229,7 +228,7 @@ def test_what_no_graph_has_fails_the_capture_and_no_more(
 def test_memory_of_a_capture_is_used_by_no_work_before(
     machine: Machine, device: CudaDevice
 ) -> None:
-    machine.late = 20
+    machine.gate.clear()
     capture, stream = CudaCapture(), device.new_stream()
     memory = placed(device, stream, 1)
     address = memory.address
@@ -237,6 +236,7 @@ def test_memory_of_a_capture_is_used_by_no_work_before(
     capture.begin(stream)
     taken = device.memory(4 * COUNT, stream)
     assert taken.address != address
+    machine.gate.set()
     device.upload(taken, np.full(COUNT, 4, np.uint32), stream)  # a constant
     graph = capture.end(stream)
     graph.launch(stream)

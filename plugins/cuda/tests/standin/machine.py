@@ -171,6 +171,7 @@ class Machine:
         late: how many milliseconds work waits at most before it begins.
 
     Attributes:
+        gate: nothing is done while it is not set.
         counts: how often each function was called.
         violations: what nobody may do.
         fault: the error after which nothing works; 0 as long as it does.
@@ -185,6 +186,8 @@ class Machine:
         self.late = late
         self.random = random.Random(seed)
         self.changed = threading.Condition()
+        self.gate = threading.Event()
+        self.gate.set()
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
         self.fault = 0
@@ -219,6 +222,9 @@ class Machine:
 
     def dawdle(self) -> None:
         """Be late, by chance."""
+        while not self.gate.wait(0.1):
+            if self.fault:
+                return
         if self.late and self.random.random() < 0.5:
             threading.Event().wait(self.random.random() * self.late / 1000)
 
@@ -363,6 +369,7 @@ class Machine:
 
     def close(self) -> None:
         """End the threads."""
+        self.gate.set()
         with self.changed:
             for stream in self.streams.values():
                 stream.is_open = False
