@@ -30,7 +30,7 @@ GPU_FLOORS: Final = (
 """What compilers for GPUs have in common, from the lowest floor up."""
 
 EXECUTION_FLOORS: Final = (
-    {"device", "splitting", "target"},
+    {"device", "positions", "splitting", "target"},
     {"array", "backend", "linking"},
     {"artefact", "capability", "profiling"},
     {"program"},

@@ -211,3 +211,36 @@ def test_a_decoder_in_4_bits_copies_only_words(
     before = copied["uploaded"]
     tokens[0].update_inplace(np.array([[first]]))  # one that the host has chosen
     assert copied["uploaded"] - before == 8
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_slice_from_a_position_on_is_planned_once(
+    alone: Any, parse: Any, size: int
+) -> None:
+    """Where the model states how much it is; the position may come from anywhere."""
+    model = parse(
+        """
+        next = Add(at, one)
+        end = Add(next, size)
+        part = Slice(table, next, end, axis)
+        y = Add(part, x)
+        """,
+        f"int64[1] at, float[4, {size}, 2] x",
+        f"float[4, {size}, 2] y",
+        weights=f"int64[1] one = {{1}}, int64[1] size = {{{size}}}, "
+        "int64[1] axis = {-2}",
+    )
+    table = RNG.standard_normal((4, 9, 2)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    model.graph.value_info.append(
+        helper.make_tensor_value_info("part", TensorProto.FLOAT, [4, size, 2])
+    )
+    session = alone(model)
+    x = RNG.standard_normal((4, size, 2)).astype(np.float32)
+    for at in range(9 - size):
+        (found,) = session.run(None, {"at": np.array([at]), "x": x})
+        np.testing.assert_array_equal(found, table[:, at + 1 : at + 1 + size] + x)
+    assert plans(session) == 1
+    for at in (-3, 9 - size, 2**40):
+        with pytest.raises(onnxplug.errors.NodeError, match="Slice is out of range"):
+            session.run(None, {"at": np.array([at]), "x": x})

@@ -13,6 +13,7 @@ from onnxplug import ep
 from onnxplug.authoring.operators import having
 from onnxplug_compiler.frontend.call import Call, call_of, numpy_dtype
 from onnxplug_compiler.gpu.execution.backend import Backend
+from onnxplug_compiler.gpu.execution.positions import without_starts
 from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.schedule.operations.registry import find_operation
 from onnxplug_compiler.segmentation import Analysis, analyse
@@ -49,7 +50,18 @@ def calls_of(
             )
         else:
             calls.append(call)
-    return calls, refused
+    made = {name: call for call in calls for name in call.outputs if name}
+    constants = {
+        name
+        for call in calls
+        for name in call.inputs
+        if name and partition.value(name).is_constant
+    }
+
+    def varies(name: str) -> bool:
+        return _sources(name, made, constants) != set()
+
+    return without_starts(partition, calls, varies), refused
 
 
 def _is_control_flow(node: ep.Node) -> bool:

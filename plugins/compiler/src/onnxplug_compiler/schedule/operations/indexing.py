@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
+from onnxplug.ep import TensorFacts
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_compiler.ir.elements import COMPUTED, element_of
 from onnxplug_compiler.ir.formula import Formula
@@ -15,6 +16,7 @@ from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_copy
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
+    Facts,
     Inputs,
     Operation,
     Plan,
@@ -282,3 +284,55 @@ def _accepts_cache(call: Call, dtypes: Dtypes, target: Support) -> str | None:
 
 
 register("TensorScatter", Operation(_record_cache, _accepts_cache, _check_cache))
+
+
+# windows that begin where the device alone knows
+
+
+def _window_facts(call: Call, facts: Facts) -> list[TensorFacts]:
+    data = facts[0]
+    assert data is not None
+    axis = int(call.attributes["axis"])
+    shape = (*data.shape[:axis], call.attributes["size"], *data.shape[axis + 1 :])
+    return [TensorFacts(data.dtype, shape)]
+
+
+def _check_window(call: Call, inputs: Inputs, results: Results) -> None:
+    data, start = given(inputs), given(inputs, 1)
+    places = data.shape[int(call.attributes["axis"])]
+    if start.size != 1 or not 0 < call.attributes["size"] <= places:
+        raise NotCompiled(f"{call.attributes['size']} of {places} places", call)
+
+
+def _record_window(plan: Plan, call: Call) -> None:
+    (data, start), target = _views(plan, call)
+    axis, size = int(call.attributes["axis"]), int(call.attributes["size"])
+    found = plan.recorder.temporary(np.dtype(np.int64), (size,))
+    formula = Formula("i64")
+    column = start.reshape((1,))
+    assert column is not None  # it is of one element
+    first = formula.read_wide(column.broadcast_to((size,)))
+    numbers = np.arange(size), np.int64(0), np.int64(data.shape[axis])
+    views = [plan.recorder.constant(np.asarray(each, np.int64)) for each in numbers]
+    along, zero, most = map(formula.read, views)
+    below = formula.step("Less", first, zero, element="i1")
+    # no start counts from the end
+    place = formula.step("Where", below, most, formula.step("Add", first, along))
+    formula.record(plan.recorder, place, found, "Slice")
+    plan.recorder.target.indexing.record_gather(
+        plan.recorder, data, found, target, axis, label="Slice"
+    )
+
+
+def _accepts_window(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    if dtypes[0] is not None and element_of(dtypes[0]) not in target.elements("Slice"):
+        return f"Slice is not compiled for {dtypes[0]}"
+    if dtypes[1] not in (None, np.dtype(np.int32), np.dtype(np.int64)):
+        return f"Slice is not compiled from {dtypes[1]} on"
+    return None
+
+
+register(
+    "Window",
+    Operation(_record_window, _accepts_window, _check_window, facts=_window_facts),
+)

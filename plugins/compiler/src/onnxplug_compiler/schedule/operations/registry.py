@@ -129,8 +129,8 @@ OPERATORS: Final = {
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
     "generation": "ConstantOfShape EyeLike",
-    "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
-    "TensorScatter",
+    "indexing": "Window Gather GatherElements GatherND Scatter ScatterElements "
+    "ScatterND TensorScatter",
     "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear_quantization": " ".join(
