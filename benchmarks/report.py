@@ -4,10 +4,13 @@ r"""Writes the tables and plots of the docs from measurements.
     python benchmarks/vision.py --json benchmarks/results/vision.json
     python benchmarks/torch_ep.py --models lstm --threads 1 \
         --json benchmarks/results/torch/lstm.json
+    python benchmarks/webgpu_ep.py --clock cpu --threads 2 --no-start \
+        --json benchmarks/results/webgpu/lavapipe.json
     python benchmarks/report.py
 
 ``docs/explanation/performance.md`` has all files in ``benchmarks/results``, one section
-for each; ``docs/reference/eps/torch.md`` those in ``torch`` there, as one table.  What
+for each; ``docs/reference/eps/torch.md`` those in ``torch`` there, as one table;
+``docs/reference/eps/webgpu.md`` those in ``webgpu``, a table for each adapter.  What
 stands in the pages between two comments, and the plots, are replaced.
 """
 
@@ -26,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 TORCH_PAGE = ROOT / "docs" / "reference" / "eps" / "torch.md"
+WEBGPU_PAGE = TORCH_PAGE.with_name("webgpu.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 TITLES = {
@@ -33,6 +37,7 @@ TITLES = {
     "openvino": "OpenVINO",
     "torch": "PyTorch",
     "torch.compile": "`torch.compile`",
+    "tinygrad": "tinygrad",
 }
 COLOURS = {"onnxruntime": "#4477aa", "openvino": "#cc7733"}
 
@@ -90,6 +95,57 @@ def beside_torch(reports: Sequence[Report]) -> str:
             "",
         ]
     )
+
+
+def on_webgpu(reports: Sequence[Report]) -> str:
+    """The networks that were measured on each adapter, beside the peer and the CPU EP,
+    and what a run of each does on the device."""
+    return "\n".join(line for report in reports for line in _on_adapter(report))
+
+
+def _on_adapter(report: Report) -> Iterator[str]:
+    machine, settings = report.found["machine"], report.found["settings"]
+    versions = machine["versions"]
+    (threads,) = report.threads
+    (ours, cpu), (peer,) = report.ours, report.peers
+    clock = "time of the processor" if settings["clock"] == "cpu" else "time"
+    yield (
+        f"{machine['adapter']}; {machine['processor']}, {threads} threads, load before "
+        f"of {machine['load'][0]}, {clock}; wgpu {versions['wgpu']}, {TITLES[peer]} "
+        f"{versions[peer]}, onnxplug at `{machine['commit']}`, Python "
+        f"{machine['python']}."
+    )
+    yield ""
+    titles = ["network", "this EP", TITLES[peer], "ratio", "CPU EP", "error"]
+    titles += ["the CPU EP's", "launches", "MB", "MFLOP", "nodes", "arithmetic"]
+    yield from _head(titles)
+    models = report.threads[threads]["models"]
+    for name, found in models.items():
+        seconds, on_it = found["seconds"], report.found["models"][name]
+        errors = found.get("error", {})
+        yield _line(
+            [
+                name,
+                *(_time(seconds.get(each)) for each in (ours, peer)),
+                _ratio(found["ratio"].get(ours, {}).get(peer)),
+                _time(seconds.get(cpu)),
+                *(_error(errors.get(each)) for each in (ours, cpu)),
+                str(on_it["launches"]),
+                f"{on_it['nbytes'] / 1e6:.3g}",
+                f"{on_it['flops'] / 1e6:.3g}",
+                *(f"{on_it[f'share of {what}']:.1%}" for what in titles[-2:]),
+            ]
+        )
+    yield ""
+    for name, found in models.items():
+        for runtime, why in found["failed"].items():
+            yield f"- {name} failed with {TITLES.get(runtime, runtime)}: `{why}`"
+    if any(found["failed"] for found in models.values()):
+        yield ""
+
+
+def _error(found: Mapping[str, float] | None) -> str:
+    return "–" if found is None else f"{found['largest']:.1e}"
 
 
 def page(reports: Sequence[Report]) -> str:
@@ -159,7 +215,7 @@ def _times(report: Report, threads: str) -> Iterator[str]:
             errors = found.get("error", {})
             theirs = [errors[x]["rms"] for x in report.peers if x in errors]
             ours_ = errors.get(OURS)
-            cells.append("–" if ours_ is None else f"{ours_['largest']:.1e}")
+            cells.append(_error(ours_))
             cells.append(
                 _ratio(ours_["rms"] / min(theirs)) if ours_ and theirs else "–"
             )
@@ -322,6 +378,7 @@ def main() -> None:
     reports = read()
     _replace(PAGE, page(reports))
     _replace(TORCH_PAGE, beside_torch(read(RESULTS / "torch")))
+    _replace(WEBGPU_PAGE, on_webgpu(read(RESULTS / "webgpu")))
     for report in reports:
         for threads in report.threads:
             path = PAGE.with_name(plot_name(report, threads))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +21,22 @@ def test_tables_are_those_of_the_results() -> None:
     text = report.PAGE.read_text(encoding="utf-8")
     shown = text.split(report.BEGIN)[1].split(report.END)[0]
     assert shown.strip() == report.page(REPORTS).strip()
+
+
+@pytest.mark.parametrize(
+    ("page", "written", "folder"),
+    [
+        (report.TORCH_PAGE, report.beside_torch, "torch"),
+        (report.WEBGPU_PAGE, report.on_webgpu, "webgpu"),
+    ],
+)
+def test_pages_of_eps_have_the_tables_of_their_results(
+    page: Path, written: Callable[..., str], folder: str
+) -> None:
+    shown = page.read_text(encoding="utf-8").split(report.BEGIN)[1]
+    reports = report.read(report.RESULTS / folder)
+    assert reports
+    assert shown.split(report.END)[0].strip() == written(reports).strip()
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from onnxplug_compiler import gpu
 from onnxplug_compiler.gpu.command import MOST_BUFFERS, Launch, as_bits, merged, render
 from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import contractions, elementwise, indexing, movement
+from onnxplug_compiler.gpu.render.body import Body
 from onnxplug_compiler.gpu.render.wgsl import WGSL
 from onnxplug_compiler.ir.buffers import Input, Output, Temporary
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
@@ -203,3 +206,22 @@ def test_numbers_of_a_chain_are_told_apart_by_their_texts() -> None:
         (launch,) = recorded((chain, [view((4,))], [view((4,))]))
         texts.add(text_of(launch))
     assert len(texts) == 2
+
+
+def test_every_loop_of_a_kernel_counts_up() -> None:
+    body = Body(WGSL, (), (), 0)
+    for step in ("0u", "v1", "-1u", "u", ""):
+        with (
+            pytest.raises(ValueError, match="need not end"),
+            body.loop("8u", step=step),
+        ):
+            pass
+    # and none is written in another way
+    folder = Path(gpu.__file__).parent
+    texts = {path: path.read_text("utf-8") for path in folder.rglob("*.py")}
+    looping = {path.name for path, text in texts.items() if ".loop(name" in text}
+    assert looping == {"body.py"}
+    own = {"wgsl.py", "cuda.py"}
+    for path, text in texts.items():
+        found = re.findall(r"\"\s*(for|while|do|loop|goto)\b ?[({]", text)
+        assert len(found) == (path.name in own), path

@@ -176,7 +176,18 @@ class Body:
 
     @contextmanager
     def loop(self, end: str, start: str = "0u", step: str = "1u") -> Iterator[str]:
-        """Repeat what is written meanwhile; gives the name of the number."""
+        """Repeat what is written meanwhile; gives the name of the number.
+
+        Every loop of a kernel is one of these and ends, as its end is below 2³¹.
+
+        Args:
+            step: a number in the dialect, more than 0.
+
+        Raises:
+            ValueError: the step is something else.
+        """
+        if not (step[:-1].isdecimal() and step[-1:] == "u" and int(step[:-1])):
+            raise ValueError(f"a loop with steps of {step!r} need not end")
         name = self._name()
         with self._block(self.dialect.loop(name, start, end, step)):
             yield name
