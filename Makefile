@@ -39,7 +39,7 @@ CUDA_WHEELS := 'cupy-cuda13x>=14.2,<15' 'nvidia-cudnn-frontend>=1.22,<1.29' \
   'nvmath-python>=1.0,<2' nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt
 # tests of kernels in CUDA C++, each of which g++ compiles
 CUDA_ON_CPU := $(wildcard plugins/compiler/tests/gpu/test_cuda*.py) \
-  plugins/cuda/tests/test_suite.py plugins/testing/tests/test_cuda_on_cpu.py
+  plugins/testing/tests/test_cuda_on_cpu.py
 # with it, a second validator looks at all kernels of WebGPU
 NPM := $(shell command -v npm)
 # exported models on EPs, whose own targets run them
@@ -118,7 +118,7 @@ test-webgpu: $(VENV)/webgpu.stamp
 test-cuda-offline: $(VENV)/cuda.stamp
 	@command -v g++ > /dev/null || { echo 'kernels in CUDA C++ are compiled by g++, which \
 	  is not there; install it, on Debian by apt install g++' >&2; exit 1; }
-	ONNXPLUG_REQUIRE=cuda-wheels,g++,nvrtc $(BIN)/python -m pytest plugins/cuda \
+	ONNXPLUG_REQUIRE=cupy,g++,nvrtc $(BIN)/python -m pytest plugins/cuda \
 	  $(CUDA_ON_CPU) $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp

@@ -26,11 +26,12 @@ EP = "CUDAExecutionProvider"
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kernels(request: pytest.FixtureRequest) -> Path:
     """A folder for kernels that g++ compiles for the processor, which takes long."""
     if "g++" not in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
         pytest.skip("kernels are compiled by make test-cuda-offline")
-    return tmp_path_factory.getbasetemp() / "kernels"
+    folder: Path = request.config.cache.mkdir("cuda_on_cpu")
+    return folder
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """Counts the ONNX backend suite's cases through kernels for CUDA, on the processor.
 
     python tools/run_suite.py [--kernels FOLDER] [--texts FOLDER] [--networks]
-                              [--jobs N] [--every N] [--json FILE] [CASE …]
+                              [--stand-in] [--jobs N] [--every N] [--json FILE] [CASE …]
 
 No GPU is needed, but g++: each kernel that the compiler renders for CUDA is run, lane
 by lane, and looked at; compiled ones are kept in FOLDER for the next time.  --texts has
 the kernels' texts written to a folder, for ``compile_kernels.py`` to compile for GPUs.
+With --stand-in all of the EP runs, on the tests' stand-in for CuPy, which knows less
+well what a kernel may touch; else its plans and kernels do, and nothing more.
 The nine whole networks of the suite, with a billion multiplications each, are left out
 without --networks; they take minutes each.
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +38,36 @@ NETWORKS: Final = frozenset(
     ).split()
 )
 
+REPOSITORY: Final = Path(__file__).parents[3]
+
+
+def on_stand_in(folder: Path, violations: Path, words: Sequence[str]) -> int:
+    """Count with the EP on the stand-in, of whose rules none may be broken.
+
+    Args:
+        violations: a file for what is.
+    """
+    sys.path.insert(0, str(REPOSITORY))
+    from plugins.cuda.tests.conftest import StandInFactory, watching_blocks
+    from plugins.cuda.tests.standin import CuPy, Machine
+
+    class Telling(Machine):
+        """Tells other processes of it, too."""
+
+        def violate(self, what: str) -> None:
+            super().violate(what)
+            with violations.open("a", encoding="utf-8") as file:
+                file.write(f"{what}\n")
+
+    machine = Telling()
+    onnxplug.register_ep_library("stand-in", StandInFactory(CuPy(machine, folder)))
+    with watching_blocks(machine):
+        status = main(__doc__, Lineup(StandInFactory.name, {}), words)
+    if violations.exists():
+        print(violations.read_text("utf-8"), file=sys.stderr)
+        return 1
+    return status
+
 
 def run() -> int:
     """Register the EP, and count."""
@@ -42,6 +75,7 @@ def run() -> int:
     parser.add_argument("--kernels", type=Path)
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--networks", action="store_true")
+    parser.add_argument("--stand-in", action="store_true")
     given, rest = parser.parse_known_args()
     if not given.networks and not any(word.startswith("test_") for word in rest):
         rest += [name for name in load_cases(CountingBackend) if name not in NETWORKS]
@@ -49,6 +83,8 @@ def run() -> int:
         given.texts.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.kernels or Path(temporary)
+        if given.stand_in:
+            return on_stand_in(folder, Path(temporary, "violations"), rest)
         plugin = Plugin(Factory(folder, given.texts))
         onnxplug.register_ep_library("cuda-on-processor", plugin)
         return main(__doc__, Lineup(NAME, {}), rest)
