@@ -12,6 +12,9 @@ from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug_cuda import installation
 from onnxplug_cuda.factory import CudaFactory
+from onnxplug_cuda.spaces import choose
+
+from .standin import CuPy, Machine
 
 CPU = HardwareDevice(type=DeviceType.CPU, vendor="Intel", vendor_id=0x8086)
 AMD = HardwareDevice(type=DeviceType.GPU, vendor="AMD", vendor_id=0x1002)
@@ -82,3 +85,25 @@ def test_listing_devices_loads_no_driver() -> None:
         check=False,
     )
     assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+
+
+def test_a_gpu_is_meant_by_its_number_or_its_place(machine: Machine) -> None:
+    cupy = CuPy(machine, devices=3)
+
+    def at(address: str | None) -> list[ep.EpDevice]:
+        facts = {} if address is None else {"pci_bus_id": address}
+        gpu = HardwareDevice(
+            type=DeviceType.GPU, vendor="NVIDIA", vendor_id=0x10DE, metadata=facts
+        )
+        return [ep.EpDevice(ep_name=CudaFactory.name, device=gpu)]
+
+    assert choose(cupy, at("0000:12:00.0"), -1) == 2
+    assert choose(cupy, at("0000:12:00.0"), 0) == 0
+    assert choose(cupy, at(None), -1) == choose(cupy, [], -1) == 0
+    with pytest.raises(ep.OptionError, match="'device_id' is 3, and CUDA sees 3"):
+        choose(cupy, at(None), 3)
+    with pytest.raises(LookupError, match="does not see the GPU at 0000:65"):
+        choose(cupy, at("0000:65:00.0"), -1)
+    machine.plan("getDeviceCount", 100)
+    with pytest.raises(RuntimeError, match="CUDA_VISIBLE_DEVICES may hide them"):
+        choose(cupy, at(None), 0)

@@ -112,6 +112,12 @@ def test_without_a_driver_the_real_one_says_what_is_missing(cupy: Any) -> None:
         Driver(cupy, 0)
 
 
+def test_a_query_gives_the_error_and_raises_nothing(cupy: Any) -> None:
+    if cupy.cuda.runtime.driverGetVersion():
+        pytest.skip("there is a driver")
+    assert cupy.cuda.runtime.eventQuery(0) == 35
+
+
 def test_it_sees_what_may_not_be_done(machine: Machine) -> None:
     runtime = CuPy(machine).cuda.runtime
     machine.gate.clear()

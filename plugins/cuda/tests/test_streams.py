@@ -369,6 +369,20 @@ def test_a_kernel_that_reads_elsewhere_is_a_fault(
     machine.violations.clear()
 
 
+def test_a_fault_is_seen_by_who_only_asks(machine: Machine, device: CudaDevice) -> None:
+    stream = device.new_stream()
+    placed(device, stream, 1)
+    machine.gate.clear()
+    placed(device, stream, 1)
+    event = stream.record()
+    assert not event.done()
+    machine.plan("eventQuery", 719)
+    assert event.done()
+    assert "a kernel failed" in device.driver.fault
+    with pytest.raises(DeviceLost):
+        event.synchronize()
+
+
 @pytest.mark.parametrize(
     ("devices", "version", "ordinal", "error", "said"),
     [

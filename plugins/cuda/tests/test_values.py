@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -407,3 +408,33 @@ def test_a_loop_leaves_its_values_on_the_device(
     for found, right in zip(session.run(None, feed), wanted, strict=True):
         np.testing.assert_array_equal(found, right)
     assert machine.counts["launchKernel"] >= 8
+
+
+def test_gpus_are_driven_beside_each_other(
+    machine: Machine, kernels: Path, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    onnxplug.register_ep_library(
+        "two", StandInFactory(CuPy(machine, kernels, devices=2))
+    )
+    try:
+        model = parse("y = Mul (x, x)")
+        sessions = [
+            onnxplug.InferenceSession(model, providers=[(EP, {"device_id": number})])
+            for number in (1, 0)
+        ]
+        values = [
+            onnxplug.OrtValue.ortvalue_from_numpy((number + 1) * X, "cuda", number)
+            for number in (0, 1)
+        ]
+        for factor in (1, 2):
+            for session in sessions:
+                (found,) = session.run(None, {"x": factor * X})
+                np.testing.assert_array_equal(found, (factor * X) ** 2)
+        for number, value in enumerate(values):
+            assert value.raw.__dlpack_device__() == (2, number)
+            np.testing.assert_array_equal(value.numpy(), (number + 1) * X)
+        assert machine.device == 0
+        del session, sessions, value, values
+    finally:
+        gc.collect()
+        onnxplug.unregister_ep_library("two")

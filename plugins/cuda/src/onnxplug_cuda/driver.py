@@ -11,6 +11,7 @@ from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.execution.device import DeviceLost
 from onnxplug_cuda.faults import (
+    NOT_READY,
     OUT_OF_MEMORY,
     REMEDY_OF_LOSS,
     STICKY,
@@ -101,6 +102,17 @@ class Driver(AbstractContextManager[None]):
         """
         if self.fault:
             raise self.lost()
+
+    def has_passed(self, event: int) -> bool:
+        """Whether the work before an event is done; within the context.
+
+        Raises:
+            CUDARuntimeError: it failed.
+        """
+        status = int(self.runtime.eventQuery(event))  # which raises nothing itself
+        if status not in (0, NOT_READY):
+            raise self.runtime.CUDARuntimeError(status)
+        return status == 0
 
     def __enter__(self) -> None:
         """Make the device the thread's own.

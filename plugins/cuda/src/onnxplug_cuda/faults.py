@@ -42,7 +42,8 @@ _NO_DRIVER: Final = (
 )
 
 _REMEDIES: Final[Mapping[int, str]] = {
-    3: "the driver does not start; `nvidia-smi` tells more",
+    3: "the driver does not start, as in the child of a fork: start processes by "
+    "'spawn', or make sessions after the fork; `nvidia-smi` tells more",
     34: _NO_DRIVER,
     35: "update the driver, or install what is for the CUDA of the one that is there: "
     "pip install 'onnxplug-cuda[cu12]'",

@@ -64,9 +64,11 @@ class Point:
         if not self.is_done and not self._driver.fault:
             try:
                 with self._driver:
-                    self.is_done = self._driver.runtime.eventQuery(self.native) == 0
+                    self.is_done = self._driver.has_passed(self.native)
+            # whatever went wrong, nothing is left to wait for
             except Exception as error:  # noqa: BLE001
                 ep.raise_interruption(error)
+                return True
         return self.is_done or bool(self._driver.fault)
 
     def synchronize(self) -> None:
@@ -155,8 +157,7 @@ class Timeline:
                 return
             point = self._points[0]
             if not point.is_done:
-                query = self._driver.runtime.eventQuery(point.native)
-                point.is_done = query == 0
+                point.is_done = self._driver.has_passed(point.native)
             if not point.is_done:
                 return
             self.completed = max(self.completed, point.ticket)

@@ -103,8 +103,11 @@ class Work:
 class Stream:
     """A queue, and the thread that does what is in it."""
 
-    def __init__(self, machine: Machine, handle: int) -> None:
+    def __init__(
+        self, machine: Machine, handle: int, device: int | None = None
+    ) -> None:
         self.machine = machine
+        self.device = device
         self.handle = handle
         self.tick = 0
         self.clock: Clock = {}
@@ -114,6 +117,11 @@ class Stream:
         self.capture: list[Work] | None = None
         self.is_invalid = False
         self.thread: threading.Thread | None = None
+
+    def check_here(self, what: str) -> None:
+        """Check that the calling thread is on the stream's device."""
+        if self.device not in (None, self.machine.device):
+            self.machine.violate(f"{what} is queued on a stream of another device")
 
     def push(self, do: Callable[[], None]) -> None:
         with self.machine.changed:
@@ -154,7 +162,8 @@ class Stream:
 class Event:
     """What was recorded last."""
 
-    def __init__(self, *, is_timed: bool) -> None:
+    def __init__(self, device: int, *, is_timed: bool) -> None:
+        self.device = device
         self.is_timed = is_timed
         self.reached = threading.Event()
         self.reached.set()
@@ -186,6 +195,7 @@ class Machine:
         self.late = late
         self.random = random.Random(seed)
         self.changed = threading.Condition()
+        self._here = threading.local()
         self.gate = threading.Event()
         self.gate.set()
         self.counts: Counter[str] = Counter()
@@ -247,6 +257,21 @@ class Machine:
                     raise CudaError(status)
             if self.fault:
                 raise CudaError(self.fault)
+
+    @property
+    def device(self) -> int:
+        """The calling thread's."""
+        return getattr(self._here, "device", 0)
+
+    @device.setter
+    def device(self, device: int) -> None:
+        self._here.device = device
+
+    def stream(self, handle: int) -> Stream:
+        try:
+            return self.streams[handle]
+        except KeyError:
+            raise CudaError(400) from None
 
     # memory
 

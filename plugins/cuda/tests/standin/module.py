@@ -24,7 +24,6 @@ class Runtime:
         self._machine = machine
         self._devices = devices
         self._version = version
-        self._device = 0
 
     # devices
 
@@ -61,11 +60,11 @@ class Runtime:
 
     def getDevice(self) -> int:
         self._machine.called("getDevice")
-        return self._device
+        return self._machine.device
 
     def setDevice(self, device: int) -> None:
         self._machine.called("setDevice")
-        self._device = device
+        self._machine.device = device
 
     def deviceSynchronize(self) -> None:
         machine = self._machine
@@ -138,17 +137,14 @@ class Runtime:
     # streams
 
     def _stream(self, handle: int) -> Stream:
-        try:
-            return self._machine.streams[handle]
-        except KeyError:
-            raise CudaError(400) from None
+        return self._machine.stream(handle)
 
     def streamCreateWithFlags(self, flags: int) -> int:
         machine = self._machine
         machine.called("streamCreateWithFlags")
         assert flags == 1, "streams wait for the default one"
         handle = next(machine.handles)
-        machine.streams[handle] = Stream(machine, handle)
+        machine.streams[handle] = Stream(machine, handle, machine.device)
         return handle
 
     def streamGetFlags(self, stream: int) -> int:
@@ -203,7 +199,7 @@ class Runtime:
         machine = self._machine
         machine.called("eventCreateWithFlags")
         handle = next(machine.handles)
-        machine.events[handle] = Event(is_timed=not flags & 2)
+        machine.events[handle] = Event(machine.device, is_timed=not flags & 2)
         return handle
 
     def eventDestroy(self, event: int) -> None:
@@ -214,6 +210,9 @@ class Runtime:
         machine = self._machine
         machine.called("eventRecord")
         point, queue = machine.events[event], self._stream(stream)
+        queue.check_here("an event")
+        if point.device != machine.device:
+            machine.violate("an event of another device is recorded")
         point.is_captured = queue.capture is not None
         if point.is_captured:
             return
@@ -230,7 +229,10 @@ class Runtime:
 
     def eventQuery(self, event: int) -> int:
         machine = self._machine
-        machine.called("eventQuery")
+        try:
+            machine.called("eventQuery")
+        except CudaError as error:
+            return error.status
         point = machine.events[event]
         if not point.reached.is_set():
             return 600
@@ -345,7 +347,8 @@ class Driver:
     ) -> None:
         machine, function = self._machine, self._functions[f]
         machine.called("launchKernel")
-        queue = machine.streams[stream]
+        queue = machine.stream(stream)
+        queue.check_here("a launch")
         grid = grid_dim_x, grid_dim_y, grid_dim_z
         block = block_dim_x, block_dim_y, block_dim_z
         arguments, ranges = function.arguments(machine, kernel_params)
