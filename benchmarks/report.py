@@ -6,12 +6,14 @@ r"""Writes the tables and plots of the docs from measurements.
         --json benchmarks/results/torch/lstm.json
     python benchmarks/webgpu_ep.py --clock cpu --threads 2 --no-start \
         --json benchmarks/results/webgpu/lavapipe.json
+    python benchmarks/cuda_ep.py --threads 1 --json benchmarks/results/cuda/h100.json
     python benchmarks/report.py
 
 ``docs/explanation/performance.md`` has all files in ``benchmarks/results``, one section
 for each; ``docs/reference/eps/torch.md`` those in ``torch`` there, as one table;
-``docs/reference/eps/webgpu.md`` those in ``webgpu``, a table for each adapter.  What
-stands in the pages between two comments, and the plots, are replaced.
+``docs/reference/eps/webgpu.md`` those in ``webgpu``, a table for each adapter; and
+``docs/reference/eps/cuda.md`` those in ``cuda``, a section for each card.  What stands
+in the pages between two comments, and the plots, are replaced.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 TORCH_PAGE = ROOT / "docs" / "reference" / "eps" / "torch.md"
 WEBGPU_PAGE = TORCH_PAGE.with_name("webgpu.md")
+CUDA_PAGE = TORCH_PAGE.with_name("cuda.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 TITLES = {
@@ -146,6 +149,50 @@ def _on_adapter(report: Report) -> Iterator[str]:
 
 def _error(found: Mapping[str, float] | None) -> str:
     return "–" if found is None else f"{found['largest']:.1e}"
+
+
+def on_cards(reports: Sequence[Report]) -> str:
+    """What was measured on GPUs of NVIDIA's, a section for each card."""
+    if not reports:
+        return "Nothing was measured yet.\n"
+    return "\n".join(line for report in reports for line in _on_a_card(report))
+
+
+def _on_a_card(report: Report) -> Iterator[str]:
+    machine = report.found["machine"]
+    versions, peaks = machine["versions"], machine["peaks of the card"]
+    (threads,) = report.threads
+    named = {"torch": "PyTorch", "onnxruntime-gpu": "ONNX Runtime"}
+    peers = [f"{title} {versions[x]}" for x, title in named.items() if versions.get(x)]
+    rates = ", ".join(f"{rate:.0f} {name}" for name, rate in peaks.items())
+    yield f"### {machine['card']}"
+    yield ""
+    yield (
+        f"CUDA {machine['CUDA of PyTorch']}; {', '.join(peers)}; onnxplug at "
+        f"`{machine['commit']}`. At most {rates}."
+    )
+    yield ""
+    yield from _times(report, threads)
+    yield ""
+    yield from _head(["model", "GFLOP", "share of the card's peak"])
+    models = report.threads[threads]["models"]
+    for name, found in models.items():
+        flops, seconds = report.found["work"][name]["flops"], found["seconds"]
+        ours = [seconds[each] for each in report.ours if each in seconds]
+        rate = peaks.get(f"GFLOP/s {name.rsplit('-', 1)[-1]}")
+        if flops and ours and rate:
+            share = flops / min(ours) / 1e9 / rate
+            yield _line([name, f"{flops / 1e9:.3g}", f"{share:.0%}"])
+    yield ""
+    for name, found in models.items():
+        count, _, what = name.partition("-")
+        if what == "launches":
+            each = ", ".join(
+                f"{TITLES.get(kind, kind)} {seconds / int(count) * 1e6:.1f} µs"
+                for kind, seconds in found["seconds"].items()
+            )
+            yield f"A launch of a kernel that does next to nothing takes: {each}."
+            yield ""
 
 
 def page(reports: Sequence[Report]) -> str:
@@ -379,6 +426,7 @@ def main() -> None:
     _replace(PAGE, page(reports))
     _replace(TORCH_PAGE, beside_torch(read(RESULTS / "torch")))
     _replace(WEBGPU_PAGE, on_webgpu(read(RESULTS / "webgpu")))
+    _replace(CUDA_PAGE, on_cards(read(RESULTS / "cuda")))
     for report in reports:
         for threads in report.threads:
             path = PAGE.with_name(plot_name(report, threads))

@@ -40,8 +40,12 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
             ``onnxruntime``; ``openvino``; ``torch``, the module itself; ``tabular``,
             the library that fitted a pipeline; or ``lleaves`` or ``tl2cgen``.  With an
             option ``library``, ``onnxplug-native`` and ``onnxruntime`` have an EP of
-            that library instead.
+            that library instead; with ``device``, these and ``torch`` run there.
     """
+    if "device" in options:
+        import on_cuda
+
+        return on_cuda.prepare(runtime, path, feeds, options)
     if "library" in options:
         import native_eps
 
