@@ -192,3 +192,82 @@ def test_what_a_cache_has_not_is_an_error(alone: Any, fault: str) -> None:
         session.run(None, {**feeds, **wrong})
     for ours, right in zip(session.run(None, feeds), wanted, strict=True):
         np.testing.assert_array_equal(ours, right)
+
+
+class Shared(Grouped):
+    """A node whose heads share none; *lengths*, all the same, count the new rows."""
+
+    def __init__(self, operator: str, length: int, rows: int, **form: Any) -> None:
+        super().__init__(
+            [length, length], rows, 20, groups=4, rotated=0, causal=0, **form
+        )
+        for name in ("lengths", "total"):
+            del self.feeds[name]
+        self.feeds["used"] = np.array([length - rows], np.int32)
+        between = [""] * (3 if operator == "MultiHeadAttention" else 2)
+        inputs = ["q", "k", "v", *between, "past_k", "past_v", "used"]
+        if operator != "MultiHeadAttention":
+            form = {"past_present_share_buffer": 1}
+        elif form:
+            form, self.form = {"unidirectional": 1}, {"causal": 1}
+        self.node = helper.make_node(
+            operator, inputs, ["y", "new_k", "new_v"], domain="com.microsoft",
+            num_heads=4, **form,
+        )  # fmt: skip
+
+
+SHARED = {
+    "a token": Shared("MultiHeadAttention", 7, 1),
+    "several": Shared("MultiHeadAttention", 9, 3, local_window_size=-1),
+    "masked decoder": Shared("DecoderMaskedMultiHeadAttention", 20, 1),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_heads_attend_to_a_cache_with_room(alone: Any, name: str) -> None:
+    case = SHARED[name]
+    found = alone(case.model()).run(None, case.feeds)
+    for image, wanted in enumerate(case.expected()):
+        for ours, right in zip(found, wanted, strict=True):
+            part = ours[image] if ours.ndim == 3 else ours[image][:, : right.shape[1]]
+            np.testing.assert_allclose(part, right, 0, 4e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("read_elsewhere", [False, True])
+def test_a_cache_that_is_bound_as_past_and_present_is_right(
+    beside: Any, read_elsewhere: bool
+) -> None:
+    """Also where it cannot be updated in place, as something else reads the past."""
+    case = Grouped([7], 1, 20)
+    model = case.model()
+    if read_elsewhere:
+        double = helper.make_node("Add", ["past_k", "past_k"], ["double"])
+        model.graph.node.append(double)
+        shape = case.feeds["past_k"].shape
+        value = helper.make_tensor_value_info("double", onnx.TensorProto.FLOAT, shape)
+        model.graph.output.append(value)
+    session = beside(model)
+    binding = session.io_binding()
+    caches = {}
+    for name, array in case.feeds.items():
+        if not name.startswith("past"):
+            binding.bind_cpu_input(name, array)
+            continue
+        caches[name] = onnxplug.OrtValue.ortvalue_from_numpy(array, "webgpu", 0)
+        binding.bind_ortvalue_input(name, caches[name])
+        binding.bind_ortvalue_output(f"new{name[4:]}", caches[name])
+    binding.bind_output("y")
+    if read_elsewhere:
+        binding.bind_output("double")
+    session.run_with_iobinding(binding)
+    found = dict(zip(("k", "v", "y", "double"), binding.get_outputs(), strict=False))
+    y, *wanted = case.expected()[0]
+    np.testing.assert_allclose(found["y"].numpy()[0], y, 0, 4e-6)
+    for kind, right in zip("kv", wanted, strict=True):
+        kept, before = found[kind].numpy()[0], case.feeds[f"past_{kind}"][0]
+        np.testing.assert_allclose(kept[:, :7], right, 0, 4e-6)
+        # what no row uses is as it was in place, and zeros in a copy
+        behind = 0 * before if read_elsewhere and kind == "k" else before
+        np.testing.assert_array_equal(kept[:, 7:], behind[:, 7:])
+    if read_elsewhere:
+        np.testing.assert_array_equal(found["double"].numpy(), 2 * case.feeds["past_k"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from onnxplug.ep import TensorFacts
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.ir.caches import Rotation, Starts
+from onnxplug_compiler.ir.caches import Caches, Rotation, Starts
 from onnxplug_compiler.ir.elements import described, element_of
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
@@ -55,7 +56,7 @@ class _Heads(NamedTuple):
     present: int
 
 
-def _heads(call: Call, shapes: list[tuple[int, ...] | None], total: int) -> _Heads:
+def _heads(call: Call, shapes: Sequence[tuple[int, ...] | None], total: int) -> _Heads:
     query, key, past = shapes[0], shapes[1], shapes[3]
     heads, groups = (int(call.attributes[n]) for n in ("num_heads", "kv_num_heads"))
     if heads < 1 or groups < 1 or heads % groups:
@@ -122,55 +123,78 @@ def _record_grouped(plan: Plan, call: Call) -> None:
     shapes = [None if n is None else plan.known(n).shape for n in call.inputs]
     known = plan.results(call)[1] or plan.results(call)[2]
     found = _heads(call, shapes, 0 if known is None else known.shape[2])
-    recorder, caches = plan.recorder, plan.recorder.target.caches
-    assert caches is not None
-    q, k, v = _split(plan, call, found)
-    starts = Starts(
-        _of_shape(plan, plan.view(_name(call, 5)), (found.batch,)),
-        1 - found.queries,
-        1,
-        clamped=True,
-    )
+    lengths = _of_shape(plan, plan.view(_name(call, 5)), (found.batch,))
+    starts = Starts(lengths, 1 - found.queries, 1, clamped=True)
     rotation = _rotation(plan, call)
-    kept = []
-    for new, past, present in ((k, 3, 1), (v, 4, 2)):
-        shape = (found.batch, found.groups, found.present, found.size)
-        name, earlier = call.output(present), call.input(past)
-        whole = recorder.temporary(new.dtype, shape)
-        if name is not None:
-            whole = plan.destination(name)
-        if earlier is not None:
-            view = plan.view(earlier)
-            caches.record_kept(recorder, view, whole, starts, label=call.op_type)
-        caches.record_placed(
-            recorder, new, whole, starts, rotation=rotation if new is k else None,
-            label=call.op_type,
-        )  # fmt: skip
-        kept.append(whole)
+    q, k, v = _split(plan, call, found)
+    keys, values = _kept(plan, call, found, (k, v), (3, 4), starts, rotation)
     if rotation is not None:
-        turned = recorder.temporary(q.dtype, q.shape)
-        caches.record_placed(
-            recorder, q, turned, starts, rotation=rotation, shifted=False,
+        turned = plan.recorder.temporary(q.dtype, q.shape)
+        _caches(plan).record_placed(
+            plan.recorder, q, turned, starts, rotation=rotation, shifted=False,
             label=call.op_type,
         )  # fmt: skip
         q = turned
     attributes = call.attributes
     causal, window = bool(attributes.get("causal", 1)), _window(call)
-    scale = float(attributes.get("scale", 0)) or found.size**-0.5
-    caches.record_cached_attention(
-        recorder,
+    _caches(plan).record_cached_attention(
+        plan.recorder,
         q,
-        kept[0],
-        kept[1],
+        keys,
+        values,
         _destination(plan, call, found),
         starts,
-        scale=scale,
+        scale=_scale(call, found),
         causal=causal,
         window=window - 1 if causal and window > 0 else None,
         softcap=float(attributes.get("softcap", 0)),
         sinks=_sinks(plan, call, found, q.dtype),
         label=call.op_type,
     )
+
+
+def _caches(plan: Plan) -> Caches:
+    found = plan.recorder.target.caches
+    assert found is not None
+    return found
+
+
+def _kept(
+    plan: Plan,
+    call: Call,
+    found: _Heads,
+    new: tuple[View, View],
+    past: tuple[int, int],
+    starts: Starts,
+    rotation: Rotation | None = None,
+) -> list[View]:
+    """The caches of keys and values, with the new rows.
+
+    Args:
+        past: positions of the inputs that are the caches before; the outputs behind
+            the first are those after.
+    """
+    recorder, caches = plan.recorder, _caches(plan)
+    shape = (found.batch, found.groups, found.present, found.size)
+    kept = []
+    for number, (rows, position) in enumerate(zip(new, past, strict=True)):
+        name, earlier = call.output(1 + number), call.input(position)
+        whole = recorder.temporary(rows.dtype, shape)
+        if name is not None:
+            whole = plan.destination(name)
+        if earlier is not None:
+            view = plan.view(earlier)
+            caches.record_kept(recorder, view, whole, starts, label=call.op_type)
+        caches.record_placed(
+            recorder, rows, whole, starts, rotation=None if number else rotation,
+            label=call.op_type,
+        )  # fmt: skip
+        kept.append(whole)
+    return kept
+
+
+def _scale(call: Call, found: _Heads) -> float:
+    return float(call.attributes.get("scale", 0)) or found.size**-0.5
 
 
 def _name(call: Call, position: int) -> str:
@@ -280,4 +304,88 @@ register(
         facts=_grouped_facts,
         floors={6: (3, 2)},
     ),
+)
+
+
+# heads that share none, with a cache that has room
+
+_LENGTHS: Final = {"MultiHeadAttention": 8, "DecoderMaskedMultiHeadAttention": 7}
+"""Positions of the input that says how many rows of the cache are in use."""
+
+_PAST: Final = {"MultiHeadAttention": (6, 7), "DecoderMaskedMultiHeadAttention": (5, 6)}
+
+
+def _shared_heads(call: Call, shapes: Sequence[tuple[int, ...] | None]) -> _Heads:
+    heads = int(call.attributes["num_heads"])
+    query, past = shapes[0], shapes[_PAST[call.op_type][0]]
+    if query is None or len(query) != 3 or heads < 1 or query[2] % heads:
+        raise NotCompiled(f"queries {query} of {heads} heads", call)
+    if past is None or len(past) != 4 or not query[2]:
+        raise NotCompiled(f"a cache {past}", call)
+    size = query[2] // heads
+    return _Heads(query[0], query[1], heads, heads, size, past[2], past[2])
+
+
+def _shared_facts(call: Call, facts: Facts) -> list[TensorFacts]:
+    shapes = [None if each is None else each.shape for each in facts]
+    found = _shared_heads(call, shapes)
+    query = facts[0]
+    assert query is not None
+    cache = (found.batch, found.groups, found.present, found.size)
+    return [TensorFacts(query.dtype, each) for each in (query.shape, cache, cache)]
+
+
+def _check_shared(call: Call, inputs: Inputs, results: Results) -> None:
+    shapes = [None if each is None else each.shape for each in inputs]
+    found = _shared_heads(call, shapes)
+    cache = (found.batch, found.groups, found.present, found.size)
+    rows = [shapes[0]] * 2
+    if shapes[1:3] != rows or [shapes[at] for at in _PAST[call.op_type]] != [cache] * 2:
+        raise NotCompiled(f"keys and values {shapes} with a cache {cache}", call)
+    if given(inputs, _LENGTHS[call.op_type]).size != 1 or not found.queries:
+        raise NotCompiled(f"no one length of what is in the cache: {shapes}", call)
+
+
+def _record_shared(plan: Plan, call: Call) -> None:
+    shapes = [None if n is None else plan.known(n).shape for n in call.inputs]
+    found = _shared_heads(call, shapes)
+    length = plan.view(_name(call, _LENGTHS[call.op_type]))
+    length = _of_shape(plan, length, (1,)).broadcast_to((found.batch,))
+    starts = Starts(length, 0, found.queries)
+    q, k, v = _split(plan, call, found)
+    keys, values = _kept(plan, call, found, (k, v), _PAST[call.op_type], starts)
+    _caches(plan).record_cached_attention(
+        plan.recorder,
+        q,
+        keys,
+        values,
+        _destination(plan, call, found),
+        starts,
+        scale=_scale(call, found),
+        causal=bool(call.attributes.get("unidirectional", 0)),
+        label=call.op_type,
+    )
+
+
+def _accepts_shared(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    name, elements = call.op_type, target.elements(_GROUPED)
+    if not elements:
+        return f"{name} is not compiled"
+    used = {0, 1, 2, *_PAST[name], _LENGTHS[name]}
+    if "num_heads" not in call.attributes or len(call.outputs) > 3:
+        return f"{name} lacks 'num_heads', or has outputs that it has not"
+    if any((call.input(at) is not None) != (at in used) for at in range(11)):
+        return f"{name} is compiled with a cache that has room, and no bias or mask"
+    first = dtypes[0]
+    found = [dtypes[at] for at in used if at != _LENGTHS[name]]
+    if first is None or any(dtype not in (None, first) for dtype in found):
+        return f"{name} is compiled for inputs of one type"
+    if element_of(first) not in elements:
+        return f"{name} is compiled for {described(elements)}; found {first}"
+    return None
+
+
+register(
+    " ".join(f"com.microsoft.{name}" for name in _LENGTHS),
+    Operation(_record_shared, _accepts_shared, _check_shared, facts=_shared_facts),
 )

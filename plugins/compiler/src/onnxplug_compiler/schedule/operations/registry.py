@@ -118,7 +118,8 @@ class Operation(Record):
 
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
-    "caches": "com.microsoft.GroupQueryAttention",
+    "caches": "com.microsoft.GroupQueryAttention com.microsoft.MultiHeadAttention "
+    "com.microsoft.DecoderMaskedMultiHeadAttention",
     "coded": "com.microsoft.MatMulNBits MatMulInteger DequantizedMatMul",
     "control_flow": "If Loop Scan",
     "convolution": "Conv ConvTranspose",
