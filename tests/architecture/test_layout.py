@@ -21,7 +21,7 @@ from .floors import CORE, FLOORS, NEUTRAL, NEUTRAL_FLOORS, PAGE, ROOT, written
 GPU: Final = NEUTRAL / "gpu"
 
 GPU_FLOORS: Final = (
-    {"render", "shapes"},
+    {"probes", "render", "shapes"},
     {"packing"},
     {"command"},
     {"families"},

@@ -98,6 +98,8 @@ class StandInFactory(CudaFactory):
         cupy: the stand-in.
     """
 
+    verification = None
+
     def __init__(self, cupy: CuPy) -> None:
         super().__init__()
         self.memory_spaces = _Spaces(cupy)

@@ -10,10 +10,10 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug_compiler.gpu.probes import probes
 from onnxplug_testing.probe_models import write
 from onnxplug_webgpu import factory
 from onnxplug_webgpu.factory import WebGpuFactory
-from onnxplug_webgpu.probes import probes
 
 PROBES = {probe.family: probe for probe in probes()}
 

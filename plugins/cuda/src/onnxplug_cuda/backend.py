@@ -5,13 +5,36 @@ from __future__ import annotations
 from typing import Final
 
 from onnxplug_compiler.gpu.execution.backend import Backend
-from onnxplug_compiler.gpu.execution.target import GpuTarget
+from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
 from onnxplug_cuda.device import MOST_BUFFERS, MOST_GROUPS
+from onnxplug_cuda.shapes import shapes_for
+
+
+class CudaKernels(GpuTarget):
+    """A :class:`onnxplug_compiler.ir.target.Target` without libraries.
+
+    Args:
+        capability: the GPU's compute capability.
+        prefers_channels_last: how images lie.
+    """
+
+    def __init__(
+        self, capability: tuple[int, int], *, prefers_channels_last: bool = False
+    ) -> None:
+        super().__init__(
+            elements=WIDE_ELEMENTS,
+            wide=True,
+            prefers_channels_last=prefers_channels_last,
+            shapes=shapes_for(capability),
+            most_buffers=MOST_BUFFERS,
+            most_groups=MOST_GROUPS,
+        )
+
 
 BACKEND: Final = Backend(
     api="CUDA",
     distribution="onnxplug-cuda",
     remedy="list another EP before this one for it to take the node",
-    target=GpuTarget(most_buffers=MOST_BUFFERS, most_groups=MOST_GROUPS),
+    target=CudaKernels((7, 5)),
 )
-"""Without what options change."""
+"""Without what options and GPUs change: for the oldest ones."""

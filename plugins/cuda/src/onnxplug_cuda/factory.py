@@ -16,6 +16,18 @@ NVIDIA: Final = 0x10DE
 """The maker's PCI vendor id."""
 
 
+class CudaVerification(ep.Verification):
+    """Has GPUs checked before they are used."""
+
+    compile_seconds = 30.0
+
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        """One for each family of kernels."""
+        from onnxplug_compiler.gpu.probes import probes
+
+        return probes(wide=True)
+
+
 class CudaFactory(ep.EpFactory):
     """Drives GPUs of NVIDIA by CUDA.
 
@@ -28,6 +40,8 @@ class CudaFactory(ep.EpFactory):
     version = __version__
     options = OPTIONS
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {}
+
+    verification: ep.Verification | None = CudaVerification()
 
     memory_spaces: CudaSpaces
 

@@ -1,24 +1,23 @@
-"""CUDA as a target of the compiler: its types and shapes, and what libraries do."""
+"""CUDA as a target of the compiler: kernels, and what libraries do."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
 from onnxplug_compiler.ir import families
-from onnxplug_cuda.device import MOST_BUFFERS, MOST_GROUPS, CudaDevice
+from onnxplug_cuda.backend import CudaKernels
+from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.engines.cublaslt import CublasLt
 from onnxplug_cuda.engines.cudnn import Cudnn
 from onnxplug_cuda.engines.graphs import Attention, Convolution
 from onnxplug_cuda.engines.product import Product
 from onnxplug_cuda.options import CUDNN, Settings
-from onnxplug_cuda.shapes import shapes_for
 
 _HOPPER: Final = 9
 """Compute capability from which products are given more workspace."""
 
 
-class CudaTarget(GpuTarget):
+class CudaTarget(CudaKernels):
     """A :class:`onnxplug_compiler.ir.target.Target` for a GPU and a session.
 
     Args:
@@ -28,12 +27,8 @@ class CudaTarget(GpuTarget):
 
     def __init__(self, device: CudaDevice, settings: Settings) -> None:
         super().__init__(
-            elements=WIDE_ELEMENTS,
-            wide=True,
-            shapes=shapes_for(device.driver.properties.capability),
+            device.driver.properties.capability,
             prefers_channels_last=settings.channels_last,
-            most_buffers=MOST_BUFFERS,
-            most_groups=MOST_GROUPS,
         )
         engines = device.engines
         self._contractions: families.Contractions | None = None

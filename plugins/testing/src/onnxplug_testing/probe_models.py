@@ -16,6 +16,9 @@ import onnx
 X: Final = "float[2, 6, 9, 7] x"
 """The input of all of them; sizes are no multiple of anything's tile."""
 
+WAVE: Final = np.sin(np.arange(504) * 1.3)
+"""Weights in float64, for models of other types than float32."""
+
 MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "product": (
         "p = MatMul (x, m)\n r = Reshape (p, rows)\n y = Gemm <transB = 1> (r, g, b)",
@@ -142,6 +145,18 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         "y = Cast <to = 1> (t)",
         "float[2, 9, 7, 6] y",
         {"w": (6, 1, 7)},
+    ),
+    "half": (
+        "a = Reshape (x, rows)\n h = Cast <to = 10> (a)\n p = MatMul (h, m)\n"
+        "y = Cast <to = 1> (p)",
+        "float[36, 24] y",
+        {"rows": [36, 21], "m": WAVE.reshape(21, 24).astype(np.float16)},
+    ),
+    "double": (
+        "d = Cast <to = 11> (x)\n p = MatMul (d, m)\n e = Exp (p)\n"
+        "s = Softmax <axis = 2> (e)\n r = ReduceSum (s, last)\n y = Div (e, r)",
+        "double[2, 6, 9, 5] y",
+        {"m": WAVE[:35].reshape(7, 5), "last": [-1]},
     ),
     "int64": (
         "a = Mul (x, w)\n c = Mul (a, e)\n i = Cast <to = 6> (c)\n"

@@ -84,7 +84,7 @@ class WebGpuVerification(ep.Verification):
         which tests are for."""
         if device.device.type is ep.DeviceType.CPU and software_drivers():
             return []
-        from onnxplug_webgpu.probes import probes
+        from onnxplug_compiler.gpu.probes import probes
 
         return probes()
 

@@ -1,4 +1,4 @@
-"""Small models by which the host sees what an adapter's driver computes right.
+"""Small models by which the host sees what a GPU computes right.
 
 ``tools/write_probes.py`` writes them.  There are two seconds for all, so what most
 models are made of comes first.
@@ -47,7 +47,7 @@ _ACTIVATIONS: Final = (
 )
 _ROWS: Final = "Softmax LogSoftmax LayerNormalization RMSNormalization"
 
-FAMILIES: Final = {
+FAMILIES: Final[dict[str, Family]] = {
     "tiles": Family(_PRODUCTS),
     "product": Family(_PRODUCTS),
     "convolution": Family("Conv ConvTranspose"),
@@ -81,11 +81,25 @@ FAMILIES: Final = {
 }
 """The first of those that share operators has other workgroups than the second."""
 
+WIDE: Final[dict[str, Family]] = {
+    "half": Family("MatMul Gemm", (4e-3, 4e-3), DataType.FLOAT16),
+    "double": Family(
+        f"{_STEPS} MatMul Gemm ReduceSum ReduceMax Softmax",
+        (1e-9, 1e-9),
+        DataType.FLOAT64,
+    ),
+}
+"""More where the dialect has numbers of 64 bits, and kernels of tensor cores."""
 
-def probes() -> Iterator[ep.Probe]:
-    """One for each family."""
+
+def probes(*, wide: bool = False) -> Iterator[ep.Probe]:
+    """One for each family.
+
+    Args:
+        wide: :data:`WIDE` ones, too.
+    """
     x = np.sin(np.arange(2 * 6 * 9 * 7, dtype=np.float32) * 1.7).reshape(2, 6, 9, 7)
-    for name, family in FAMILIES.items():
+    for name, family in (FAMILIES | WIDE if wide else FAMILIES).items():
         yield ep.Probe(
             family=name,
             operators=frozenset(
