@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxplug
 import onnxplug.errors
 import onnxplug_microsoft
+from onnxplug.attached import AttachedSessions, attached
 from onnxplug.authoring import files
 from onnxplug.authoring.entries import Cache
 from onnxplug.search_path import surroundings
@@ -200,6 +201,39 @@ def test_sessions_are_pickled_and_given_other_eps(path: Path) -> None:
     assert np.array_equal(run(pickle.loads(pickle.dumps(session))), run(session))
     session.set_providers(["CPUExecutionProvider"], [{"compile": "0"}])
     np.testing.assert_allclose(run(session), expected(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_session_is_in_use_while_its_model_is_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is detached then, so that nobody takes its EP away meanwhile."""
+    session = begun(path)
+    ep = "CPUExecutionProvider"
+    detach, asked = AttachedSessions.detach, []
+
+    def looked_at(self: AttachedSessions, name: str, user: object) -> None:
+        detach(self, name, user)
+        asked.append(session in attached.of(ep))
+
+    monkeypatch.setattr(AttachedSessions, "detach", looked_at)
+    assert session.explain().nodes and not begins(session)
+    assert session in attached.of(ep) and all(asked)
+    session.close()
+    assert asked[-1] is False and session not in attached.of(ep)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_paths_that_are_given_in_other_ways_are_those_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, external: bool
+) -> None:
+    path = save(tmp_path / "model.onnx", external=external)
+    monkeypatch.chdir(tmp_path)
+    for given in ("model.onnx", f"../{tmp_path.name}/model.onnx", str(path)):
+        for is_kept in (False, True):
+            session = onnxplug.InferenceSession(given)
+            assert begins(session) is is_kept
+            np.testing.assert_allclose(run(session), expected(), 1e-3, 1e-4)
+            assert session.explain().nodes
 
 
 def test_a_model_opened_late_does_not_undo_other_eps(

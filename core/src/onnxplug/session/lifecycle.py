@@ -100,11 +100,11 @@ class SessionLifecycle:
                     begun, start = self._closer, cast("StartRunner", self._runner)
                     opened = self._opened_model()
                     self._hold(opened, self._request, None)
-                    start.detach(self)
                     if begun.alive:
-                        opened.attach(self)  # the EP of both is in use
+                        start.detach(self, opened.eps)
                     else:  # of a closed session only facts are wanted
                         self._closer()
+                        start.detach(self)
                         opened.detach(self)
                     begun()
         assert self._model is not None
@@ -184,8 +184,7 @@ class SessionLifecycle:
                 try:
                     left.built.close()
                 finally:
-                    left.detach(self)
-                    self._opened.attach(self)
+                    left.detach(self, self._opened.eps)
 
     def _variant(self, names: Collection[str]) -> Self:
         """This session with more outputs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.authoring.record import Record
@@ -60,10 +60,15 @@ class OpenedModel(Record):
         for ep in self.built.chosen:
             self.registry.attach(ep.name, session)
 
-    def detach(self, session: object) -> None:
-        """Undo :meth:`attach`."""
-        for ep in self.built.chosen:
-            self.registry.detach(ep.name, session)
+    @property
+    def eps(self) -> set[str]:
+        """The names of the model's EPs."""
+        return {ep.name for ep in self.built.chosen}
+
+    def detach(self, session: object, but: Collection[str] = ()) -> None:
+        """Undo :meth:`attach`, *but* of those that the session uses for another."""
+        for name in self.eps - {*but}:
+            self.registry.detach(name, session)
 
 
 def open_model(

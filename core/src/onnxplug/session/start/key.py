@@ -68,7 +68,7 @@ def key_of(request: SessionRequest, around: tuple[Any, ...]) -> str | None:
     try:
         model = _state(source)
         folder = options.config[EXTERNAL_FOLDER]
-        beside = os.path.abspath(folder) if folder else ""
+        beside = _place(folder) if folder else ()
     except (OSError, ValueError) as error:
         raise_interruption(error)
         return None  # the first to tell is who loads the model
@@ -106,7 +106,12 @@ def _state(source: str | memoryview) -> tuple[Any, ...] | None:
     if isinstance(source, memoryview):
         return (fingerprint(source),) if source.nbytes <= MOST else None
     state = lasting_state(os.stat(source))
-    return None if state is None else (os.path.abspath(source), *state)
+    return None if state is None else (*_place(source), *state)
+
+
+def _place(path: str) -> tuple[str, str]:
+    """A path as it was given, as files of a model are, and what it is then."""
+    return path, os.path.abspath(path)
 
 
 def _plain(options: SessionOptions) -> tuple[Any, ...] | None:

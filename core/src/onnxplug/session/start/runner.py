@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -82,9 +82,9 @@ class StartRunner(NamedOutputs):
         for ep in self.providers:
             attached.attach(ep, session)
 
-    def detach(self, session: object) -> None:
-        """Undo :meth:`attach`."""
-        for ep in self.providers:
+    def detach(self, session: object, but: Collection[str] = ()) -> None:
+        """Undo :meth:`attach`, *but* of those that the session uses for another."""
+        for ep in {*self.providers} - {*but}:
             attached.detach(ep, session)
 
     def close(self) -> None:
