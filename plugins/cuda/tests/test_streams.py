@@ -451,3 +451,34 @@ def test_a_thread_gets_its_device_back(machine: Machine, kernels: Path) -> None:
     assert cupy.cuda.runtime.getDevice() == 0
     assert isinstance(stream, CudaStream)
     stream.synchronize()
+
+
+def test_a_graph_is_launched_on_two_streams_one_after_the_other(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    machine.late = 10
+    capture, streams = CudaCapture(), [gpu.new_stream() for _ in range(2)]
+    first, second = placed(gpu, streams[0], 5), gpu.memory(4 * COUNT)
+    streams[0].synchronize()
+    seen: list[int] = []
+    capture.begin(streams[0])
+    streams[0].queue(added(gpu, first, second, 1), added(gpu, second, first, 1))
+    streams[0].read(second, 4, lambda content: seen.append(int(content[0])))
+    graph = capture.end(streams[0])
+    for number in range(6):
+        graph.launch(streams[number % 2])
+    for stream in streams:
+        stream.synchronize()
+    assert sorted(seen) == [6, 8, 10, 12, 14, 16]
+
+
+def test_uses_that_are_done_are_forgotten(gpu: CudaDevice) -> None:
+    stream = gpu.new_stream()
+    memory = placed(gpu, stream, 5)
+    stream.synchronize()
+    for _ in range(40):
+        other = gpu.new_stream()
+        assert (content(other, memory) == 5).all()
+        other.synchronize()
+        other.close()
+    assert len(memory.uses) < 20

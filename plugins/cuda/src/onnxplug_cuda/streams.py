@@ -34,6 +34,10 @@ _RELAXED: Final = 2
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 """Kinds of copies: ``cudaMemcpyKind``."""
 
+_MOST_USES: Final = 16
+"""Streams that memory is known to be used on, before those are forgotten whose work is
+done."""
+
 _TIMING: Final = 0
 """Flags of an event that measures time."""
 
@@ -124,9 +128,9 @@ class CudaGraph(ep.CapturedGraph):
         assert isinstance(stream, CudaStream)
         shared, timeline = self._shared, stream.timeline
         with shared.lock, shared.driver:
-            # what it writes over may still be read for the launch before, or be used
-            # by whoever had the memory before it was captured
-            for memory in self._memories:
+            # CUDA has a launch begin after the one before, on whatever stream, but what
+            # that wrote may still be read
+            for memory, _, _ in self._reads:
                 stream.follow(memory)
             shared.driver.runtime.graphLaunch(self._native, timeline.handle)
             stream.used(self._memories)
@@ -214,7 +218,11 @@ class CudaStream(DeviceStream):
         timeline = timeline or self.timeline
         ticket = timeline.next()
         for memory in memories:
-            memory.uses[timeline] = ticket
+            uses = memory.uses
+            uses[timeline] = ticket
+            if len(uses) > _MOST_USES:  # as of weights, by one session after another
+                for other in [each for each in uses if each.is_past(uses[each])]:
+                    del uses[other]
 
     def follow(self, memory: Memory) -> None:
         """Let what is queued from now on start after all that uses *memory*."""

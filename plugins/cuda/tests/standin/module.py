@@ -24,6 +24,7 @@ class Runtime:
         self._machine = machine
         self._devices = devices
         self._version = version
+        self._launched: dict[int, int] = {}
 
     # devices
 
@@ -283,8 +284,13 @@ class Runtime:
     def graphLaunch(self, graphExec: int, stream: int) -> None:
         machine = self._machine
         machine.called("graphLaunch")
+        queue = self._stream(stream)
+        if graphExec in self._launched:  # after the launch before, wherever that was
+            self.streamWaitEvent(stream, self._launched[graphExec])
         for work in machine.graphs[graphExec]:
-            machine.queue(self._stream(stream), work)
+            machine.queue(queue, work)
+        event = self._launched[graphExec] = self.eventCreateWithFlags(2)
+        self.eventRecord(event, stream)
 
     def graphDestroy(self, graph: int) -> None:
         del self._machine.graphs[graph]
