@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from onnxplug import ep
-from onnxplug_compiler.gpu.execution.device import DeviceLost, KernelRefused, Launches
+from onnxplug_compiler.gpu.execution.device import (
+    Copies,
+    DeviceLost,
+    KernelRefused,
+    Launches,
+)
 from onnxplug_cuda import faults
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.driver import Driver
@@ -482,3 +487,32 @@ def test_uses_that_are_done_are_forgotten(gpu: CudaDevice) -> None:
         other.synchronize()
         other.close()
     assert len(memory.uses) < 20
+
+
+def test_a_graph_keeps_the_memory_that_copies_name(
+    machine: Machine, device: CudaDevice
+) -> None:
+    capture, stream = CudaCapture(), device.new_stream()
+    first, last = placed(device, stream, 5), placed(device, stream)
+    nbytes = 4 * COUNT
+    stream.synchronize()
+    capture.begin(stream)
+    between = device.memory(nbytes, stream)
+    stream.queue(Copies(((first, between, nbytes),)))
+    stream.queue(Copies(((between, last, nbytes),)))
+    del between
+    graph = capture.end(stream)
+    gc.collect()
+    other = device.new_stream()
+    taken = [placed(device, other, 9) for _ in range(4)]
+    graph.launch(stream)
+    assert (content(stream, last) == 5).all()
+    assert all((content(other, memory) == 9).all() for memory in taken)
+    # what was named is handed out again after the launches
+    machine.gate.clear()
+    graph.launch(stream)
+    place = last.address
+    graph.close()
+    del last
+    assert device.memory(nbytes, other).address != place
+    machine.gate.set()
