@@ -38,6 +38,7 @@ from onnxplug_testing.cuda_on_cpu import KernelFault
 from onnxplug_testing.nvrtc import ARCHITECTURES, Nvrtc, find_nvrtc
 
 from .cuda_on_cpu import Processor, Rendered
+from .operator_samples import OPERATOR_SAMPLES
 from .tensor_samples import TENSOR_SAMPLES, Making, tensor_product
 
 F32 = np.dtype(np.float32)
@@ -454,6 +455,7 @@ SAMPLES: dict[str, Making] = {
     "vectors of int64": vectored(chain_of([("Add", 2), ("Mul", 2)], np.int64)),
     "vectors of doubles": vectored(chain_of([("Add", 2), ("Less", 2)], np.float64)),
     **TENSOR_SAMPLES,
+    **OPERATOR_SAMPLES,
     **{f"product {m}x{k}x{n}": product(m, k, n) for m, k, n in SHAPES},
     "softmax and norm": softmax_and_norm,
     "reduced": reduced,

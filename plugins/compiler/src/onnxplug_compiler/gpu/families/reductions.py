@@ -111,9 +111,7 @@ class ReduceKernel(_Fold):
         if operator in ("ReduceMax", "ReduceMin"):
             larger = operator == "ReduceMax"
             if kind == "i1":
-                start = body.number(kind, not larger)
-                sign = "||" if larger else "&&"
-                return loop.fold(kind, start, same, lambda a, b: f"{a} {sign} {b}")
+                return self._truth(body, loop, any_of=larger)
             extreme = largest if larger else smallest
             return loop.fold(
                 kind,
@@ -153,6 +151,16 @@ class ReduceKernel(_Fold):
         if operator == "ReduceLogSum":
             return body.let(kind, body.dialect.call("log", total))
         return total
+
+    def _truth(self, body: Body, loop: _Loop, *, any_of: bool) -> str:
+        """Whether any is true, or all are."""
+        found = loop.fold(
+            "u32",
+            "0u" if any_of else "1u",
+            lambda x: body.dialect.select(x, "1u", "0u"),
+            lambda a, b: f"{a} {'|' if any_of else '&'} {b}",
+        )
+        return body.let("i1", f"{found} != 0u")
 
 
 def _least(body: Body, kind: str) -> str:
