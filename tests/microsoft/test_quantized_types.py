@@ -14,6 +14,14 @@ NODES = {
     "y = m.DynamicQuantizeMatMul(f, b, s, z)": ("float", [2, "N", 9]),
     "y = m.QLinearWhere(p, a, s, z, a, s, z, s, z)": ("uint8", [2, "N", 5]),
     "y = m.QLinearConcat<axis=-1>(s, z, x, s, z, x, s, z)": ("uint8", [2, "N", 10]),
+    "y = m.QLinearReduceMean<axes=[-1], keepdims=0>(x, s, z, s, z)": (
+        "uint8",
+        [2, "N"],
+    ),
+    "y = m.QLinearAveragePool<kernel_shape=[2]>(x, s, z, s, z)": (
+        "uint8",
+        [2, "N", 4],
+    ),
     "y = m.QLinearGlobalAveragePool(x, s, z, s, z)": ("uint8", [2, "N", 1]),
     "y = m.QLinearGlobalAveragePool<channels_last=1>(x, s, z, s, z)": (
         "uint8",

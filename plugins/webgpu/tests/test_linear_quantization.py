@@ -130,6 +130,10 @@ def test_parts_means_and_a_softmax(alone: Any, dtype: Any) -> None:
         how = {"channels_last": last}
         for found in run(alone, "QLinearGlobalAveragePool", pool, dtype, **how):
             check(found, steps, dtype)
+    steps = wide(*a).mean((1, 3)) / fine + zero
+    how = {"axes": [1, -1], "keepdims": 0}
+    for found in run(alone, "QLinearReduceMean", pool, dtype, **how):
+        check(found, steps, dtype)
     least, x = np.array(np.iinfo(dtype).min, dtype), np.exp(wide(*a))
     for opset, axes, step in ((13, (1,), 1 / 255), (12, (1, 2, 3), 1 / 5000)):
         y_scale = np.array(step, np.float32)
@@ -138,6 +142,30 @@ def test_parts_means_and_a_softmax(alone: Any, dtype: Any) -> None:
         inputs = [*a, y_scale, least]
         for found in run(alone, "QLinearSoftmax", inputs, dtype, axis=1, opset=opset):
             check(found, steps, dtype)
+
+
+@pytest.mark.parametrize("padding_counts", [0, 1])
+@pytest.mark.parametrize("channels_last", [0, 1])
+def test_means_of_windows(alone: Any, padding_counts: int, channels_last: int) -> None:
+    x = tensor(np.uint8, 2, 3, 7, 8)
+    step, zero = np.asarray(scale() / 2), np.array(30, np.uint8)
+    how = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    padded = np.pad(wide(*x), ((0, 0), (0, 0), (1, 1), (0, 1)))
+    there = np.pad(np.ones(x[0].shape), ((0, 0), (0, 0), (1, 1), (0, 1)))
+    sums, counts = (
+        np.lib.stride_tricks.sliding_window_view(each, (3, 2), (2, 3))[:, :, ::2].sum(
+            (-1, -2)
+        )
+        for each in (padded, there)
+    )
+    steps = sums / (6 if padding_counts else counts) / step + zero
+    codes = x[0]
+    if channels_last:
+        codes, steps = (np.moveaxis(each, 1, -1).copy() for each in (codes, steps))
+    inputs = [codes, *x[1:], step, zero]
+    how |= {"channels_last": channels_last, "count_include_pad": padding_counts}
+    for found in run(alone, "QLinearAveragePool", inputs, np.uint8, **how):
+        check(found, steps, np.uint8)
 
 
 @pytest.mark.parametrize("columns", [(), (9,)])

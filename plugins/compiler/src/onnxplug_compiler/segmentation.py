@@ -195,7 +195,12 @@ def _why_not(
 ) -> str | None:
     operation = find_operation(call)
     if operation is None:
-        return f"{call.op_type} has no compiled kernel for these types"
+        if call.traits.varies:
+            return (
+                f"{call.op_type} draws random numbers, by no generator that ONNX names"
+            )
+        types = ", ".join(str(dtype) for dtype in dtypes if dtype is not None)
+        return f"{call.op_type} has no compiled kernel for {types or 'no input'}"
     for position in operation.known:
         name = call.input(position)
         if name is not None and name not in known:

@@ -140,7 +140,7 @@ OPERATORS: Final = Domain(
         _row("QEmbedLayerNormalization", kernel="embedding"),
         _row("QGemm", kernel="product", types=types.quantized_gemm),
         _row("QLinearAdd", kernel="linear", types=types.quantized_elementwise),
-        _row("QLinearAveragePool", kernel="pool"),
+        _row("QLinearAveragePool", kernel="pool", types=types.quantized_pool),
         _row("QLinearConcat", kernel="linear", types=types.quantized_concat),
         _row("QLinearConv", "conv"),
         _row(
@@ -151,7 +151,7 @@ OPERATORS: Final = Domain(
         _row("QLinearLeakyRelu", kernel="linear", types=_SAME),
         _row("QLinearMatMul", "matmul", types="QLinearMatMul"),
         _row("QLinearMul", kernel="linear", types=types.quantized_elementwise),
-        _row("QLinearReduceMean", kernel="pool"),
+        _row("QLinearReduceMean", kernel="pool", types=types.quantized_mean),
         _row("QLinearSigmoid", kernel="linear", types=_SAME),
         _row("QLinearSoftmax", kernel="linear", types=_SAME),
         _row("QLinearWhere", kernel="linear", types=types.quantized_choice),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from onnxplug.authoring.bounds import at_least, normal_axis
+from onnxplug.authoring.bounds import at_least, normal_axes, normal_axis
 from onnxplug.authoring.sizes import Extent, Size, broadcast
 from onnxplug.ep import DataType, Dimension, Graph, Node, TensorType, ValueType
 
@@ -140,6 +140,49 @@ def grouped_attention(graph: Graph, node: Node, inputs: Types) -> Types:
     if query.shape is None or len(query.shape) != 3 or value is None or len(value) != 3:
         return [TensorType(dtype), cache, cache]
     return [query, cache, cache]
+
+
+def quantized_pool(graph: Graph, node: Node, inputs: Types) -> Types:
+    """QLinearAveragePool, of an image whose sizes are known.
+
+    Raises:
+        OutOfBounds: attributes are none of a pool.
+    """
+    dtype, shape = (of := _tensor(inputs)).dtype, of.shape
+    if shape is None or len(shape) < 3:
+        return [TensorType(dtype)]
+    last = bool(node.attributes.get("channels_last", 0))
+    image = shape[1:-1] if last else shape[2:]
+    sizes = [size for size in image if isinstance(size, int)]
+    pooled: Shape = (None,) * len(image)
+    if len(sizes) == len(image):
+        from onnxplug_kernels.pool import pooling_windows
+
+        names = "strides", "pads", "auto_pad", "ceil_mode"
+        given = {n: node.attributes[n] for n in names if n in node.attributes}
+        kernel = node.attributes["kernel_shape"]
+        pooled = pooling_windows(sizes, kernel, **given).count
+    made = (shape[0], *pooled, shape[-1]) if last else (*shape[:2], *pooled)
+    return [TensorType(dtype, made)]
+
+
+def quantized_mean(graph: Graph, node: Node, inputs: Types) -> Types:
+    """QLinearReduceMean; no axes are all axes.
+
+    Raises:
+        OutOfBounds: there are no such axes.
+    """
+    dtype, shape = (of := _tensor(inputs)).dtype, of.shape
+    if shape is None:
+        return [TensorType(dtype)]
+    axes = normal_axes(node.attributes.get("axes") or range(len(shape)), len(shape))
+    kept: list[Dimension] = []
+    for axis, size in enumerate(shape):
+        if axis not in axes:
+            kept.append(size)
+        elif node.attributes.get("keepdims", 1):
+            kept.append(1)
+    return [TensorType(dtype, tuple(kept))]
 
 
 # Images with channels in blocks have the shape of what they would be with channels

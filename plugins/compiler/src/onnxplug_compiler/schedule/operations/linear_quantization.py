@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onnxplug.authoring.bounds import normal_axis
+from onnxplug.authoring.bounds import normal_axes, normal_axis
 from onnxplug_compiler.frontend.call import Call, NotCompiled, broadcasts_to
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import MEAN, SUM, slides_of
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
 from onnxplug_compiler.schedule.operations.coded import product_of_views, repeated
 from onnxplug_compiler.schedule.operations.quantization import (
@@ -37,6 +38,9 @@ from onnxplug_compiler.schedule.operations.registry import (
     given,
     register,
 )
+
+if TYPE_CHECKING:
+    from onnxplug_kernels.windows import Windows
 
 _BYTES: Final = frozenset({"i8", "u8"})
 _I32: Final = np.dtype(np.int32)
@@ -302,6 +306,96 @@ def _record_pool(plan: Plan, call: Call) -> None:
     _record_steps(plan, chain, steps, chain.read(y.zero), out, call.op_type)
 
 
+def _images(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes with the channels second; others have them last."""
+    rank = len(shape)
+    if call.attributes.get("channels_last", 0):
+        return (0, rank - 1, *range(1, rank - 1))
+    return tuple(range(rank))
+
+
+def _placed(call: Call, shape: tuple[int, ...]) -> Windows:
+    """The windows of a pool over what has its channels second.
+
+    Raises:
+        NotCompiled: there are none that kernels take.
+    """
+    from onnxplug_kernels.pool import pooling_windows
+
+    names = "strides", "pads", "auto_pad", "ceil_mode"
+    attributes = {n: call.attributes[n] for n in names if n in call.attributes}
+    if len(shape) - 2 not in (1, 2, 3):
+        raise NotCompiled(f"{call.op_type} of {shape}", call)
+    try:
+        kernel = call.attributes["kernel_shape"]
+        return pooling_windows(shape[2:], kernel, **attributes)
+    except ValueError as error:
+        raise NotCompiled(str(error), call) from error
+
+
+def _check_windows(call: Call, inputs: Inputs, results: Results) -> None:
+    x, y = (
+        tuple(each[axis] for axis in _images(call, each))
+        for each in (given(inputs).shape, given(results).shape)
+    )
+    if y != (*x[:2], *_placed(call, x).count):
+        raise NotCompiled(f"{call.op_type} of {x} gives {y}", call)
+    _check_parameters(1, 2, 3, 4)(call, inputs, results)
+
+
+def _record_windows(plan: Plan, call: Call) -> None:
+    """The zero point of the result is added before that is rounded."""
+    x, y = _scales(plan, call, 1, 3)
+    codes, out = _codes(plan, call, 0), _destination(plan, call)
+    codes, out = (each.transpose(_images(call, each.shape)) for each in (codes, out))
+    windows, recorder = _placed(call, codes.shape), plan.recorder
+    wide = recorder.temporary(F32, codes.shape)
+    found = recorder.temporary(F32, out.shape)
+    chain = Formula("f32")
+    chain.record(recorder, _dequantized(chain, codes, x), wide, call.op_type)
+    pads = (*windows.begin, *windows.end)
+    slides = slides_of(windows.kernel, windows.strides, windows.dilations, pads)
+    # padding that counts does so beyond its end, too
+    whole = bool(call.attributes.get("count_include_pad", 0))
+    recorder.target.pools.record_pool(
+        recorder, SUM if whole else MEAN, wide, found, slides, label=call.op_type
+    )
+    chain = Formula("f32")
+    mean = chain.read(found)
+    if whole:
+        mean = chain.step("Div", mean, chain.number(float(math.prod(windows.kernel))))
+    steps = chain.step("Div", mean, chain.read(y.scale))
+    steps = chain.step("Add", steps, chain.read(y.zero))
+    _record_steps(plan, chain, steps, None, out, call.op_type)
+
+
+def _check_mean(call: Call, inputs: Inputs, results: Results) -> None:
+    if 0 in given(inputs).shape:
+        raise NotCompiled(f"a mean of {given(inputs).shape}", call)
+    _check_parameters(1, 2, 3, 4)(call, inputs, results)
+
+
+def _record_mean(plan: Plan, call: Call) -> None:
+    x, y = _scales(plan, call, 1, 3)
+    codes, out, recorder = (
+        _codes(plan, call, 0),
+        _destination(plan, call),
+        plan.recorder,
+    )
+    rank = len(codes.shape)
+    axes = normal_axes(call.attributes.get("axes") or range(rank), rank)
+    wide = recorder.temporary(F32, codes.shape)
+    mean = recorder.temporary(F32, out.shape)
+    chain = Formula("f32")
+    chain.record(recorder, _dequantized(chain, codes, x), wide, call.op_type)
+    recorder.target.reductions.record_reduce(
+        recorder, "ReduceMean", wide, mean, tuple(sorted(axes))
+    )
+    chain = Formula("f32")
+    value = chain.read(mean)
+    _record_quantized(plan, chain, value, y, out, call.op_type)
+
+
 def _record_softmax(plan: Plan, call: Call) -> None:
     """A whole number of the result's steps makes one."""
     x, y = _scales(plan, call, 1, 3)
@@ -344,6 +438,14 @@ def _record_softmax(plan: Plan, call: Call) -> None:
 register(
     "com.microsoft.QLinearGlobalAveragePool",
     Operation(_record_pool, _accepts, _check_pool),
+)
+register(
+    "com.microsoft.QLinearAveragePool",
+    Operation(_record_windows, _accepts, _check_windows),
+)
+register(
+    "com.microsoft.QLinearReduceMean",
+    Operation(_record_mean, _accepts, _check_mean),
 )
 register(
     "com.microsoft.QLinearSoftmax",

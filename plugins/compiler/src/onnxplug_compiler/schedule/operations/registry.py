@@ -138,7 +138,8 @@ OPERATORS: Final = {
         f"com.microsoft.{name}"
         for name in (
             "QLinearAdd QLinearMul QLinearLeakyRelu QLinearSigmoid QLinearWhere "
-            "QLinearConcat QLinearGlobalAveragePool QLinearSoftmax "
+            "QLinearConcat QLinearGlobalAveragePool QLinearAveragePool "
+            "QLinearReduceMean QLinearSoftmax "
             "MatMulIntegerToFloat DynamicQuantizeMatMul QGemm"
         ).split()
     ),
