@@ -196,9 +196,7 @@ def _why_not(
     operation = find_operation(call)
     if operation is None:
         if call.traits.varies:
-            return (
-                f"{call.op_type} draws random numbers, by no generator that ONNX names"
-            )
+            return f"of {call.op_type}'s random numbers ONNX names no generator"
         types = ", ".join(str(dtype) for dtype in dtypes if dtype is not None)
         return f"{call.op_type} has no compiled kernel for {types or 'no input'}"
     for position in operation.known:
@@ -207,13 +205,13 @@ def _why_not(
             return f"input {position} of {call.op_type} does not follow from shapes"
     if call.output(0) is None and not operation.any_output:
         return f"{call.op_type} is compiled with its first output only"
-    for what, names, types in (
+    for what, names, known_types in (
         ("input", call.inputs, dtypes),
         ("output", call.outputs, call.dtypes),
     ):
         if any(
             dtype is None and name is not None
-            for dtype, name in zip(types, names, strict=True)
+            for dtype, name in zip(known_types, names, strict=True)
         ):
             return f"the type of an {what} of {call.op_type} is unknown"
     return operation.accepts(call, dtypes, target)

@@ -13,13 +13,17 @@ from onnxplug_compiler.gpu.families import (
     elementwise,
     indexing,
     reductions,
+    trees,
     window_places,
 )
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.trees import Scoring
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import Slide
+from onnxplug_kernels.ml.tree import forest_of
+from onnxplug_kernels.namespaces import namespace_of
 
 from .cuda_on_cpu import Processor
 
@@ -170,6 +174,45 @@ def moved(recorder: Recorder[Any], processor: Processor) -> Any:
     return [out], [wanted]
 
 
+def walked(recorder: Recorder[Any], processor: Processor) -> Any:
+    """Two trees of one branch each, and one that is a leaf."""
+    forest = forest_of(
+        namespace_of(np),
+        "TreeEnsembleRegressor",
+        {
+            "nodes_treeids": (0, 0, 0, 1, 1, 1, 2),
+            "nodes_nodeids": (0, 1, 2, 0, 1, 2, 0),
+            "nodes_modes": ("BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_GT", *["LEAF"] * 3),
+            "nodes_featureids": (1, 0, 0, 0, 0, 0, 0),
+            "nodes_values": (0.5, 0.0, 0.0, -0.5, 0.0, 0.0, 0.0),
+            "nodes_truenodeids": (1, 0, 0, 1, 0, 0, 0),
+            "nodes_falsenodeids": (2, 0, 0, 2, 0, 0, 0),
+            "nodes_missing_value_tracks_true": (1, 0, 0, 0, 0, 0, 0),
+            "target_treeids": (0, 0, 1, 1, 2),
+            "target_nodeids": (1, 2, 1, 2, 0),
+            "target_ids": (0, 1, 0, 1, 0),
+            "target_weights": (0.25, -3.0, 7.0, 1e-6, 0.1),
+            "n_targets": 2,
+            "nodes_values_as_tensor": None,
+            "target_weights_as_tensor": None,
+        },
+    )
+    x = RNG.standard_normal((50, 2)).astype(np.float32)
+    x[::7, 1] = np.nan
+    out = recorder.temporary(x.dtype, (50, 2))
+    base = np.array([1.0, -2.0])
+    trees.record_trees(
+        recorder, processor.array(x), out, Scoring(forest, base=base), ""
+    )
+    first = (x[:, 1] <= 0.5) | np.isnan(x[:, 1])
+    second = x[:, 0] > -0.5
+    scores = [
+        1 + 0.25 * first + 7 * second + np.float64(np.float32(0.1)),
+        -2 - 3 * ~first + 1e-6 * ~second,
+    ]
+    return [out], [np.stack(scores, 1)]
+
+
 OPERATOR_SAMPLES: dict[str, Making] = {
     **{
         name: minifloats(name)
@@ -183,4 +226,5 @@ OPERATOR_SAMPLES: dict[str, Making] = {
     "the largest of windows": largest,
     "windows folded": folded,
     "windows moved": moved,
+    "trees walked": walked,
 }

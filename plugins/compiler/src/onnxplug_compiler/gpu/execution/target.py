@@ -58,7 +58,13 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ).split(),
         _MOVED,
     ),
-    **dict.fromkeys("NonMaxSuppression DFT STFT".split(), frozenset({"f32"})),
+    **dict.fromkeys(
+        (
+            "NonMaxSuppression DFT STFT "
+            "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor"
+        ).split(),
+        frozenset({"f32"}),
+    ),
     **dict.fromkeys("ArgMax ArgMin TopK NonZero Unique".split(), RANKED),
     **dict.fromkeys(having("reduction"), _FLOATS),
     **dict.fromkeys(
@@ -155,8 +161,10 @@ class GpuTarget:
         return supports(operator, operands, result, attributes, wide=self._wide)
 
     def takes_forest(self, forest: Forest) -> bool:
-        """Of no trees."""
-        return False
+        """Whether all its comparisons are computed."""
+        from onnxplug_compiler.gpu.families.trees import takes
+
+        return takes(forest)
 
     def elements(self, operator: str) -> Collection[str]:
         """Those of which there are kernels."""
@@ -268,7 +276,9 @@ class GpuTarget:
 
     @property
     def trees(self) -> trees.Trees:
-        _refuse("trees are not computed")
+        from onnxplug_compiler.gpu.families import trees
+
+        return trees
 
     @property
     def tables(self) -> tables.Tables:
