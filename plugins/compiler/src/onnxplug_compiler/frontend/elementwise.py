@@ -19,7 +19,8 @@ from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.target import Support
 
 _BROADCAST_SINCE: Final = 7
-"""The opset before which two inputs were broadcast by an attribute ``axis``."""
+"""The opset before which a second input was broadcast by attributes: by ``axis`` as no
+operator is since, without it as all are."""
 
 
 class StepForm(Record):
@@ -46,7 +47,8 @@ def step_form(
         return None
     if not call.inputs:
         return None
-    if len(call.inputs) > 1 and call.version < _BROADCAST_SINCE:
+    is_old = len(call.inputs) > 1 and call.version < _BROADCAST_SINCE
+    if is_old and (call.op_type == "PRelu" or call.attributes.get("axis") is not None):
         return None
     if len(call.inputs) > target.chain_limits.inputs:
         return None
@@ -54,7 +56,8 @@ def step_form(
     if element is None:
         return None
     attributes = {k: v for k, v in call.attributes.items() if v is not None}
-    attributes.pop("consumed_inputs", None)
+    for name in ("consumed_inputs", *(("broadcast",) if is_old else ())):
+        attributes.pop(name, None)
     operator = call.op_type
     operands: tuple[str | float | None, ...] = call.inputs
     match operator:

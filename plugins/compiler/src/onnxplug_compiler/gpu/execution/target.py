@@ -61,7 +61,8 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "NonMaxSuppression DFT STFT "
-            "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor"
+            "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor "
+            "Scaler Binarizer Imputer Normalizer LinearRegressor LinearClassifier"
         ).split(),
         frozenset({"f32"}),
     ),

@@ -44,7 +44,7 @@ def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
         return f"{call.op_type} is compiled with {transform} for float32"
     forest = _find_forest(call)
     if forest is not None and not target.takes_forest(forest):
-        return f"{call.op_type} is not compiled for trees of this size"
+        return f"{call.op_type} is not compiled for how these trees compare"
     return moved(call, dtypes, target)
 
 
