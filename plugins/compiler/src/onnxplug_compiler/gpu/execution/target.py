@@ -84,7 +84,13 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     "DequantizeLinear": _CODES | _FLOAT_CODES | {"i32"},
     "com.microsoft.MatMulNBits": _FLOATS,
     "com.microsoft.GroupQueryAttention": _FLOATS,
-    **dict.fromkeys(OPERATORS["linear_quantization"].split(), frozenset({"i8", "u8"})),
+    **dict.fromkeys(
+        [
+            *OPERATORS["linear_quantization"].split(),
+            *OPERATORS["coded_results"].split(),
+        ],
+        frozenset({"i8", "u8"}),
+    ),
     "EyeLike": _NUMBERS | _WIDE | {"i1"},
     "Col2Im": _NUMBERS,
     "MaxPool": _FLOATS | {"i8", "u8"},

@@ -8,25 +8,22 @@ a result is rounded, and those that are added after, are so as in ONNX Runtime.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from onnxplug.authoring.bounds import normal_axes, normal_axis
-from onnxplug_compiler.frontend.call import Call, NotCompiled, broadcasts_to
-from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
+from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import MEAN, SUM, slides_of
-from onnxplug_compiler.schedule.coded import as_shape, coded_products
-from onnxplug_compiler.schedule.operations.coded import product_of_views, repeated
+from onnxplug_compiler.schedule.coded import as_shape
 from onnxplug_compiler.schedule.operations.quantization import (
-    as_shape_in_place,
     quantised,
-    record_range,
 )
 from onnxplug_compiler.schedule.operations.registry import (
     F32,
@@ -42,19 +39,20 @@ from onnxplug_compiler.schedule.operations.registry import (
 if TYPE_CHECKING:
     from onnxplug_kernels.windows import Windows
 
-_BYTES: Final = frozenset({"i8", "u8"})
+BYTES: Final = frozenset({"i8", "u8"})
 _I32: Final = np.dtype(np.int32)
 _ONE_AXIS_SINCE: Final = 13
 """The opset before which QLinearSoftmax is over all axes from the given one on."""
 
 
-def _name(call: Call) -> str:
+def full_name(call: Call) -> str:
+    """The operator's name with its domain."""
     return f"com.microsoft.{call.op_type}"
 
 
 def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     """Accepts codes of a byte, and parameters of floats."""
-    codes, name = target.elements(_name(call)), _name(call)
+    codes, name = target.elements(full_name(call)), full_name(call)
     if not codes:
         return f"{name} is not compiled"
     for dtype in (*dtypes, *call.dtypes):
@@ -79,7 +77,7 @@ def _scales(plan: Plan, call: Call, *positions: int) -> list[_Scaled]:
     """
     names = [call.input(n) for first in positions for n in (first, first + 1)]
     if None in names[::2]:
-        raise NotCompiled(f"{_name(call)} lacks a scale", call)
+        raise NotCompiled(f"{full_name(call)} lacks a scale", call)
     contents = [np.zeros(1) if n is None else plan.known(n).content for n in names]
     known = [np.float32(each.reshape(())) for each in contents if each is not None]
     recorder = plan.recorder
@@ -98,10 +96,15 @@ def _scales(plan: Plan, call: Call, *positions: int) -> list[_Scaled]:
     return [_Scaled(*each) for each in pairs]
 
 
-def _codes(plan: Plan, call: Call, position: int) -> View:
+def codes_at(plan: Plan, call: Call, position: int) -> View:
+    """An input that is there.
+
+    Raises:
+        NotCompiled: it is not.
+    """
     name = call.input(position)
     if name is None:
-        raise NotCompiled(f"{_name(call)} lacks input {position}", call)
+        raise NotCompiled(f"{full_name(call)} lacks input {position}", call)
     return plan.view(name)
 
 
@@ -134,13 +137,14 @@ def _record_steps(
     chain.record(plan.recorder, quantised(chain, steps, zero, element), out, label)
 
 
-def _destination(plan: Plan, call: Call) -> View:
+def destination_of(plan: Plan, call: Call) -> View:
+    """Where the result goes."""
     output = call.outputs[0]
     assert output is not None
     return plan.destination(output)
 
 
-def _check_parameters(*positions: int) -> Callable[[Call, Inputs, Results], None]:
+def check_parameters(*positions: int) -> Callable[[Call, Inputs, Results], None]:
     """What checks that scales and zero points at *positions* are single numbers."""
 
     def check(call: Call, inputs: Inputs, results: Results) -> None:
@@ -165,63 +169,63 @@ def _record_add(plan: Plan, call: Call) -> None:
         shift = chain.step("Mul", ratio, chain.read(each.zero))
         total = chain.step("Sub", total, shift)
     for ratio, position in zip(ratios, (3, 0), strict=True):
-        value = chain.read_wide(_codes(plan, call, position))
+        value = chain.read_wide(codes_at(plan, call, position))
         total = chain.step("Add", chain.step("Mul", value, ratio), total)
-    _record_steps(plan, chain, total, None, _destination(plan, call), call.op_type)
+    _record_steps(plan, chain, total, None, destination_of(plan, call), call.op_type)
 
 
 def _record_mul(plan: Plan, call: Call) -> None:
     """The zero point of the result is added before that is rounded."""
     scales, chain = _scales(plan, call, 1, 4, 6), Formula("f32")
     factors = [
-        _centered(chain, _codes(plan, call, position), of)
+        _centered(chain, codes_at(plan, call, position), of)
         for position, of in ((0, scales[0]), (3, scales[1]))
     ]
     a, b, c = (chain.read(each.scale) for each in scales)
     factor = chain.step("Div", chain.step("Mul", a, b), c)
     steps = chain.step("Mul", chain.step("Mul", *factors), factor)
     steps = chain.step("Add", steps, chain.read(scales[2].zero))
-    _record_steps(plan, chain, steps, None, _destination(plan, call), call.op_type)
+    _record_steps(plan, chain, steps, None, destination_of(plan, call), call.op_type)
 
 
 def _record_activation(plan: Plan, call: Call) -> None:
     (x, y), chain = _scales(plan, call, 1, 3), Formula("f32")
-    value = _dequantized(chain, _codes(plan, call, 0), x)
+    value = _dequantized(chain, codes_at(plan, call, 0), x)
     if call.op_type == "QLinearSigmoid":
         value = chain.step("Sigmoid", value)
     else:
         slope = chain.number(float(call.attributes.get("alpha", 0.01)))
         below = chain.step("Less", value, chain.number(0.0), element="i1")
         value = chain.step("Where", below, chain.step("Mul", value, slope), value)
-    _record_quantized(plan, chain, value, y, _destination(plan, call), call.op_type)
+    _record_quantized(plan, chain, value, y, destination_of(plan, call), call.op_type)
 
 
 def _record_where(plan: Plan, call: Call) -> None:
     (x, y, z), chain = _scales(plan, call, 2, 5, 7), Formula("f32")
-    chosen = chain.read(_codes(plan, call, 0))
+    chosen = chain.read(codes_at(plan, call, 0))
     values = [
-        _dequantized(chain, _codes(plan, call, position), of)
+        _dequantized(chain, codes_at(plan, call, position), of)
         for position, of in ((1, x), (4, y))
     ]
     value = chain.step("Where", chosen, *values)
-    _record_quantized(plan, chain, value, z, _destination(plan, call), call.op_type)
+    _record_quantized(plan, chain, value, z, destination_of(plan, call), call.op_type)
 
 
 register(
     "com.microsoft.QLinearAdd",
-    Operation(_record_add, _accepts, _check_parameters(1, 2, 4, 5, 6, 7)),
+    Operation(_record_add, _accepts, check_parameters(1, 2, 4, 5, 6, 7)),
 )
 register(
     "com.microsoft.QLinearMul",
-    Operation(_record_mul, _accepts, _check_parameters(1, 2, 4, 5, 6, 7)),
+    Operation(_record_mul, _accepts, check_parameters(1, 2, 4, 5, 6, 7)),
 )
 register(
     "com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid",
-    Operation(_record_activation, _accepts, _check_parameters(1, 2, 3, 4)),
+    Operation(_record_activation, _accepts, check_parameters(1, 2, 3, 4)),
 )
 register(
     "com.microsoft.QLinearWhere",
-    Operation(_record_where, _accepts, _check_parameters(2, 3, 5, 6, 7, 8)),
+    Operation(_record_where, _accepts, check_parameters(2, 3, 5, 6, 7, 8)),
 )
 
 
@@ -246,16 +250,16 @@ def _check_concat(call: Call, inputs: Inputs, results: Results) -> None:
     if total != shape[axis]:
         raise NotCompiled(f"parts of {total} along {axis} in {shape}", call)
     parameters = [n for n in range(len(inputs)) if n < 2 or n % 3 != 2]
-    _check_parameters(*parameters)(call, inputs, results)
+    check_parameters(*parameters)(call, inputs, results)
 
 
 def _record_concat(plan: Plan, call: Call) -> None:
     firsts = range(2, len(call.inputs), 3)
     y, *scales = _scales(plan, call, 0, *(first + 1 for first in firsts))
-    out, start = _destination(plan, call), 0
+    out, start = destination_of(plan, call), 0
     axis = normal_axis(int(call.attributes["axis"]), len(out.shape))
     for first, of in zip(firsts, scales, strict=True):
-        codes = _codes(plan, call, first)
+        codes = codes_at(plan, call, first)
         starts = [0] * len(codes.shape)
         starts[axis], start = start, start + codes.shape[axis]
         if not codes.size:
@@ -277,15 +281,15 @@ def _check_pool(call: Call, inputs: Inputs, results: Results) -> None:
     x = given(inputs).shape
     if len(x) < 3 or 0 in x or given(inputs).size >= 1 << 31:
         raise NotCompiled(f"QLinearGlobalAveragePool of {x}", call)
-    _check_parameters(1, 2, 3, 4)(call, inputs, results)
+    check_parameters(1, 2, 3, 4)(call, inputs, results)
 
 
 def _record_pool(plan: Plan, call: Call) -> None:
     """The sum of the integers is exact, and scaled by one number."""
     x, y = _scales(plan, call, 1, 3)
     out, codes, recorder = (
-        _destination(plan, call),
-        _codes(plan, call, 0),
+        destination_of(plan, call),
+        codes_at(plan, call, 0),
         plan.recorder,
     )
     rank = len(codes.shape)
@@ -340,13 +344,13 @@ def _check_windows(call: Call, inputs: Inputs, results: Results) -> None:
     )
     if y != (*x[:2], *_placed(call, x).count):
         raise NotCompiled(f"{call.op_type} of {x} gives {y}", call)
-    _check_parameters(1, 2, 3, 4)(call, inputs, results)
+    check_parameters(1, 2, 3, 4)(call, inputs, results)
 
 
 def _record_windows(plan: Plan, call: Call) -> None:
     """The zero point of the result is added before that is rounded."""
     x, y = _scales(plan, call, 1, 3)
-    codes, out = _codes(plan, call, 0), _destination(plan, call)
+    codes, out = codes_at(plan, call, 0), destination_of(plan, call)
     codes, out = (each.transpose(_images(call, each.shape)) for each in (codes, out))
     windows, recorder = _placed(call, codes.shape), plan.recorder
     wide = recorder.temporary(F32, codes.shape)
@@ -372,14 +376,14 @@ def _record_windows(plan: Plan, call: Call) -> None:
 def _check_mean(call: Call, inputs: Inputs, results: Results) -> None:
     if 0 in given(inputs).shape:
         raise NotCompiled(f"a mean of {given(inputs).shape}", call)
-    _check_parameters(1, 2, 3, 4)(call, inputs, results)
+    check_parameters(1, 2, 3, 4)(call, inputs, results)
 
 
 def _record_mean(plan: Plan, call: Call) -> None:
     x, y = _scales(plan, call, 1, 3)
     codes, out, recorder = (
-        _codes(plan, call, 0),
-        _destination(plan, call),
+        codes_at(plan, call, 0),
+        destination_of(plan, call),
         plan.recorder,
     )
     rank = len(codes.shape)
@@ -400,8 +404,8 @@ def _record_softmax(plan: Plan, call: Call) -> None:
     """A whole number of the result's steps makes one."""
     x, y = _scales(plan, call, 1, 3)
     out, codes, recorder = (
-        _destination(plan, call),
-        _codes(plan, call, 0),
+        destination_of(plan, call),
+        codes_at(plan, call, 0),
         plan.recorder,
     )
     if not out.size:
@@ -449,212 +453,5 @@ register(
 )
 register(
     "com.microsoft.QLinearSoftmax",
-    Operation(_record_softmax, _accepts, _check_parameters(1, 2, 3, 4)),
+    Operation(_record_softmax, _accepts, check_parameters(1, 2, 3, 4)),
 )
-
-
-# products
-
-
-def _check_product(call: Call, inputs: Inputs, results: Results) -> None:
-    """Of DynamicQuantizeMatMul and MatMulIntegerToFloat."""
-    a, b, y = given(inputs).shape, given(inputs, 1).shape, given(results).shape
-    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or y[-2:] != (a[-2], b[-1]):
-        raise NotCompiled(f"{a} and {b} do not multiply to {y}", call)
-    if 0 in (*a, *b):
-        raise NotCompiled(f"{a} and {b} have no elements", call)
-    of_columns = [2, 3] if call.op_type == "DynamicQuantizeMatMul" else [3, 5]
-    _check_columns(call, inputs, of_columns, b[-1])
-    if call.op_type == "MatMulIntegerToFloat":
-        _check_parameters(2, 4)(call, inputs, results)
-    bias = inputs[of_columns[1] + 1] if len(inputs) > of_columns[1] + 1 else None
-    if bias is not None and bias.shape != b[-1:]:
-        raise NotCompiled(f"a bias of {bias.shape} for {b[-1]} columns", call)
-
-
-def _check_columns(
-    call: Call, inputs: Inputs, positions: Sequence[int], columns: int
-) -> None:
-    """Check that there is one number, or one for each column."""
-    for position in positions:
-        value = inputs[position] if position < len(inputs) else None
-        if value is not None and value.size != 1 and value.shape != (columns,):
-            raise NotCompiled(f"input {position} has shape {value.shape}", call)
-
-
-def _factor(
-    plan: Plan, above: Sequence[View], below: View | None, alpha: float, label: str
-) -> View:
-    """What sums are multiplied with: one number, or one for each column."""
-    shape = max((each.shape for each in above), key=math.prod)
-    if math.prod(shape) == 1:
-        shape = ()
-    found, chain = plan.recorder.temporary(F32, shape), Formula("f32")
-    value = chain.number(alpha)
-    for each in above:
-        one = as_shape(plan, each, ()) if each.size == 1 else each
-        value = chain.step("Mul", value, chain.read_wide(one))
-    if below is not None:
-        value = chain.step("Div", value, chain.read_wide(as_shape(plan, below, ())))
-    chain.record(plan.recorder, value, found, label)
-    return found
-
-
-class _Sums(NamedTuple):
-    """A product of codes, and what becomes of its sums.
-
-    Attributes:
-        a, b: the factors.
-        zeros: their zero points.
-        addend: int32, is added to the sums, and repeated for them.
-        factor: float32, of which sums are multiples.
-        bias: is added to these.
-        zero: of the result, which is rounded to codes.
-    """
-
-    a: View
-    b: View
-    zeros: tuple[View | None, View | None]
-    factor: View
-    addend: View | None = None
-    bias: View | None = None
-    zero: View | None = None
-
-
-def _record_sums(plan: Plan, call: Call, sums: _Sums) -> None:
-    out, recorder = _destination(plan, call), plan.recorder
-    zeros = tuple(
-        None if zero is None else repeated(plan, zero, view.shape, rows=False)
-        for view, zero in zip((sums.a, sums.b), sums.zeros, strict=True)
-    )
-    product = product_of_views(plan, (sums.a, sums.b), (zeros[0], zeros[1]), out.shape)
-    chain = Formula("f32")
-
-    def read(view: View) -> Number:
-        """A view that is repeated for all sums."""
-        whole = view.broadcast_to(out.shape)
-        return chain.read(as_shape(plan, whole, product.folded))
-
-    total = chain.tile_of("i32")
-    if sums.addend is not None:
-        total = chain.step("Add", total, read(sums.addend), element="i32")
-    value = chain.step("Mul", chain.cast(total, "f32"), read(sums.factor))
-    if sums.bias is not None:
-        value = chain.step("Add", value, chain.cast(read(sums.bias), "f32"))
-    element = element_of(out.dtype)
-    assert element is not None
-    if element in _BYTES:
-        zero = None
-        if sums.zero is not None:
-            zero = chain.cast(read(as_shape(plan, sums.zero, ())), "f32")
-        value = quantised(chain, value, zero, element)
-    after = chain.epilogue(
-        [chain.cast(value, element)], [as_shape_in_place(out, product.folded)]
-    )
-    tile = recorder.temporary(_I32, product.folded)
-    coded_products(recorder).record_coded(
-        recorder, product.a, product.b, tile, epilogue=after, label=call.op_type
-    )
-
-
-def _optional(plan: Plan, call: Call, position: int) -> View | None:
-    name = call.input(position)
-    return None if name is None else plan.view(name)
-
-
-def _record_to_float(plan: Plan, call: Call) -> None:
-    a, b, *scales = (_codes(plan, call, position) for position in range(4))
-    _record_sums(
-        plan,
-        call,
-        _Sums(
-            a,
-            b,
-            (_optional(plan, call, 4), _optional(plan, call, 5)),
-            _factor(plan, scales, None, 1.0, call.op_type),
-            bias=_optional(plan, call, 6),
-        ),
-    )
-
-
-def _record_dynamic(plan: Plan, call: Call) -> None:
-    """Of a factor that is quantised as its range needs it."""
-    a, b, b_scale = (_codes(plan, call, position) for position in range(3))
-    recorder, u8 = plan.recorder, np.dtype(np.uint8)
-    codes, zero = recorder.temporary(u8, a.shape), recorder.temporary(u8, ())
-    scale = recorder.temporary(F32, ())
-    record_range(plan, a, [codes, scale, zero], call.op_type)
-    _record_sums(
-        plan,
-        call,
-        _Sums(
-            codes,
-            b,
-            (zero, _optional(plan, call, 3)),
-            _factor(plan, [scale, b_scale], None, 1.0, call.op_type),
-            bias=_optional(plan, call, 4),
-        ),
-    )
-
-
-def _check_gemm(call: Call, inputs: Inputs, results: Results) -> None:
-    a, b, y = given(inputs).shape, given(inputs, 3).shape, given(results).shape
-    if len(a) != 2 or len(b) != 2 or 0 in (*a, *b):
-        raise NotCompiled(f"QGemm of {a} and {b}", call)
-    turned = [bool(call.attributes.get(f"trans{name}", 0)) for name in "AB"]
-    if a[not turned[0]] != b[turned[1]] or y != (a[turned[0]], b[not turned[1]]):
-        raise NotCompiled(f"{a} and {b} do not multiply to {y}", call)
-    if (call.input(7) is None) != (call.input(8) is None):
-        raise NotCompiled("QGemm has one of y_scale and y_zero_point", call)
-    _check_columns(call, inputs, (4, 5), y[1])
-    _check_parameters(1, 2, 7, 8)(call, inputs, results)
-    c = inputs[6] if len(inputs) > 6 else None
-    if c is not None and not broadcasts_to(c.shape, y):
-        raise NotCompiled(f"{c.shape} does not broadcast to {y}", call)
-
-
-def _record_gemm(plan: Plan, call: Call) -> None:
-    a, b = _codes(plan, call, 0), _codes(plan, call, 3)
-    a, b = (
-        view.transpose((1, 0)) if call.attributes.get(f"trans{name}", 0) else view
-        for view, name in ((a, "A"), (b, "B"))
-    )
-    scales = [_codes(plan, call, position) for position in (1, 4)]
-    alpha = float(call.attributes.get("alpha", 1.0))
-    _record_sums(
-        plan,
-        call,
-        _Sums(
-            a,
-            b,
-            (_optional(plan, call, 2), _optional(plan, call, 5)),
-            _factor(plan, scales, _optional(plan, call, 7), alpha, call.op_type),
-            addend=_optional(plan, call, 6),
-            zero=_optional(plan, call, 8),
-        ),
-    )
-
-
-def _accepts_product(call: Call, dtypes: Dtypes, target: Support) -> str | None:
-    """Accepts codes of a byte as factors, but for the first of a dynamic one."""
-    is_dynamic = call.op_type == "DynamicQuantizeMatMul"
-    second = 3 if call.op_type == "QGemm" else 1
-    factors = (dtypes[second],) if is_dynamic else (dtypes[0], dtypes[second])
-    for dtype in factors:
-        if dtype is not None and element_of(dtype) not in _BYTES:
-            return f"{_name(call)} is not compiled for {dtype}"
-    others = [d for d in (*dtypes, *call.dtypes) if d is not None]
-    if any(element_of(d) not in _BYTES | NARROW_FLOATS | {"i32"} for d in others):
-        return f"{_name(call)} is not compiled for {', '.join(map(str, others))}"
-    return None if target.elements(_name(call)) else f"{_name(call)} is not compiled"
-
-
-register(
-    "com.microsoft.MatMulIntegerToFloat",
-    Operation(_record_to_float, _accepts_product, _check_product),
-)
-register(
-    "com.microsoft.DynamicQuantizeMatMul",
-    Operation(_record_dynamic, _accepts_product, _check_product),
-)
-register("com.microsoft.QGemm", Operation(_record_gemm, _accepts_product, _check_gemm))

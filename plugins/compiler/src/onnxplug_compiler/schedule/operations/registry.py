@@ -121,6 +121,8 @@ OPERATORS: Final = {
     "caches": "com.microsoft.GroupQueryAttention com.microsoft.MultiHeadAttention "
     "com.microsoft.DecoderMaskedMultiHeadAttention",
     "coded": "com.microsoft.MatMulNBits MatMulInteger DequantizedMatMul",
+    "coded_results": "com.microsoft.MatMulIntegerToFloat "
+    "com.microsoft.DynamicQuantizeMatMul com.microsoft.QGemm",
     "control_flow": "If Loop Scan",
     "convolution": "Conv ConvTranspose",
     "einsum": "Einsum",
@@ -130,17 +132,15 @@ OPERATORS: Final = {
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
     "generation": "ConstantOfShape EyeLike",
-    "indexing": "Window Gather GatherElements GatherND Scatter ScatterElements "
-    "ScatterND TensorScatter",
+    "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
+    "TensorScatter Window",
     "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
     "kept": "NonMaxSuppression NonZero Compress Unique",
     "linear_quantization": " ".join(
-        f"com.microsoft.{name}"
+        f"com.microsoft.QLinear{name}"
         for name in (
-            "QLinearAdd QLinearMul QLinearLeakyRelu QLinearSigmoid QLinearWhere "
-            "QLinearConcat QLinearGlobalAveragePool QLinearAveragePool "
-            "QLinearReduceMean QLinearSoftmax "
-            "MatMulIntegerToFloat DynamicQuantizeMatMul QGemm"
+            "Add Mul LeakyRelu Sigmoid Where Concat GlobalAveragePool AveragePool "
+            "ReduceMean Softmax"
         ).split()
     ),
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
