@@ -68,6 +68,18 @@ def test_gpus_of_nvidia_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pairs[0].default_options == {"device_id": "-1"}
 
 
+def test_what_computes_is_named_with_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = {"cupy-cuda13x": "14.2.0", "nvidia-cudnn-cu13": "9.19.1"}
+    factory = with_installed(
+        monkeypatch, **{key.replace("-", "_"): x for key, x in versions.items()}
+    )
+    (pair,) = factory.supported_devices([H100])
+    assert isinstance(pair, ep.EpDevice)
+    assert factory.engine_versions(pair) == versions
+
+
 def test_listing_devices_loads_no_driver() -> None:
     program = (
         "import sys\n"

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_cuda import __version__
-from onnxplug_cuda.installation import find_engine, problem
+from onnxplug_cuda.installation import find_engine, installed_libraries, problem
 from onnxplug_cuda.options import OPTIONS, read_settings
 from onnxplug_cuda.spaces import SPACE, CudaSpaces, choose
 
@@ -126,6 +126,8 @@ class CudaFactory(ep.EpFactory):
         return preloaded(libraries, directory)
 
     def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
-        """The version of CuPy, and the CUDA that it is for."""
+        """The versions of CuPy, which says the CUDA that it is for, and of NVIDIA's
+        libraries that are installed as distributions."""
         engine = find_engine()
-        return {} if engine is None else {engine.distribution: engine.version}
+        found = {} if engine is None else {engine.distribution: engine.version}
+        return found | installed_libraries()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import re
@@ -36,6 +37,17 @@ INSTALL: Final = (
 
 _WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12}
 """CuPy's distributions, and the major version of CUDA that each is for."""
+
+_LIBRARIES: Final = (
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-frontend",
+)
+"""What computes, or compiles what does, besides CuPy."""
 
 _BRANCHES: Final = {580: 13, 525: 12}
 """The first branches of the driver for major versions of CUDA, the newest first."""
@@ -77,6 +89,15 @@ class Problem(Record):
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.remedy}"
+
+
+def installed_libraries() -> dict[str, str]:
+    """The versions of NVIDIA's libraries, of those that are distributions."""
+    found = {}
+    for distribution in _LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[distribution] = importlib.metadata.version(distribution)
+    return found
 
 
 def find_engines() -> list[Engine]:
