@@ -322,6 +322,15 @@ def test_a_kernel_that_is_not_compiled_is_refused_in_the_compilers_words(
     gpu.kernel(ADD, (False, True), 32)
 
 
+@pytest.mark.parametrize(("status", "error"), [(2, MemoryError), (719, DeviceLost)])
+def test_what_is_not_the_kernels_fault_is_not_said_to_be(
+    machine: Machine, gpu: CudaDevice, status: int, error: type[Exception]
+) -> None:
+    machine.plan("moduleLoadData", status)
+    with pytest.raises(error):
+        gpu.kernel(ADD, (False, True), 32)
+
+
 def test_more_arguments_than_cuda_passes_are_refused(gpu: CudaDevice) -> None:
     kernel = gpu.kernel(ADD, (False, True), 32)
     with pytest.raises(KernelRefused, match="4096"), gpu.lock:

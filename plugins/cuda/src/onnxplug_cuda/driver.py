@@ -145,10 +145,13 @@ class Driver(AbstractContextManager[None]):
     ) -> None:
         here = self._here
         here.depth -= 1
-        if not here.depth and here.before != self.properties.ordinal:
-            self.runtime.setDevice(here.before)
-        if error is not None:
-            self._note(error)
+        try:
+            if error is not None:
+                self._note(error)
+        finally:
+            is_last = not here.depth and not self.fault
+            if is_last and here.before != self.properties.ordinal:
+                self.runtime.setDevice(here.before)
 
     def _note(self, error: BaseException) -> None:
         """Note a fault after which nothing works.

@@ -148,9 +148,10 @@ class Kernels:
         return f"kernel-{fingerprint(repr(facts)).hex()}"
 
     def _function(self, image: bytes) -> int:
-        module = int(self._driver.driver.moduleLoadData(image))
-        self._modules.append(module)
-        return int(self._driver.driver.moduleGetFunction(module, _KERNEL))
+        with self._driver:  # which tells faults, and that there is no memory
+            module = int(self._driver.driver.moduleLoadData(image))
+            self._modules.append(module)
+            return int(self._driver.driver.moduleGetFunction(module, _KERNEL))
 
     def _compiled(self, text: str) -> bytes:
         nvrtc = self._driver.nvrtc

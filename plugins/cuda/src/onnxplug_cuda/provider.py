@@ -36,10 +36,9 @@ class CudaProvider(ep.ExecutionProvider):
         self.location = context.location
         self._context = context
         self._settings = settings
+        target = CudaTarget(context.device, settings)
         self._arena = _arena(context, settings.memory)
-        self._backend = BACKEND._replace(
-            mode=self._arena, target=CudaTarget(context.device, settings)
-        )
+        self._backend = BACKEND._replace(mode=self._arena, target=target)
         self._weights = Weights(context.device, weights, BACKEND.distribution)
         self.capture = CudaCapture() if settings.captures else None
 
