@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +17,7 @@ from onnxplug_compiler.gpu.families import (
 )
 from onnxplug_compiler.gpu.families.tensor_flash import TensorFlashKernel
 from onnxplug_compiler.gpu.shapes import DEFAULT
+from onnxplug_compiler.ir.buffers import Buffer
 from onnxplug_compiler.ir.caches import Starts
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -31,6 +32,39 @@ Making = Callable[[Recorder[Any], Processor], tuple[Sequence[View], Sequence[Any
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:
     return RNG.standard_normal(shape).astype(np.float32)
+
+
+class _Elsewhere:
+    """A processor whose arrays begin behind an element, as is known later."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+        self.begins: dict[Buffer, int] = {}
+
+    def array(self, content: np.ndarray[Any, Any]) -> View:
+        flat = content.reshape(-1)
+        whole = self._processor.array(np.concatenate([flat[:1], flat]))
+        self.begins[whole.buffer] = content.dtype.itemsize
+        return View.contiguous(whole.buffer, content.dtype, content.shape)
+
+
+def elsewhere(make: Making) -> Making:
+    """What was recorded for arrays that are aligned, with others that are not."""
+
+    def make_elsewhere(recorder: Recorder[Any], processor: Processor) -> Any:
+        places = _Elsewhere(processor)
+        made = make(recorder, cast(Processor, places))
+        for number, command in enumerate(recorder.commands):
+            views = []
+            for view in command.views:
+                offset = view.offset + places.begins.get(view.buffer, 0)
+                views.append(
+                    View(view.buffer, offset, view.dtype, view.shape, view.strides)
+                )
+            recorder.commands[number] = command._replace(views=tuple(views))
+        return made
+
+    return make_elsewhere
 
 
 def tensor_product(
@@ -184,6 +218,8 @@ def tensor_cache(recorder: Recorder[Any], processor: Processor) -> Any:
 
 TENSOR_SAMPLES: dict[str, Making] = {
     "tensor cache": tensor_cache,
+    "tensor attention elsewhere": elsewhere(tensor_attention("f16", 24, 72, 64, 64)),
+    "tensor product elsewhere": elsewhere(tensor_product("f16", 40, 72, 48)),
     "tensor attention": tensor_attention("f16", 24, 72, 64, 64),
     "tensor attention, causal": tensor_attention("f16", 40, 70, 32, 48, causal=True),
     "tensor attention, masked": tensor_attention("bf16", 17, 35, 20, 12, masked=True),

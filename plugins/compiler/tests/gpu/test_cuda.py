@@ -39,7 +39,7 @@ from onnxplug_testing.nvrtc import ARCHITECTURES, Nvrtc, find_nvrtc
 
 from .cuda_on_cpu import Processor, Rendered
 from .operator_samples import OPERATOR_SAMPLES
-from .tensor_samples import TENSOR_SAMPLES, Making, tensor_product
+from .tensor_samples import TENSOR_SAMPLES, Making, elsewhere, tensor_product
 
 F32 = np.dtype(np.float32)
 RNG = np.random.default_rng(0)
@@ -451,6 +451,7 @@ SAMPLES: dict[str, Making] = {
     "summed": summed,
     "vectors": vectored(rows_and_columns),
     "vectors of halves": vectored(halves),
+    "vectors elsewhere": elsewhere(vectored(rows_and_columns)),
     "vectors of casts": vectored(casts),
     "vectors of int64": vectored(chain_of([("Add", 2), ("Mul", 2)], np.int64)),
     "vectors of doubles": vectored(chain_of([("Add", 2), ("Less", 2)], np.float64)),

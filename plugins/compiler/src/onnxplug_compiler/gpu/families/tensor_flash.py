@@ -76,6 +76,10 @@ class _Writer(Writer):
     ) -> None:
         super().__init__(body, kernel)
         self.fragments, self.warps = fragments, warps
+        self.aligned = [
+            body.let("i1", body.aligned(n, _CHUNK)) if chunks else ""
+            for n, chunks in enumerate(kernel.chunks)
+        ]
 
     def own_rows(self) -> list[str]:
         return [f"lane / 32u * 16u + lane % 32u / 4u + {n}u" for n in (0, 8)]
@@ -149,14 +153,15 @@ class _Writer(Writer):
         ) as entry:
             line = body.let("u32", f"{entry} / {per_line}u")
             near = body.let("u32", f"{entry} % {per_line}u * {each}u")
-            place = f"{line} * {self.strides[which]}u + {near} / 2u"
-            self.copy(which, (key, line, near), f"{self.names[which]}[{place}]")
+            word = f"{line} * {self.strides[which]}u + {near} / 2u"
+            self.copy(which, (key, line, near), word)
 
-    def copy(self, which: int, at: tuple[str, str, str], target: str) -> None:
+    def copy(self, which: int, at: tuple[str, str, str], word: str) -> None:
         """Copy a chunk, or two elements.
 
         Args:
             at: the first key of the tile, the line, and the first element in it.
+            word: where they go in shared memory.
         """
         body = self.body
 
@@ -164,15 +169,15 @@ class _Writer(Writer):
             column = body.let("u32", f"{at[2]} + {step}u")
             return self.element(which, at[0], at[1], column)
 
-        chunks = self.kernel.chunks[which]
-        copy_elements(body, self.fragments, which, target, find, chunks=chunks)
+        target = self.names[which], word
+        copy_elements(body, self.fragments, which, target, find, self.aligned[which])
 
     def element(self, which: int, key: str, line: str, column: str) -> tuple[str, str]:
         """The place of an element of a line, or of another one, and if it is there."""
         body, kernel = self.body, self.kernel
         size = kernel.columns if which == 2 else kernel.depth
-        inside = body.let("u32", f"min({column}, {size - 1}u)")
         there = f"{column} < {size}u"
+        inside = body.let("u32", body.dialect.select(there, column, "0u"))
         if which == 0:
             at = [*self.place(f"{self.first} + {line}"), inside]
         else:

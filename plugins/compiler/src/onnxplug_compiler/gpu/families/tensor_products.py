@@ -131,30 +131,44 @@ def copy_elements(
     body: Body,
     fragments: Fragments,
     operand: int,
-    target: str,
+    target: tuple[str, str],
     find: Callable[[int], tuple[str, str]],
-    *,
-    chunks: bool,
+    aligned: str,
 ) -> None:
     """Copy elements of an array to a word of a tile and those behind it, zeros for what
     is not there.
 
     Args:
         operand: the array, of bits.
+        target: the array of the tile, and the word.
         find: the place of one of them, which is of the array in any case, and whether
             it is there.
-        chunks: 16 bytes, of which all are there or none; else two elements.
+        aligned: for 16 bytes, of which all are there or none, whether they begin at a
+            multiple of as many; empty for two elements.
     """
-    if chunks:
-        place, there = find(0)
-        body.line(fragments.copy(f"&{target}", body.words_at(operand, place), there))
+    name, word = target
+
+    def assign(pair: Sequence[tuple[str, str]], behind: str = "") -> None:
+        values = []
+        for place, there in pair:
+            value = body.load(operand, place)
+            values.append(body.let("u32", body.dialect.select(there, value, "0u")))
+        both = f"{values[0]} | ({values[1]} << 16u)"
+        body.assign(f"{name}[{word}{behind}]", both)
+
+    if not aligned:
+        assign([find(0), find(1)])
         return
-    values = []
-    for step in range(2):
-        place, there = find(step)
-        value = body.load(operand, place)
-        values.append(body.let("u32", body.dialect.select(there, value, "0u")))
-    body.assign(target, f"{values[0]} | ({values[1]} << 16u)")
+    place, there = find(0)
+    with body.when(aligned):
+        source = body.words_at(operand, place)
+        body.line(fragments.copy(f"&{name}[{word}]", source, there))
+    with body.when(f"!{aligned}"):
+        for n in range(0, _CHUNK, 2):
+            pair = [
+                (body.let("i32", f"{place} + {step}"), there) for step in (n, n + 1)
+            ]
+            assign(pair, f" + {n // 2}u")
 
 
 def load_fragment(
@@ -235,6 +249,10 @@ class _Writer:
             body.let("u32", f"{warp} % {tile.across}u * {tile.width}u"),
         ]
         self.depth = body.let("u32", body.size(6))
+        self.aligned = [
+            body.let("i1", body.aligned(n, _CHUNK)) if part.loading.chunks else ""
+            for n, part in enumerate(self.parts)
+        ]
 
     def write(self) -> None:
         """All tiles along the sums, and the chain."""
@@ -273,16 +291,17 @@ class _Writer:
             with self.body.loop(entries, "lane", f"{self.kernel.lanes}u") as entry:
                 line = self.body.let("u32", f"{entry} / {per_line}u")
                 near = self.body.let("u32", f"({entry} % {per_line}u) * {each}u")
-                place = f"{part.name}[{base} + {line} * {part.stride}u + {near} / 2u]"
+                word = f"{base} + {line} * {part.stride}u + {near} / 2u"
                 pair = (line, near) if part.loading.along else (near, line)
-                self.copy(which, pair, first, place)
+                self.copy(which, pair, first, word)
 
-    def copy(self, which: int, pair: tuple[str, str], first: str, target: str) -> None:
+    def copy(self, which: int, pair: tuple[str, str], first: str, word: str) -> None:
         """Copy a chunk, or two elements, to a tile, zeros for what is not there.
 
         Args:
             which: of the factors.
             pair: the row or column in the tile, and the place along the sums.
+            word: of the tile.
         """
         body, along = self.body, self.parts[which].loading.along
         other = body.let("u32", f"{self.firsts[which]} + {pair[0]}")
@@ -294,8 +313,8 @@ class _Writer:
                 at[along] = body.let("u32", f"{at[along]} + {step}u")
             return self.place(which, *at)
 
-        chunks = self.parts[which].loading.chunks
-        copy_elements(body, self.fragments, which, target, find, chunks=chunks)
+        target = self.parts[which].name, word
+        copy_elements(body, self.fragments, which, target, find, self.aligned[which])
 
     def place(self, which: int, other: str, number: str) -> tuple[str, str]:
         """Where an element is, or the first one if it is not there, and if it is."""

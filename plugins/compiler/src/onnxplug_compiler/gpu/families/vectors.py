@@ -61,23 +61,40 @@ class VectorChainKernel(Parameters):
         with body.when(f"{index} < {body.size(0)}"):
             at = body.coordinates(index, range(1, self.sizes))
             at[-1] = body.let("u32", f"{at[-1]} * {self.width}u")
-            places = [body.place(n, at) for n in range(len(self.operands))]
-            if not self.chain.steps and self.chain.outputs == (0,) and self.beside[0]:
-                self._copy(body, vectors, places)
-                return
-            inputs = [
-                body.load_vector(vectors, n, places[n], self.width)
-                if self.beside[n]
-                else [body.load(n, places[n])] * self.width
-                for n in range(len(self.inputs))
-            ]
-            # each of the vector's elements by itself
-            results = [
-                emit_chain(body, self.chain, [values[n] for values in inputs])
-                for n in range(self.width)
-            ]
-            for n, values in enumerate(zip(*results, strict=True), len(self.inputs)):
-                body.store_vector(vectors, n, places[n], values)
+            numbers = [n for n, beside in enumerate(self.beside) if beside]
+            aligned = " && ".join(body.aligned(n, self.width) for n in numbers)
+            aligned = body.let("i1", aligned)
+            with body.when(aligned):
+                self._vectors(body, vectors, at)
+            with body.when(f"!{aligned}"), body.loop(f"{self.width}u") as number:
+                last = body.let("u32", f"{at[-1]} + {number}")
+                self._element(body, [*at[:-1], last])
+
+    def _vectors(self, body: Body, vectors: Vectors, at: Sequence[str]) -> None:
+        """All elements of a vector at once, each of them by itself."""
+        places = [body.place(n, at) for n in range(len(self.operands))]
+        if not self.chain.steps and self.chain.outputs == (0,) and self.beside[0]:
+            self._copy(body, vectors, places)
+            return
+        inputs = [
+            body.load_vector(vectors, n, places[n], self.width)
+            if self.beside[n]
+            else [body.load(n, places[n])] * self.width
+            for n in range(len(self.inputs))
+        ]
+        results = [
+            emit_chain(body, self.chain, [values[n] for values in inputs])
+            for n in range(self.width)
+        ]
+        for n, values in enumerate(zip(*results, strict=True), len(self.inputs)):
+            body.store_vector(vectors, n, places[n], values)
+
+    def _element(self, body: Body, at: Sequence[str]) -> None:
+        """One element, of arrays that do not begin where vectors do."""
+        count = len(self.inputs)
+        values = [body.load(n, body.place(n, at)) for n in range(count)]
+        for n, result in enumerate(emit_chain(body, self.chain, values), count):
+            body.store(n, body.place(n, at), result)
 
     def _copy(self, body: Body, vectors: Vectors, places: Sequence[str]) -> None:
         """Without looking at elements."""

@@ -332,6 +332,12 @@ class Body:
         buffer = self.buffer(operand)
         self.line(vectors.store(nbytes * len(values), buffer, number, words))
 
+    def aligned(self, operand: int, count: int) -> str:
+        """Whether a launch has an array begin at a multiple of *count* elements, which
+        is not known when it is recorded; a condition."""
+        offset = self.dialect.convert("u32", self.dialect.word(self._first[operand]))
+        return f"{offset} % {count}u == 0u"
+
     def words_at(self, operand: int, place: str) -> str:
         """A pointer to the words that begin with an element of 16 bits at a place."""
         return f"{self.buffer(operand)} + u32({place}) / 2u"
