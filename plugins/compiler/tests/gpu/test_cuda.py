@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
 from onnxplug_compiler.gpu.families import (
     attention,
+    caches,
     contractions,
     elementwise,
     indexing,
@@ -28,6 +29,7 @@ from onnxplug_compiler.gpu.families.vectors import VectorChainKernel
 from onnxplug_compiler.gpu.render.cuda import CUDA
 from onnxplug_compiler.gpu.render.steps import supports
 from onnxplug_compiler.gpu.shapes import DEFAULT
+from onnxplug_compiler.ir.caches import Rotation, Starts
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Step
@@ -426,6 +428,44 @@ def attended(recorder: Recorder[Any], processor: Processor) -> Any:
     return [out], [powers / powers.sum(-1, keepdims=True) @ wide[1]]
 
 
+def cached(recorder: Recorder[Any], processor: Processor) -> Any:
+    """New rows in a cache, rotated, and attended to with a window and sinks."""
+    rows, first, size = 2, np.array([5, 2]), 8
+    q, k = normal(2, 4, rows, size), normal(2, 2, rows, size)
+    past, v = normal(2, 2, 9, size), normal(2, 2, 9, size)
+    angles, sinks = normal(9, size // 2), normal(4)
+    tables = (processor.array(f(angles).astype(np.float32)) for f in (np.cos, np.sin))
+    rotation = Rotation(*tables, None, interleaved=False)
+    starts = Starts(processor.array(first + rows), -rows, 0)
+    present = recorder.temporary(past.dtype, past.shape)
+    out = recorder.temporary(q.dtype, q.shape)
+    caches.record_kept(recorder, processor.array(past), present, starts)
+    caches.record_placed(
+        recorder, processor.array(k), present, starts, rotation=rotation
+    )
+    caches.record_cached_attention(
+        recorder, processor.array(q), present, processor.array(v), out, starts,
+        scale=0.3, causal=True, window=3, sinks=processor.array(sinks),
+    )  # fmt: skip
+    kept, found = np.zeros(past.shape), np.zeros(q.shape)
+    for image, start in enumerate(first):
+        turns = angles[start : start + rows].astype(np.float64)
+        one, other = np.split(k[image].astype(np.float64), 2, -1)
+        turned = [
+            one * np.cos(turns) - other * np.sin(turns),
+            other * np.cos(turns) + one * np.sin(turns),
+        ]
+        kept[image, :, :start] = past[image, :, :start]
+        kept[image, :, start : start + rows] = np.concatenate(turned, -1)
+        for head, row in np.ndindex(4, rows):
+            seen = slice(max(0, start + row - 3), start + row + 1)
+            near = kept[image, head // 2, seen]
+            powers = np.exp(0.3 * near @ q[image, head, row].astype(np.float64))
+            total = powers.sum() + np.exp(np.float64(sinks[head]))
+            found[image, head, row] = powers @ v[image, head // 2, seen] / total
+    return [present, out], [kept, found]
+
+
 def batched(steps: Sequence[tuple[str, int]], dtype: Any) -> dict[str, Making]:
     """Steps, as many together as a kernel may write arrays."""
     groups = [steps[n : n + 5] for n in range(0, len(steps), 5)]
@@ -464,6 +504,7 @@ SAMPLES: dict[str, Making] = {
     "moved": moved,
     "gathered": gathered,
     "attended": attended,
+    "cached": cached,
 }
 
 
