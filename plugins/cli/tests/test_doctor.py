@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onnxplug.ep import Level
+from onnxplug.ep import Finding, Level
 from onnxplug.plugins import GROUP, PluginState, find_plugins, registry
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.simulated import Stage
@@ -378,6 +378,18 @@ def test_an_ep_that_raises_failed(doctor, register, stage: Stage) -> None:
     check = check_of(plugin, "Add")
     assert check["verdict"] == "failed"
     assert f"was told to fail at {stage}" in check["detail"]
+
+
+def test_an_ep_that_says_what_it_lacks_has_no_other_remedy(doctor, register) -> None:
+    lacks = Finding(level=Level.ERROR, message="no driver", remedy="install one")
+    register(SimulatedFactory(Knobs(fail_at=Stage.CREATE, findings=(lacks,))))
+    code, plugin = doctor(SIMULATED)
+    assert code == 1
+    check = check_of(plugin, "Add")
+    assert (check["verdict"], check["remedy"]) == (
+        "failed",
+        "first mend what is said above",
+    )
 
 
 def test_a_library_that_is_missing_when_it_is_needed_is_to_be_installed(

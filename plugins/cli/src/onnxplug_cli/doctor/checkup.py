@@ -230,7 +230,8 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
 
     yield replace(checkup, doing="diagnosing itself")
     findings += _diagnose(factory, _makers(record))
-    if not pairs and not any(each.level is Level.ERROR for each in findings):
+    is_lacking = any(each.level is Level.ERROR for each in findings)
+    if not pairs and not is_lacking:
         # an error of the EP's own says why already
         none, todo = no_device(factory, hardware, refused)
         findings.append(Finding(level=Level.WARNING, message=none, remedy=todo))
@@ -239,7 +240,10 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
     for number, pair in enumerate(pairs):
         for trial in TRIALS:
             yield replace(checkup, doing=f"computing {trial.op} on {pair.device.type}")
-            checks = (*driven[number].checks, compute(trial, pair, record.distribution))
+            check = compute(trial, pair, record.distribution)
+            if check.verdict is Verdict.FAILED and is_lacking:
+                check = replace(check, remedy="first mend what is said above")
+            checks = (*driven[number].checks, check)
             driven[number] = replace(driven[number], checks=checks)
             checkup = replace(checkup, devices=tuple(driven))
         # the computations were the first, so what can be known of it is known now
