@@ -1,4 +1,5 @@
-"""Products by tensor cores, as samples of kernels in CUDA C++."""
+"""Vectors of memory, and products and attention by tensor cores, as samples of kernels
+in CUDA C++."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from onnxplug_compiler.gpu.families import (
     tensor_products,
 )
 from onnxplug_compiler.gpu.families.tensor_flash import TensorFlashKernel
+from onnxplug_compiler.gpu.families.vectors import VectorChainKernel
 from onnxplug_compiler.gpu.shapes import DEFAULT
 from onnxplug_compiler.ir.buffers import Buffer
 from onnxplug_compiler.ir.caches import Starts
@@ -65,6 +67,19 @@ def elsewhere(make: Making) -> Making:
         return made
 
     return make_elsewhere
+
+
+def vectored(make: Making) -> Making:
+    """The same by vectors, of which there are some."""
+
+    def make_vectored(recorder: Recorder[Any], processor: Processor) -> Any:
+        recorder.target.shapes = DEFAULT._replace(vector=16)
+        made = make(recorder, processor)
+        kernels = [command.kernel for command in recorder.commands]
+        assert any(isinstance(kernel, VectorChainKernel) for kernel in kernels)
+        return made
+
+    return make_vectored
 
 
 def tensor_product(
