@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -215,6 +216,34 @@ def test_what_is_missing_is_said_once(
     assert len(device.engines) == 1
     device.close()
     assert not device.engines and planted.products.alive == 0
+
+
+def test_a_plan_is_measured_while_another_thread_binds_and_queues(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    """One waits for the device's lock to measure, the other has it and waits to bind:
+    they share the lock, so neither waits for both."""
+    model = network(parse)
+    session = alone(model, use_tf32=0, tunable_op_enable=1, tunable_op_tuning_enable=1)
+    feeds = {"x": random(4, 3, 18, 18)}
+    check(session, model, feeds, 1e-5)
+    done = threading.Event()
+
+    def run_on() -> None:
+        while not done.is_set():
+            session.run(None, feeds)
+
+    thread = threading.Thread(target=run_on, daemon=True)
+    thread.start()
+    try:
+        for _ in range(3):
+            other = network(parse)  # of other weights, and of another workspace
+            planted.graphs.plans = {**planted.graphs.plans, f"eng{random(1)[0]}": 64}
+            check(alone(other, fuse_conv_bias=1, use_tf32=0), other, feeds, 1e-5)
+    finally:
+        done.set()
+        thread.join(60)
+    assert not thread.is_alive()
 
 
 # CUDA graphs, by the documented sample

@@ -10,6 +10,7 @@ used.  What they are given is checked before, as they check no memory.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -140,6 +141,9 @@ class CublasLt:
     Args:
         library: the loaded library, or what has its functions.
         current: makes the GPU the current one of a thread.
+        lock: held while it plans, measures and queues.  It has to be the one that is
+            held where calls are bound, and memory to measure with is taken: two threads
+            could wait for each other.
         choices: which algorithms were the fastest, for products that use it.
         bench: measures those that were not, for products that do.
 
@@ -152,6 +156,7 @@ class CublasLt:
         self,
         library: Any,
         current: AbstractContextManager[Any] | None = None,
+        lock: threading.RLock | None = None,
         choices: Choices | None = None,
         bench: Bench | None = None,
     ) -> None:
@@ -162,7 +167,7 @@ class CublasLt:
             self._functions[name] = function
         self._current = current or nullcontext()
         self._choices, self._bench = choices, bench
-        self._lock = new_rlock()
+        self._lock = lock or new_rlock()
         self._plans: dict[tuple[str, tuple[int, ...], int], _Plan] = {}
         with self._current:
             self._handle = self._made("cublasLtCreate")

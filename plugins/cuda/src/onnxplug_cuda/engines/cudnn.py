@@ -7,6 +7,7 @@ and executed on bare addresses.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, TypeAlias
@@ -53,6 +54,9 @@ class Cudnn:
     Args:
         module: the frontend, ``cudnn``.
         current: makes the GPU the current one of a thread.
+        lock: held while it plans, measures and queues.  It has to be the one that is
+            held where calls are bound, and memory to measure with is taken: two threads
+            could wait for each other.
         choices: which plans were the fastest; ``None``: none was measured.
         bench: measures those that were not; ``None``: they are not measured.
 
@@ -64,12 +68,13 @@ class Cudnn:
         self,
         module: Any,
         current: AbstractContextManager[Any] | None = None,
+        lock: threading.RLock | None = None,
         choices: Choices | None = None,
         bench: Bench | None = None,
     ) -> None:
         self._cudnn, self._current = module, current or nullcontext()
         self._choices, self._bench = choices, bench
-        self._lock = new_rlock()
+        self._lock = lock or new_rlock()
         self._plans: dict[str, _Plan | KernelRefused] = {}
         try:
             with self._current:

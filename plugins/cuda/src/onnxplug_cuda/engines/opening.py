@@ -68,7 +68,7 @@ def _open_cublaslt(
     found = _loaded("cublasLt", look)
     choices = _choices("products", device, logger, cublasLt=dotted(found.version))
     device.engines[Product] = CublasLt(
-        found.handle, device.driver, choices, DeviceBench(device)
+        found.handle, device.driver, device.lock, choices, DeviceBench(device)
     )
 
 
@@ -85,7 +85,9 @@ def _open_cudnn(
         "frontend": str(getattr(module, "__version__", "")),
     }
     choices = _choices("convolutions", device, logger, **versions)
-    opened: Library = Cudnn(module, device.driver, choices, DeviceBench(device))
+    opened: Library = Cudnn(
+        module, device.driver, device.lock, choices, DeviceBench(device)
+    )
     device.engines[Convolution] = device.engines[Attention] = opened
 
 
