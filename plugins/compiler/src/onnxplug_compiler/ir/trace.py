@@ -32,6 +32,9 @@ MOST_FIXED: Final = 1 << 12
 MOST_STEPS: Final = 1 << 18
 """Numbers that are computed, and compared, while one plan is traced."""
 
+_LARGEST_END: Final = 1 << 1000
+"""Ends of ranges above it are infinite."""
+
 MOST_TERMS: Final = 24
 """Terms of a polynomial that is a product."""
 
@@ -114,10 +117,13 @@ class Trace:
         return tuple(sorted([each for each in simple.items() if each[1]]))
 
     def range_of(self, terms: Terms) -> tuple[float, float]:
-        """Between what a polynomial is, as far as guards tell."""
-        low = high = 0.0
+        """Between what a polynomial is, as far as guards tell: whole numbers, which
+        floats would round, or infinite."""
+        low: float = 0
+        high: float = 0
         for monomial, factor in terms:
-            first = last = 1.0
+            first: float = 1
+            last: float = 1
             for variable in monomial:
                 ends = self._ranges[variable]
                 each = [_times(a, b) for a in (first, last) for b in ends]
@@ -224,8 +230,6 @@ class Trace:
             strict = (how == "<") == answer
             # factor * v + number < 0, or <= 0; turned around if that is false
             below = (factor > 0) == answer
-            if abs(number) > 1 << 50:  # ranges are floats
-                return
             if below:
                 most = -number // factor if factor > 0 else number // -factor
                 exact = most * factor == -number
@@ -360,12 +364,19 @@ def _exact_quotient(one: Terms, other: Terms) -> dict[Monomial, int] | None:
 
 
 def _times(one: float, other: float) -> float:
-    return 0.0 if not one or not other else one * other
+    """A product of whole or infinite numbers; infinite, too, where it would be no
+    float, as whole numbers are added to infinite ones."""
+    if not one or not other:
+        return 0
+    is_large = max(abs(one), abs(other)) > _LARGEST_END
+    if is_large or abs(one * other) > _LARGEST_END:
+        return math.inf if (one > 0) == (other > 0) else -math.inf
+    return one * other
 
 
 def _floor(one: float, other: float) -> float:
     if math.isinf(other):
-        return 0.0 if one >= 0 else -1.0
+        return 0 if one >= 0 else -1
     return one if math.isinf(one) else one // other
 
 
