@@ -18,6 +18,7 @@ from onnxplug_compiler.gpu.execution.device import (
     Launches,
 )
 from onnxplug_cuda import faults
+from onnxplug_cuda.bench import DeviceBench
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.driver import Driver
 from onnxplug_cuda.streams import CudaCapture, CudaStream
@@ -525,3 +526,30 @@ def test_a_graph_keeps_the_memory_that_copies_name(
     del last
     assert device.memory(nbytes, other).address != place
     machine.gate.set()
+
+
+def test_work_is_measured_by_the_devices_clock(
+    machine: Machine, device: CudaDevice
+) -> None:
+    bench, runtime = DeviceBench(device), device.driver.runtime
+    memory = bench.memory(4 * COUNT)
+    assert memory.address % 256 == 0
+    assert (content(device.new_stream(), memory) == 0).all()
+    used: list[int] = []
+
+    def queue(stream: int) -> None:
+        used.append(stream)
+        runtime.memsetAsync(memory.address, 1, 4 * COUNT, stream)
+
+    assert bench.seconds(queue) >= 0
+    assert len(used) == 4 and len(set(used)) == 1
+    assert used[0] not in machine.streams
+
+    def fail(stream: int) -> None:
+        raise ValueError("not done")
+
+    before = machine.counts["eventCreateWithFlags"] - machine.counts["eventDestroy"]
+    with pytest.raises(ValueError, match="not done"):
+        bench.seconds(fail)
+    after = machine.counts["eventCreateWithFlags"] - machine.counts["eventDestroy"]
+    assert after == before

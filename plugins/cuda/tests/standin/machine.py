@@ -43,6 +43,9 @@ MEANINGS = {
     905: "dependency created on uncaptured work in another stream",
 }
 
+PATIENCE = 300
+"""Seconds in which something is done: g++ may compile kernels meanwhile."""
+
 STICKY = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999}
 
 
@@ -387,7 +390,7 @@ class Machine:
         """
         with self.changed:
             while not done() and not self.fault:
-                if not self.changed.wait(20):
+                if not self.changed.wait(PATIENCE):
                     raise AssertionError("a stream waits for what is never queued")
             if self.fault:
                 raise CudaError(self.fault)
