@@ -20,6 +20,7 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.execution.array import DeviceArray
+from onnxplug_compiler.gpu.execution.backend import Backend
 from onnxplug_compiler.gpu.execution.capability import judge, keeps_codes
 from onnxplug_compiler.gpu.execution.context import GpuContext
 from onnxplug_compiler.gpu.execution.device import (
@@ -32,9 +33,11 @@ from onnxplug_compiler.gpu.execution.device import (
 )
 from onnxplug_compiler.gpu.execution.partition import GpuPartition
 from onnxplug_compiler.gpu.execution.program import Weights
+from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
 from onnxplug_compiler.gpu.render.cuda import CUDA
 from onnxplug_cuda.backend import BACKEND
 from onnxplug_cuda.device import MOST_BUFFERS, MOST_GROUPS
+from onnxplug_cuda.shapes import shapes_for
 from onnxplug_testing.cuda_on_cpu import Memory as Pointer
 from onnxplug_testing.cuda_on_cpu import Processor
 
@@ -42,6 +45,19 @@ NAME: Final = "CUDAOnProcessorExecutionProvider"
 SPACE: Final = "cuda-on-processor"
 BOUNDARY: Final = 256
 """Bytes of which addresses are multiples, as those of cudaMalloc are."""
+
+
+def backend_for(capability: tuple[int, int]) -> Backend:
+    """What kernels for a GPU of a compute capability are recorded by, none of which is
+    a library's."""
+    target = GpuTarget(
+        elements=WIDE_ELEMENTS,
+        wide=True,
+        shapes=shapes_for(capability),
+        most_buffers=MOST_BUFFERS,
+        most_groups=MOST_GROUPS,
+    )
+    return BACKEND._replace(target=target)
 
 
 class Memory:
@@ -260,17 +276,20 @@ class Provider(ep.ExecutionProvider):
 
     preferences = ep.Preferences(keeps_qdq=keeps_codes)
 
-    def __init__(self, context: GpuContext, weights: ep.WeightStore) -> None:
+    def __init__(
+        self, context: GpuContext, weights: ep.WeightStore, backend: Backend
+    ) -> None:
         self.location = context.location
         self._context = context
-        self._weights = Weights(context.device, weights, BACKEND.distribution)
+        self._backend = backend
+        self._weights = Weights(context.device, weights, backend.distribution)
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         largest = self._context.device.largest_buffer
-        return judge(graph, {}, largest, BACKEND)
+        return judge(graph, {}, largest, self._backend)
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
-        return GpuPartition(partition, self._context, self._weights, BACKEND)
+        return GpuPartition(partition, self._context, self._weights, self._backend)
 
 
 class Spaces(ep.MemorySpaces):
@@ -278,11 +297,12 @@ class Spaces(ep.MemorySpaces):
 
     owned = frozenset({SPACE})
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, backend: Backend) -> None:
         self._device = device
+        self._backend = backend
 
     def create_context(self, location: ep.MemoryLocation) -> GpuContext:
-        return GpuContext(self._device, location, BACKEND)
+        return GpuContext(self._device, location, self._backend)
 
 
 class Factory(ep.EpFactory):
@@ -291,14 +311,21 @@ class Factory(ep.EpFactory):
     Args:
         folder: where compiled kernels are, for the next process, too.
         texts: a folder that each kernel's text is written to.
+        capability: of the GPU that kernels are recorded for.
     """
 
     spi_version = (0, 6)
     name = NAME
 
-    def __init__(self, folder: Path, texts: Path | None = None) -> None:
-        self.device = Device(Processor(folder), texts)
-        self.memory_spaces = Spaces(self.device)
+    def __init__(
+        self,
+        folder: Path,
+        texts: Path | None = None,
+        capability: tuple[int, int] = (9, 0),
+    ) -> None:
+        self._backend = backend_for(capability)
+        device = Device(Processor(folder), texts)
+        self.memory_spaces = Spaces(device, self._backend)
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
@@ -316,7 +343,7 @@ class Factory(ep.EpFactory):
         location = ep.MemoryLocation(SPACE, 0)
         context = session.context(location)
         assert isinstance(context, GpuContext)
-        return Provider(context, session.weights(location))
+        return Provider(context, session.weights(location), self._backend)
 
 
 class Plugin:

@@ -1,13 +1,17 @@
 """Counts the ONNX backend suite's cases through kernels for CUDA, on the processor.
 
     python tools/run_suite.py [--kernels FOLDER] [--texts FOLDER] [--networks]
-                              [--stand-in] [--jobs N] [--every N] [--json FILE] [CASE …]
+                              [--stand-in] [--capability 9.0] [--jobs N] [--every N]
+                              [--json FILE] [CASE …]
 
 No GPU is needed, but g++: each kernel that the compiler renders for CUDA is run, lane
 by lane, and looked at; compiled ones are kept in FOLDER for the next time.  --texts has
 the kernels' texts written to a folder, for ``compile_kernels.py`` to compile for GPUs.
 With --stand-in all of the EP runs, on the tests' stand-in for CuPy, which knows less
 well what a kernel may touch; else its plans and kernels do, and nothing more.
+--capability says which GPU kernels are for: those of 7.5 multiply float16 by tensor
+cores, those from 8.0 on bfloat16, too.
+
 The nine whole networks of the suite, with a billion multiplications each, are left out
 without --networks; they take minutes each.
 
@@ -76,6 +80,7 @@ def run() -> int:
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--networks", action="store_true")
     parser.add_argument("--stand-in", action="store_true")
+    parser.add_argument("--capability", default="9.0")
     given, rest = parser.parse_known_args()
     if not given.networks and not any(word.startswith("test_") for word in rest):
         rest += [name for name in load_cases(CountingBackend) if name not in NETWORKS]
@@ -85,7 +90,9 @@ def run() -> int:
         folder = given.kernels or Path(temporary)
         if given.stand_in:
             return on_stand_in(folder, Path(temporary, "violations"), rest)
-        plugin = Plugin(Factory(folder, given.texts))
+        major, minor = map(int, given.capability.split("."))
+        capability = major, minor
+        plugin = Plugin(Factory(folder, given.texts, capability))
         onnxplug.register_ep_library("cuda-on-processor", plugin)
         return main(__doc__, Lineup(NAME, {}), rest)
 
