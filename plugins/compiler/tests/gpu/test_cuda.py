@@ -268,7 +268,10 @@ def product(m: int, k: int, n: int, batch: int = 2, element: str = "f32") -> Mak
 
 def codes(recorder: Recorder[Any], processor: Processor) -> Any:
     """Of few rows, by words: signed bytes with zero points, and halves of bytes."""
-    x, scale = normal(3, 40), np.abs(normal(5, 7))
+    x, scale = (  # of few bits, so that sums are exact
+        (RNG.integers(least, 9, shape) / 8).astype(np.float32)
+        for least, shape in ((-8, (3, 40)), (1, (5, 7)))
+    )
     signed = RNG.integers(-128, 128, (7, 40)).astype(np.int8)
     zero = RNG.integers(-9, 9, 7).astype(np.int8)
     halves = RNG.integers(0, 256, (7, 5, 4)).astype(np.uint8)
@@ -407,6 +410,7 @@ SAMPLES: dict[str, Making] = {
     **batched([*OF_INTEGERS, ("Div", 2), ("Equal", 2)], np.int64),
     "casts": casts,
     "codes": codes,
+    "codes elsewhere": elsewhere(codes),
     "doubles cast": doubles_cast,
     "doubles truncated": doubles_truncated,
     "halves": halves,

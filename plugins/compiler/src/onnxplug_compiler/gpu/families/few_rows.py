@@ -19,7 +19,7 @@ from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.gpu.shapes import shapes_of
-from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.ir.coded import Factor
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.parameters import Parameters
@@ -38,7 +38,8 @@ _MOST_COLUMNS: Final = 4
 _ENOUGH_GROUPS: Final = 64
 """Workgroups from which on a lane has several columns: fewer leave a GPU idle."""
 
-_WORD: Final = np.dtype(np.uint32)
+_WORD: Final = 4
+"""Bytes of codes that are read at once."""
 
 
 class FewRowsKernel(Parameters):
@@ -49,10 +50,11 @@ class FewRowsKernel(Parameters):
     the rows, and of the sums, the last one in units.
 
     Attributes:
-        left, right: the factors; of the right one codes may be in words.
+        left, right: the factors.
         rows, sums: how many axes rows and sums have.
         height: how many rows there are.
-        bits: of a code, where words are read; their sign is the codes'.
+        bits: of a code of the right factor, where words of them are read; 0 if not.
+        signed: these codes are.
         along, abreast: lanes that share a sum, and that have other columns.
         wide: columns of a lane.
         chain, read, written: as of ``contractions.ContractionKernel``.
@@ -118,6 +120,8 @@ class _Writer:
         self.left = Reader(body, kernel.left, numbers, self.kind)
         numbers = range(len(kernel.left.codings), kernel.factors)
         self.right = Reader(body, kernel.right, numbers, self.kind)
+        aligned = body.aligned(len(kernel.left.codings), _WORD) if kernel.bits else ""
+        self.aligned = aligned and body.let("i1", aligned)
         self.at = [
             body.coordinates(f"{row}u", range(5, 5 + kernel.rows))
             for row in range(kernel.height)
@@ -195,9 +199,7 @@ class _Writer:
         body, kernel, kind = self.body, self.kernel, self.kind
         if not kernel.bits:
             return [body.let(kind, self.right.load(starts, at, 2, "true"))], ""
-        number = self.right.numbers[0]
-        apart = body.distance(number, at, 2)
-        word = body.load(number, body.let("i32", f"{starts[0]} + {apart}"))
+        word = self.word(starts[0], [*at[:-2], f"({at[-2]} * {_WORD}u)", at[-1]])
         rest = [*first, at[-1]]
         zero, scale = self.right.offsets(starts[1:], rest, 2)
         values = []
@@ -212,6 +214,25 @@ class _Writer:
             value = body.dialect.convert(kind, value)
             values.append(body.let(kind, f"{value} - {zero}" if zero else value))
         return values, scale
+
+    def word(self, start: str, at: Sequence[str]) -> str:
+        """Neighbouring bytes of codes, the first one in the lowest bits.
+
+        Args:
+            start: the place of the batch.
+            at: the coordinates of the first byte behind those of the batch.
+        """
+        body, number = self.body, self.right.numbers[0]
+        place = body.let("i32", f"{start} + {body.distance(number, at, 2)}")
+        word = body.var("u32", "0u")
+        with body.when(self.aligned):
+            body.assign(word, body.load_word(number, place))
+        with body.when(f"!{self.aligned}"):
+            for n in range(_WORD):
+                value = body.load(number, body.let("i32", f"{place} + {n}"))
+                value = f"({body.dialect.convert('u32', value)} & 255u)"
+                body.assign(word, f"{word} | ({value} << {8 * n}u)")
+        return word
 
     def join(self, values: str, share: str) -> None:
         """Let the first lanes have the sums of all that share them."""
@@ -275,12 +296,9 @@ def record_few_rows(
     count, axes = math.prod(lead[2:]), a.codes.shape[2:]
     depth = math.prod(axes[rows:])
     form, bits, signed = form_of(b), 0, b.codes.view.dtype.kind == "i"
-    words = _in_words(b)
-    if words is not None:
+    if _lies_in_words(b):
         bits = b.codes.bits or 8
-        b = b._replace(codes=Codes(words))
-        axes = (*axes[:-1], words.shape[-2])
-        form = form._replace(codes=form_of(Factor(b.codes)).codes)
+        axes = (*axes[:-1], b.codes.view.shape[-2] // _WORD)
     units = math.prod(axes[rows:])
     lanes = shapes_of(recorder).few_lanes
     abreast = 1
@@ -308,29 +326,23 @@ def record_few_rows(
     )
 
 
-def _in_words(factor: Factor) -> View | None:
-    """Bytes that hold codes along the last axis of sums, as words; ``None`` where they
-    do not lie so, or codes of a word have different zero points or scales."""
+def _lies_in_words(factor: Factor) -> bool:
+    """Whether words of bytes hold neighbouring codes along the last axis of sums, all
+    with the same zero point and scale."""
     codes, zero, scale = factor.codes, factor.zero, factor.scale
     view = codes.view
     axis = len(view.shape) - 2
     zeros = None if zero is None else zero.view
     beside = [each for each in (zeros, scale) if each is not None]
     if any(each.strides[axis] and each.shape[axis] > 1 for each in beside):
-        return None
-    is_bytes = view.dtype.itemsize == 1 and view.dtype.kind in "ui"
+        return False
     if codes.bits and (codes.axis != axis or view.dtype != np.uint8):
-        return None
-    others = [stride for at, stride in enumerate(view.strides) if at != axis]
-    if (
-        not is_bytes
-        or view.shape[axis] % 4
-        or view.strides[axis] != 1
-        or view.offset % 4
-        or any(stride % 4 for stride in others)
-    ):
-        return None
-    shape, strides = list(view.shape), [stride // 4 for stride in view.strides]
-    shape[axis] //= 4
-    strides[axis] = 1
-    return View(view.buffer, view.offset, _WORD, tuple(shape), tuple(strides))
+        return False
+    lines = [view.offset, *view.strides[:axis], view.strides[axis + 1]]
+    return (
+        view.dtype.itemsize == 1
+        and view.dtype.kind in "ui"
+        and view.shape[axis] % _WORD == 0
+        and view.strides[axis] == 1
+        and all(each % _WORD == 0 for each in lines)
+    )

@@ -267,6 +267,20 @@ class Body:
         bits = dialect.memory.load(BYTES[element], f"b{buffer}", place, shared=shared)
         return self._of_bits(element, bits)
 
+    def load_word(self, operand: int, place: str) -> str:
+        """The 4 bytes from an element on, an unsigned expression.
+
+        Args:
+            place: of the element, which begins at a multiple of 4 bytes.
+        """
+        each, buffer = 4 // BYTES[self.element(operand)], self._bindings[operand]
+        return self.dialect.memory.load(
+            4,
+            f"b{buffer}",
+            f"(u32({place}) / {each}u)",
+            shared=self.buffers[buffer].shares_words,
+        )
+
     def _of_bits(self, element: str, bits: str) -> str:
         """An element of at most 32 bits."""
         dialect = self.dialect
