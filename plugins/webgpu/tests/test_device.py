@@ -106,6 +106,37 @@ def test_sizes_that_change_have_plans_of_their_own(alone: Any, parse: Any) -> No
     assert partition.counts["plans"] == 4
 
 
+def test_contents_that_a_run_brings_have_plans_of_their_own(
+    alone: Any, parse: Any
+) -> None:
+    """Also where all sizes are as before."""
+    session = alone(
+        parse(
+            "e = Identity(x) s = Slice(e, begin, end) p = Pad(s, pads) "
+            "r = ReduceSum<keepdims = 0>(x, axis) y = Sub(p, r)",
+            "float[5, 5] x, int64[2] begin, int64[2] end, int64[4] pads, int64[1] axis",
+            "float[A, 5] y",
+        )
+    )
+    x = normal(5, 5)
+    for (row, column), before, axis in [
+        ((0, 0), 0, 0),
+        ((1, 2), 1, 1),
+        ((2, 1), 2, 0),
+        ((0, 0), 0, 0),
+    ]:
+        part = x[row : row + 3, column : column + 3]
+        wanted = np.pad(part, ((0, 0), (before, 2 - before))) - x.sum(axis)
+        feeds = {
+            "x": x,
+            "begin": np.array([row, column]),
+            "end": np.array([row + 3, column + 3]),
+            "pads": np.array([0, before, 0, 2 - before]),
+            "axis": np.array([axis]),
+        }
+        np.testing.assert_allclose(session.run(None, feeds)[0], wanted, 0, 4e-6)
+
+
 def test_what_is_not_computed_for_some_sizes_is_on_the_host_then(
     alone: Any, parse: Any
 ) -> None:

@@ -312,6 +312,7 @@ class Inference:
         for slot, value in zip(self._inputs, inputs, strict=True):
             values[slot], keys[slot] = value, self.tokens.value(value)
             forms[slot] = self.tokens.form(value)
+            contents[slot] = self.tokens.content(value)
         results: list[Results] = []
         known: list[bool] = []
         computed: list[int] = []
@@ -352,10 +353,10 @@ class Inference:
         changed: list[int] = []
         waiting = bytearray(len(steps))
         for slot, value in zip(self._inputs, inputs, strict=True):
-            token = self.tokens.value(value)
-            if keys[slot] != token:
+            token, content = self.tokens.value(value), self.tokens.content(value)
+            if keys[slot] != token or contents[slot] != content:
                 values[slot], keys[slot] = value, token
-                forms[slot] = self.tokens.form(value)
+                forms[slot], contents[slot] = self.tokens.form(value), content
                 changed.append(slot)
                 for number in concerned[slot]:
                     waiting[number] = 1

@@ -1,0 +1,36 @@
+"""What is known of values, from one set of inputs to the next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxplug_compiler.frontend.call import Abstract
+from onnxplug_compiler.schedule.inference import Inference, Tokens
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [np.array([0, 2]), np.array([1, 3])],
+        [np.zeros(10_000, np.float32), np.ones(10_000, np.float32)],
+    ],
+    ids=["few", "many"],
+)
+def test_inputs_of_other_contents_are_told_apart(contents: list[np.ndarray]) -> None:
+    inference = Inference([], {}, {}, ["x"], ["x"], Tokens())  # type: ignore[arg-type]
+    slot = inference.slots["x"]
+    found = [
+        inference.infer([Abstract.known(content, varies=True)], lambda: None)
+        for content in (*contents, contents[0])
+    ]
+    tokens = [each.contents[slot] for each in found]
+    assert None not in tokens
+    assert tokens[0] == tokens[2] != tokens[1]
+    for each, before in zip(found[1:], found, strict=False):
+        assert list(each.differing(before)) == [slot]
+    assert found[1].values[slot].content is contents[1]  # type: ignore[union-attr]
+    unknown = Abstract(contents[0].dtype, contents[0].shape)
+    last = inference.infer([unknown], lambda: None)
+    assert list(last.differing(found[-1])) == [slot]
+    assert last.contents[slot] is None
