@@ -234,6 +234,21 @@ def test_products_of_all_tiles(alone: Any, parse: Any, m: int, k: int, n: int) -
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-wide)), 1e-5, 1e-6)
 
 
+def test_a_long_sum_of_products_keeps_its_precision(alone: Any, parse: Any) -> None:
+    """In one chain of additions it would be off by 8e-7."""
+    session = alone(
+        parse(
+            "y = MatMul(a, b)",
+            "float[40, 2048] a, float[2048, 40] b",
+            "float[40, 40] y",
+        )
+    )
+    a, b = normal(40, 2048), normal(2048, 40)
+    wide = a.astype(np.float64) @ b.astype(np.float64)
+    error = session.run(None, {"a": a, "b": b})[0] - wide
+    assert np.sqrt(np.square(error).mean()) < 3e-7 * np.sqrt(np.square(wide).mean())
+
+
 @pytest.mark.parametrize("length", [1, 5, 64, 200])
 def test_rows_of_all_lengths(alone: Any, parse: Any, length: int) -> None:
     session = alone(

@@ -32,6 +32,10 @@ from onnxplug_compiler.ir.views import View
 class ContractionKernel(Parameters):
     """Sums of products, and a chain for the result.
 
+    Sums in float32 are in blocks, the products of a tile by themselves: of n products
+    none goes through more than n / side + side roundings, not n (N. J. Higham,
+    "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2).
+
     The sizes are how many tiles there are, along rows, along columns; batches along the
     second axis; rows, columns, and products of a sum; then the sizes of the axes of the
     rows, and of the sums.
@@ -130,6 +134,9 @@ class ContractionKernel(Parameters):
                 value = b_reader.load(starts, [*at, column], 2, is_in)
                 body.assign(f"{right}[{element}]", value)
             body.wait()
+            parts = sums
+            if kind == "f32":
+                parts = [[body.var(kind, zero) for _ in line] for line in sums]
             with body.loop(f"{side}u") as k:
                 a = [
                     body.let(kind, f"{left}[{k} * {height}u + {y} + {n * side}u]")
@@ -140,7 +147,10 @@ class ContractionKernel(Parameters):
                     for n in range(self.wide)
                 ]
                 for i, j in itertools.product(range(self.tall), range(self.wide)):
-                    body.assign(sums[i][j], f"{sums[i][j]} + {a[i]} * {b[j]}")
+                    body.assign(parts[i][j], f"{parts[i][j]} + {a[i]} * {b[j]}")
+            if parts is not sums:
+                for i, j in itertools.product(range(self.tall), range(self.wide)):
+                    body.assign(sums[i][j], f"{sums[i][j]} + {parts[i][j]}")
             body.wait()
         return sums
 
