@@ -82,7 +82,8 @@ def export_decoder(model: Decoder, exporter: TorchExporter, path: Path) -> None:
     heads, size = model.blocks[0].heads, model.word.embedding_dim
     layers = range(len(model.blocks))
     kept = [f"{n}.{kind}" for n in layers for kind in ("key", "value")]
-    cache = [torch.zeros(2, heads, 5, size // heads) for _ in kept]
+    dtype = model.word.weight.dtype
+    cache = [torch.zeros(2, heads, 5, size // heads, dtype=dtype) for _ in kept]
     names = ["input_ids", *(f"past_key_values.{each}" for each in kept)]
     axes = [{0: "batch", 1: "length"}, *[{0: "batch", 2: "past"} for _ in kept]]
     arguments = {

@@ -36,6 +36,7 @@ class Network(NamedTuple):
         words: of an input ``input_ids`` the numbers are below this.
         write: exports it, where axes are left open.
         grows: all outputs but the first are all inputs but the first of a next run.
+        dtype: of floats, weights too, which are drawn in float32 and rounded.
     """
 
     build: Callable[..., nn.Module]
@@ -44,6 +45,7 @@ class Network(NamedTuple):
     words: int = 0
     write: Callable[[Any, Exporter, Path], None] | None = None
     grows: bool = False
+    dtype: torch.dtype = torch.float32
 
 
 class Exported(NamedTuple):
@@ -68,7 +70,11 @@ def built(network: Network, **sizes: Any) -> tuple[nn.Module, Feeds]:
             for key, shape in network.inputs.items()
         }
         draw_weights(model, feeds)
-    return model, feeds
+        model.to(network.dtype)
+    return model, {
+        key: value.to(network.dtype) if value.is_floating_point() else value
+        for key, value in feeds.items()
+    }
 
 
 def export(network: Network, folder: Path, name: str, **sizes: Any) -> Exported:
