@@ -14,6 +14,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.plugins import registry
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.driver import Driver
 from onnxplug_cuda.factory import CudaFactory
@@ -143,6 +144,10 @@ def factory(cupy: CuPy) -> Iterator[StandInFactory]:
     onnxplug.register_ep_library("stand-in", found)
     yield found
     gc.collect()
+    # those of a test that failed, whose frames are kept
+    left: set[Any] = registry.table.sessions(EP)
+    for session in left:
+        session.close()
     onnxplug.unregister_ep_library("stand-in")
 
 
