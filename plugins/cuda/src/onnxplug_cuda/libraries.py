@@ -104,7 +104,7 @@ def find(library: Library) -> Found | Missing:
     except Exception as error:  # noqa: BLE001
         ep.raise_interruption(error)
         # what follows is a list of all that lies in folders
-        return Missing(" ".join(str(error).split(" listdir(")[0].split()))
+        return Missing(" ".join(str(error).split(" listdir(")[0].split()).rstrip("."))
     return opened(library, str(loaded.abs_path))
 
 
