@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug_cuda import installation
+from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.factory import CudaFactory
 from onnxplug_cuda.spaces import choose
 
@@ -119,3 +123,24 @@ def test_a_gpu_is_meant_by_its_number_or_its_place(machine: Machine) -> None:
     machine.plan("getDeviceCount", 100)
     with pytest.raises(RuntimeError, match="CUDA_VISIBLE_DEVICES may hide them"):
         choose(cupy, at(None), 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_the_child_of_a_fork_is_told(device: CudaDevice) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        told = 0
+        try:
+            signal.alarm(20)
+            for use in (device.new_stream, device.ensure, lambda: device.memory(4)):
+                try:
+                    use()
+                except RuntimeError as error:
+                    told += "start processes by spawn" in str(error)
+        finally:
+            os._exit(told)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
+    device.new_stream().close()

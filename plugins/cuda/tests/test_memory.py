@@ -325,3 +325,37 @@ def test_pinned_arrays_are_copied_directly(
     np.testing.assert_array_equal(target, np.arange(1000))
     assert machine.counts["hostAlloc"] == 2
     assert machine.counts["memcpyAsync"] == 2
+
+
+class Line:
+    """A stream whose work is done, or never will be."""
+
+    def __init__(self, *, is_done: bool) -> None:
+        self.is_done = is_done
+
+    def is_past(self, ticket: int) -> bool:
+        return self.is_done
+
+    def synchronize(self, ticket: int) -> bool:
+        assert self.is_done, "waits for another's work"
+        return True
+
+
+def test_uploads_wait_for_no_other_streams(
+    monkeypatch: pytest.MonkeyPatch, device: CudaDevice
+) -> None:
+    monkeypatch.setattr("onnxplug_cuda.staging._MOST_PENDING", 8192)
+    staging = device.shared.staging
+    slow: Any = Line(is_done=False)
+    fast: Any = Line(is_done=True)
+    with device.lock, device.driver:
+        for _ in range(2):
+            staging.give_back_after(staging.take(4096), slow, 1)
+        rooms = set()
+        for _ in range(4):
+            room = staging.take(4096)
+            rooms.add(room.address)
+            staging.give_back_after(room, fast, 1)
+        assert len(rooms) == 1
+        slow.is_done = True
+        staging.trim()

@@ -275,6 +275,27 @@ def test_streams_of_the_user_are_left_open(machine: Machine, gpu: CudaDevice) ->
     runtime.streamDestroy(handle)
     with pytest.raises(LookupError, match=f"{handle} is no stream of Stand-in"):
         gpu.adopt_stream(handle)
+    with pytest.raises(LookupError, match="of whichever thread uses it"):
+        gpu.adopt_stream(2)
+
+
+def test_memory_of_work_that_is_queued_in_part_is_in_use(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    stream = gpu.new_stream()
+    source, target = placed(gpu, stream, 5), placed(gpu, stream)
+    work = added(gpu, source, target, 1)
+    work = work._replace(steps=2 * work.steps)
+    for queue in (stream.timed, stream.queue):
+        stream.synchronize()
+        machine.plan("launchKernel", 701, after=1)
+        with pytest.raises(RuntimeError):
+            queue(work)
+        machine.gate.clear()
+        for memory in (source, target):
+            assert not stream.timeline.is_past(memory.uses[stream.timeline])
+        machine.gate.set()
+    assert (content(stream, target) == 6).all()
 
 
 # kernels

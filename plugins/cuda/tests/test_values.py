@@ -273,6 +273,9 @@ def test_arrays_are_lent_by_dlpack_and_cudas_interface(
         _ = narrow.__cuda_array_interface__
     with pytest.raises(BufferError, match="as it is"):
         array.__dlpack__(copy=True)
+    for stream in (0, -2):
+        with pytest.raises(ValueError, match=f"stream is {stream}; expected"):
+            array.__dlpack__(stream=stream)
 
 
 def test_memory_that_was_lent_is_handed_out_when_all_work_is_done(

@@ -14,7 +14,7 @@ from onnxplug.authoring.arrays import is_extension
 from onnxplug.authoring.dlpack import TYPES, WHOLE, Tensor, export, tensor_of
 from onnxplug_compiler.gpu.execution.array import DeviceArray
 from onnxplug_cuda.pool import ALIGNMENT, foreign
-from onnxplug_cuda.shared import Shared
+from onnxplug_cuda.shared import UNKNOWN, Shared
 
 _CPU, _CUDA = 1, 2
 """DLPack's types of devices."""
@@ -85,8 +85,15 @@ class CudaArray(DeviceArray):
         Raises:
             BufferError: a copy or another device is asked for, or DLPack has no such
                 element type.
+            ValueError: *stream* is none of CUDA's; 0, which may mean two, is none of
+                DLPack's.
             DeviceLost: the content was lost.
         """
+        if stream is not None and (stream == 0 or stream < UNKNOWN):
+            raise ValueError(
+                f"stream is {stream}; expected CUDA's handle of one, 1 for the default "
+                "one, 2 for the thread's, or -1 for no wait"
+            )
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(
                 "an array on a GPU is given by DLPack as it is and where it is; to "

@@ -22,7 +22,7 @@ from onnxplug_cuda.array import CudaArray
 from onnxplug_cuda.driver import Driver
 from onnxplug_cuda.kernels import Kernel, KernelLaunch, Kernels, LaunchCache
 from onnxplug_cuda.pool import ALIGNMENT, Arena, Memory, Source
-from onnxplug_cuda.shared import Shared
+from onnxplug_cuda.shared import PER_THREAD, Shared
 from onnxplug_cuda.streams import NON_BLOCKING, CudaStream
 
 _MOST_BYTES: Final = (1 << 31) - ALIGNMENT
@@ -287,10 +287,16 @@ class CudaDevice:
         """The user's stream of this handle.
 
         Raises:
-            LookupError: there is no such stream.
+            LookupError: there is no such stream, or it is another one in each thread.
         """
         if handle < 0:
             raise LookupError(f"{handle} is no stream of CUDA's")
+        if handle == PER_THREAD:
+            raise LookupError(
+                f"{handle} is CUDA's default stream of whichever thread uses it, and "
+                "memory is kept in the order of one stream; create a stream, or use 1, "
+                "the default one of all threads"
+            )
         try:
             with self.lock, self.driver:
                 self.driver.runtime.streamGetFlags(handle)

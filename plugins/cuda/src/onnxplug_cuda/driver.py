@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.execution.device import DeviceLost
 from onnxplug_cuda.faults import (
+    FORK,
     NOT_READY,
     OUT_OF_MEMORY,
+    REMEDY_OF_FORK,
     REMEDY_OF_LOSS,
     STICKY,
     explained,
@@ -70,6 +74,7 @@ class Driver(AbstractContextManager[None]):
         self.driver = cupy.cuda.driver
         self.nvrtc = cupy.cuda.nvrtc
         self.fault = ""
+        _drivers[weakref.ref(self, _drivers.pop)] = None
         self._here = threading.local()
         check_version(cupy)
         count = device_count(cupy)
@@ -92,7 +97,8 @@ class Driver(AbstractContextManager[None]):
 
     def lost(self) -> DeviceLost:
         """The error for what was lost with the context."""
-        return DeviceLost(f"{self.properties} was lost: {self.fault}; {REMEDY_OF_LOSS}")
+        remedy = REMEDY_OF_FORK if self.fault == FORK else REMEDY_OF_LOSS
+        return DeviceLost(f"{self.properties} was lost: {self.fault}; {remedy}")
 
     def check(self) -> None:
         """Check that CUDA works.
@@ -167,6 +173,21 @@ class Driver(AbstractContextManager[None]):
             raise self.lost() from error
         if status == OUT_OF_MEMORY:
             raise MemoryError(str(error)) from error
+
+
+_drivers: Final[dict[weakref.ref[Driver], None]] = {}
+"""Those that there are."""
+
+
+def _lose_all() -> None:
+    for reference in list(_drivers):
+        driver = reference()
+        if driver is not None:
+            driver.fault = driver.fault or FORK
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lose_all)
 
 
 def device_count(cupy: Any) -> int:

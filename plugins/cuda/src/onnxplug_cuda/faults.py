@@ -36,14 +36,21 @@ REMEDY_OF_LOSS: Final = (
     "to another EP"
 )
 
+FORK: Final = "this is the child of a fork of a process that used it"
+"""A fault of the process: CUDA's contexts are not there for its children."""
+
+REMEDY_OF_FORK: Final = (
+    "start processes by spawn, or by fork before the first session on CUDA"
+)
+
 _NO_DRIVER: Final = (
     "install NVIDIA's driver, from https://www.nvidia.com/drivers, and in a container "
     "start it with the GPUs (--gpus all)"
 )
 
 _REMEDIES: Final[Mapping[int, str]] = {
-    3: "the driver does not start, as in the child of a fork: start processes by "
-    "'spawn', or make sessions after the fork; `nvidia-smi` tells more",
+    3: "the driver does not start, as in the child of a fork: "
+    f"{REMEDY_OF_FORK}; `nvidia-smi` tells more",
     34: _NO_DRIVER,
     35: "update the driver, or install what is for the CUDA of the one that is there: "
     "pip install 'onnxplug-cuda[cu12]'",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +24,8 @@ CHUNK: Final = 1 << 23
 """Bytes that are uploaded at once; more go in several steps."""
 
 _MOST_PENDING: Final = 1 << 26
-"""Bytes of uploads that are under way, before one waits for the first of them."""
+"""Bytes of a stream's uploads that are under way, before the next waits for the first
+of them."""
 
 
 class Room:
@@ -58,8 +59,9 @@ class Staging:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._free: dict[int, list[Room]] = {}
-        self._pending: deque[tuple[Timeline, int, Room]] = deque()
-        self._pending_bytes = 0
+        # by the stream, as one does not wait for another's work
+        self._pending: dict[Timeline, deque[tuple[int, Room]]] = {}
+        self._pending_bytes: Counter[Timeline] = Counter()
         self._returned: deque[Room] = deque()
         self._starts: list[int] = []
         self._ends: dict[int, int] = {}
@@ -111,11 +113,11 @@ class Staging:
 
     def give_back_after(self, room: Room, timeline: Timeline, ticket: int) -> None:
         """Take a room back when what was queued as *ticket* is done."""
-        self._pending.append((timeline, ticket, room))
-        self._pending_bytes += room.nbytes
-        while self._pending_bytes > _MOST_PENDING:
-            first, until, _ = self._pending[0]
-            if not first.synchronize(until):
+        pending = self._pending.setdefault(timeline, deque())
+        pending.append((ticket, room))
+        self._pending_bytes[timeline] += room.nbytes
+        while self._pending_bytes[timeline] > _MOST_PENDING:
+            if not timeline.synchronize(pending[0][0]):
                 break
             self._collect()
 
@@ -126,10 +128,13 @@ class Staging:
     def _collect(self) -> None:
         while self._returned:
             self.give_back(self._returned.popleft())
-        while self._pending and self._pending[0][0].is_past(self._pending[0][1]):
-            _, _, room = self._pending.popleft()
-            self._pending_bytes -= room.nbytes
-            self.give_back(room)
+        for timeline, pending in list(self._pending.items()):
+            while pending and timeline.is_past(pending[0][0]):
+                _, room = pending.popleft()
+                self._pending_bytes[timeline] -= room.nbytes
+                self.give_back(room)
+            if not pending:
+                del self._pending[timeline], self._pending_bytes[timeline]
 
     def _release(self, room: Room) -> None:
         self._starts.remove(room.address)

@@ -191,10 +191,12 @@ class CudaStream(DeviceStream):
                         self.used((source, target))
                     continue
                 cleared = part.cleared
-                if cleared is not None:
-                    runtime.memsetAsync(cleared.address, 0, cleared.nbytes, handle)
-                self._launch(part.steps)
-                self.used(part.memories)
+                try:
+                    if cleared is not None:
+                        runtime.memsetAsync(cleared.address, 0, cleared.nbytes, handle)
+                    self._launch(part.steps)
+                finally:  # where one fails, those before it are queued
+                    self.used(part.memories)
                 if self._capture is not None:
                     self._capture.keeps.append(part)
 
@@ -404,13 +406,13 @@ class CudaStream(DeviceStream):
                 for step, mark in zip(work.steps, marks[1:], strict=True):
                     self._launch((step,))
                     runtime.eventRecord(mark, handle)
-                self.used(work.memories)
                 runtime.eventSynchronize(marks[-1])
                 ends = [
                     int(1e6 * runtime.eventElapsedTime(marks[0], mark))
                     for mark in marks
                 ]
             finally:
+                self.used(work.memories)
                 if not shared.driver.fault:
                     for mark in marks:
                         runtime.eventDestroy(mark)
