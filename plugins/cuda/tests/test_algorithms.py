@@ -84,6 +84,21 @@ def test_a_product_without_an_algorithm_is_refused(status: int) -> None:
         memory.engine.bind(found, addresses, (0, 0))
 
 
+def test_algorithms_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxplug_cuda.engines.cublaslt.MOST_PLANS", 1)
+    memory = Memory()
+    found, addresses, _ = bound_product(memory)
+    bound = memory.engine.bind(found, addresses, (0, 0))
+    other = memory.engine.bind(found._replace(tf32=True), addresses, (0, 0))
+    alive = memory.library.alive
+    del other
+    memory.engine.bind(found, addresses, (0, 0))
+    assert memory.library.calls.count("cublasLtMatmulAlgoGetHeuristic") == 3
+    assert memory.library.alive < alive
+    bound.queue(5)  # whose descriptors are its own
+    assert memory.library.wrong == []
+
+
 def test_descriptors_are_given_back() -> None:
     memory = Memory()
     found, addresses, _ = bound_product(memory)

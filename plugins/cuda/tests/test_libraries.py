@@ -165,6 +165,29 @@ def test_options_leave_convolutions_to_kernels_and_factors_as_they_are(
     assert not planted.graphs.ran and planted.products.ran
 
 
+def test_sessions_that_share_libraries_have_settings_of_their_own(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    model = network(parse)
+    exact = alone(model, use_tf32=0, cudnn_conv_algo_search="HEURISTIC")
+    rounded = alone(model, cudnn_conv_algo_search=2, cudnn_conv_use_max_workspace=0)
+    feeds = {"x": random(4, 3, 18, 18)}
+    for _ in range(2):
+        check(rounded, model, feeds, 1e-2)
+        check(exact, model, feeds, 1e-5)
+    mode, note = library_of_graphs.heur_mode, library_of_graphs.numerical_note
+    settings = {
+        (tuple(graph.modes), tuple(graph.notes), graph.most)
+        for graph in planted.graphs.graphs
+    }
+    assert settings == {
+        ((mode.A, mode.FALLBACK), (note.DOWN_CONVERT_INPUTS, note.TENSOR_CORE), None),
+        ((mode.FALLBACK, mode.A), (note.DOWN_CONVERT_INPUTS,), 32 << 20),
+    }
+    with pytest.raises(AssertionError):  # as the library rounds factors there
+        check(rounded, model, feeds, 1e-5)
+
+
 def test_plans_are_measured_by_the_devices_clock(
     planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
 ) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug_compiler.gpu.execution.device import KernelRefused
+from onnxplug_compiler.gpu.execution.device import DeviceLost, KernelRefused
 from onnxplug_cuda.engines.choices import Choices
 from onnxplug_cuda.engines.cudnn import Cudnn, CudnnError
-from onnxplug_cuda.options import SMALL_WORKSPACE
+from onnxplug_cuda.options import SEARCH, SMALL_WORKSPACE
 
 from .library_of_graphs import Frontend, heur_mode, numerical_note
 from .on_graphs import CALL, Memory
@@ -46,6 +46,30 @@ def test_plans_are_asked_for_as_the_option_says(search: str, modes: list[Any]) -
     assert graph.modes == modes
     queued(memory, call)
     assert len(memory.frontend.graphs) == 1  # plans are made once
+
+
+def test_plans_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxplug_cuda.engines.cudnn.MOST_PLANS", 2)
+    memory = Memory()
+    calls = [CALL._replace(search=search) for search in SEARCH]
+    for call in (*calls[:2], calls[0], calls[2], calls[0]):
+        assert queued(memory, call) == "eng1"
+    assert len(memory.frontend.graphs) == 3
+    queued(memory, calls[1])  # which was asked for longest ago
+    assert len(memory.frontend.graphs) == 4
+
+
+def test_a_device_that_is_lost_is_no_want_of_plans() -> None:
+    memory = Memory()
+
+    def fail(*given: Any, **named: Any) -> Any:
+        raise DeviceLost("gone")
+
+    memory.frontend.pygraph, made = fail, memory.frontend.pygraph
+    with pytest.raises(DeviceLost):
+        memory.cudnn.workspace(CALL)
+    memory.frontend.pygraph = made
+    assert queued(memory) == "eng1"
 
 
 def test_tensor_cores_are_left_out_where_float32_may_not_be_rounded() -> None:

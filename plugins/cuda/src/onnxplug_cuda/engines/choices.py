@@ -15,6 +15,9 @@ from onnxplug.authoring.locks import new_rlock
 DISTRIBUTION: Final = "onnxplug-cuda"
 """Under whose name entries are kept."""
 
+MOST_PLANS: Final = 1024
+"""Plans that a library keeps; those that are not are made anew."""
+
 _FORMAT: Final = 1
 _ROUNDS: Final = 3
 _MOST_NAME: Final = 4096

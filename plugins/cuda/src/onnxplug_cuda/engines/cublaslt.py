@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import POINTER, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
@@ -20,7 +21,7 @@ from typing import Any, Final
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.execution.device import KernelRefused
-from onnxplug_cuda.engines.choices import Bench, Choices, Scratch
+from onnxplug_cuda.engines.choices import MOST_PLANS, Bench, Choices, Scratch
 from onnxplug_cuda.engines.product import Matrix, Product
 
 TYPES: Final = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
@@ -168,7 +169,9 @@ class CublasLt:
         self._current = current or nullcontext()
         self._choices, self._bench = choices, bench
         self._lock = lock or new_rlock()
-        self._plans: dict[tuple[str, tuple[int, ...], int], _Plan] = {}
+        self._plans: OrderedDict[tuple[str, tuple[int, ...], int], _Plan] = (
+            OrderedDict()
+        )
         with self._current:
             self._handle = self._made("cublasLtCreate")
 
@@ -273,6 +276,9 @@ class CublasLt:
                 with self._current:
                     plan = self._suggested(product, description, alignments, workspace)
                 self._plans[key] = plan
+                if len(self._plans) > MOST_PLANS:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
         return plan
 
     def _suggested(

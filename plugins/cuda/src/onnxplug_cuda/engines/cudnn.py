@@ -8,6 +8,7 @@ and executed on bare addresses.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, TypeAlias
@@ -16,7 +17,7 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.execution.device import KernelRefused
-from onnxplug_cuda.engines.choices import Bench, Choices, Scratch
+from onnxplug_cuda.engines.choices import MOST_PLANS, Bench, Choices, Scratch
 from onnxplug_cuda.engines.graphs import Attention, Convolution
 
 Call: TypeAlias = Convolution | Attention
@@ -75,7 +76,7 @@ class Cudnn:
         self._cudnn, self._current = module, current or nullcontext()
         self._choices, self._bench = choices, bench
         self._lock = lock or new_rlock()
-        self._plans: dict[str, _Plan | KernelRefused] = {}
+        self._plans: OrderedDict[str, _Plan | KernelRefused] = OrderedDict()
         try:
             with self._current:
                 self._handle = module.create_handle()
@@ -133,11 +134,16 @@ class Cudnn:
                     with self._current:
                         self._plans[key] = self._planned(call, key)
                 # the frontend raises several types, and what it refuses kernels do
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
                     ep.raise_interruption(error)
+                    if isinstance(error, ep.OnnxplugError):
+                        raise  # the device was lost
                     self._plans[key] = KernelRefused(
                         f"cuDNN has no plan for {call}: {error}"
                     )
+                if len(self._plans) > MOST_PLANS:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
             found = self._plans[key]
         if isinstance(found, KernelRefused):
             raise KernelRefused(str(found))
