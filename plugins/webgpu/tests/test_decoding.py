@@ -240,7 +240,11 @@ def test_a_slice_from_a_position_on_is_planned_once(
     for at in range(9 - size):
         (found,) = session.run(None, {"at": np.array([at]), "x": x})
         np.testing.assert_array_equal(found, table[:, at + 1 : at + 1 + size] + x)
+    for at in (-10, -2 - size):  # from the back
+        (found,) = session.run(None, {"at": np.array([at]), "x": x})
+        wanted = table[:, at + 1 + 9 : at + 1 + 9 + size] + x
+        np.testing.assert_array_equal(found, wanted)
     assert plans(session) == 1
-    for at in (-3, 9 - size, 2**40):
+    for at in (-11, -1 - size, -2, 9 - size, 2**40, -(2**40)):
         with pytest.raises(onnxplug.errors.NodeError, match="Slice is out of range"):
             session.run(None, {"at": np.array([at]), "x": x})

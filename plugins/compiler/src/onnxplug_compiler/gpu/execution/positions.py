@@ -96,10 +96,12 @@ def _distance(partition: Any, start: str, end: Call | None) -> int | None:
 
 def _taken(axis: int, size: int, data: Any, start: Any) -> Any:
     """The window on arrays."""
-    first = int(start.reshape(-1)[0])
-    if not 0 <= first <= data.shape[axis] - size:
+    first, places = int(start.reshape(-1)[0]), data.shape[axis]
+    # both ends count from the back, or none
+    begin = first + places if first + size < 0 else first
+    if not 0 <= begin <= places - size:
         raise IndexError(
-            f"Slice begins at {first}, and {size} of {data.shape[axis]} places are not "
-            "behind that"
+            f"Slice begins at {first}, and {size} of {places} places are not behind "
+            "that"
         )
-    return np.take(data, range(first, first + size), axis)
+    return np.take(data, range(begin, begin + size), axis)

@@ -312,12 +312,14 @@ def _record_window(plan: Plan, call: Call) -> None:
     column = start.reshape((1,))
     assert column is not None  # it is of one element
     first = formula.read_wide(column.broadcast_to((size,)))
-    numbers = np.arange(size), np.int64(0), np.int64(data.shape[axis])
+    numbers = np.arange(size), np.int64(0), np.int64(size), np.int64(data.shape[axis])
     views = [plan.recorder.constant(np.asarray(each, np.int64)) for each in numbers]
-    along, zero, most = map(formula.read, views)
-    below = formula.step("Less", first, zero, element="i1")
-    # no start counts from the end
-    place = formula.step("Where", below, most, formula.step("Add", first, along))
+    along, zero, many, most = map(formula.read, views)
+    end = formula.step("Add", first, many)
+    signs = [formula.step("Less", each, zero, element="i1") for each in (first, end)]
+    # both count from the same side, or there are not so many places between them
+    alike = formula.step("Equal", *signs, element="i1")
+    place = formula.step("Where", alike, formula.step("Add", first, along), most)
     formula.record(plan.recorder, place, found, "Slice")
     plan.recorder.target.indexing.record_gather(
         plan.recorder, data, found, target, axis, label="Slice"
