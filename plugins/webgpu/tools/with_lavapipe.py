@@ -79,7 +79,9 @@ def environment_of(folder: Path) -> dict[str, str]:
     manifest = json.loads(described.read_text("utf-8"))
     manifest["ICD"]["library_path"] = str(library)
     written = folder / "lvp_icd.json"
-    written.write_text(json.dumps(manifest), "utf-8")
+    partial = folder / f"lvp_icd.{os.getpid()}.part"
+    partial.write_text(json.dumps(manifest), "utf-8")
+    partial.replace(written)  # as other processes may be reading it
     folders = sorted({str(path.parent) for path in root.rglob("*.so*")})
     paths = [*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return os.environ | {
