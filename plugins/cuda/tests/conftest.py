@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import weakref
@@ -17,10 +18,12 @@ from onnxplug import ep
 from onnxplug.plugins import registry
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.driver import Driver
+from onnxplug_cuda.engines import opening
 from onnxplug_cuda.factory import CudaFactory
 from onnxplug_cuda.pool import Arena, Memory
 from onnxplug_cuda.spaces import CudaSpaces
 
+from .planted import Planted
 from .standin import CuPy, Machine
 
 EP = "CUDAExecutionProvider"
@@ -186,3 +189,18 @@ def alone(factory: StandInFactory) -> Callable[..., onnxplug.InferenceSession]:
 def device(make_device: Callable[..., CudaDevice]) -> CudaDevice:
     """A device on which no kernels run."""
     return make_device()
+
+
+@pytest.fixture
+def planted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Planted:
+    libraries = Planted(machine)
+    monkeypatch.setattr(
+        opening,
+        "open_engines",
+        functools.partial(
+            opening.open_engines,
+            look=libraries.look,
+            frontend=lambda: libraries.graphs,
+        ),
+    )
+    return libraries

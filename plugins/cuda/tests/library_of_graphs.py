@@ -15,6 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .library_of_products import tf32
+
 Array = np.ndarray[Any, Any]
 
 data_type = enum.Enum("data_type", "FLOAT HALF BFLOAT16")
@@ -184,12 +186,20 @@ class Graph:
         self.outputs.append(made)
         return made
 
+    def _factors(self, *tensors: Tensor) -> list[Array]:
+        """Rounded as tensor cores do, if plans with these may be taken."""
+        values = [tensor.value() for tensor in tensors]
+        if numerical_note.TENSOR_CORE in self.notes:
+            return values
+        is_float = tensors[0].kind is data_type.FLOAT
+        return [tf32(value) for value in values] if is_float else values
+
     def conv_fprop(
         self, image: Tensor, weight: Tensor, pre_padding: list[int],
         post_padding: list[int], stride: list[int], dilation: list[int],
     ) -> Tensor:  # fmt: skip
         def compute() -> Array:
-            x, w = image.value(), weight.value()
+            x, w = self._factors(image, weight)
             pads = [(0, 0), (0, 0), *zip(pre_padding, post_padding, strict=True)]
             x = np.pad(x, pads)
             shape = _places(x.shape[2:], w.shape[2:], stride, dilation)
@@ -209,7 +219,7 @@ class Graph:
         post_padding: list[int], stride: list[int], dilation: list[int],
     ) -> Tensor:  # fmt: skip
         def compute() -> Array:
-            x, w = loss.value(), filter.value()
+            x, w = self._factors(loss, filter)
             shape = made.dim
             sides = zip(shape[2:], pre_padding, post_padding, strict=True)
             padded = [a + b + c for a, b, c in sides]

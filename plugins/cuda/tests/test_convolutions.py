@@ -94,7 +94,7 @@ def convolved(
     family = convolutions.Convolutions(
         memory.cudnn,
         ConvolutionSettings(fuses_bias=fuses, rows_first=rows_first),
-        tf32=True,
+        tf32=False,
     )
     took = family.record_convolution(
         memory.recorder,
@@ -180,7 +180,7 @@ def test_weights_that_are_constants_are_laid_out_once() -> None:
     weights = memory.recorder.constant(array)
     builder = ChainBuilder()
     chain = builder.build([builder.step("Cast", [builder.input("f32")], "f16")])
-    family = convolutions.Convolutions(memory.cudnn, ConvolutionSettings(), tf32=True)
+    family = convolutions.Convolutions(memory.cudnn, ConvolutionSettings(), tf32=False)
     out = memory.new(np.zeros((1, 8, 4, 4), np.float16), LAST[4])
     for _ in range(2):
         assert family.record_convolution(
@@ -211,7 +211,7 @@ def test_images_that_lie_otherwise_are_left_to_kernels() -> None:
     weights = memory.random(F32, 2, 2, 3, 3)
     out = memory.new(np.zeros((1, 2, 4, 4), np.float32))
     builder = ChainBuilder()
-    family = convolutions.Convolutions(memory.cudnn, ConvolutionSettings(), tf32=True)
+    family = convolutions.Convolutions(memory.cudnn, ConvolutionSettings(), tf32=False)
     after = Epilogue(builder.build([builder.input("f32")]), (), (out,))
     slides = [Slide(3, 1, 1, 0, 0)] * 2
     assert not family.record_convolution(memory.recorder, image, weights, slides, after)

@@ -3,10 +3,9 @@ in the order of streams, captured, and measured."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,75 +18,14 @@ import onnxplug
 from onnxplug.errors import OnnxplugError
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.engines import opening
-from onnxplug_cuda.libraries import Found, Library, Missing
 
 from . import library_of_graphs, library_of_products
+from .planted import Planted
 from .standin import Machine
-from .standin.machine import Work
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
 Session = Callable[..., onnxplug.InferenceSession]
-
-
-class Queued:
-    """What has a library's work done in the order of the machine's streams."""
-
-    machine: Machine
-
-    def submit(
-        self,
-        stream: int,
-        do: Callable[[], None],
-        ranges: Sequence[tuple[int, int, bool]],
-    ) -> None:
-        queue = self.machine.streams[stream]
-        self.machine.queue(queue, Work("a library's call", do, ranges))
-
-    def bytes(self, address: int, nbytes: int) -> Array:
-        return self.machine.bytes(address, nbytes, "a library's call")
-
-
-class Products(Queued, library_of_products.CublasLt):
-    """cuBLASLt on the machine."""
-
-
-class Graphs(Queued, library_of_graphs.Frontend):
-    """cuDNN on the machine."""
-
-
-class Planted:
-    """The libraries that a test has, and which are found.
-
-    Attributes:
-        found: names of those that are there.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.products, self.graphs = Products(), Graphs()
-        self.products.machine = self.graphs.machine = machine
-        self.graphs.plans = {"eng1": 0, "eng2": 4096}
-        self.found = {"cublasLt", "cudnn"}
-
-    def look(self, library: Library) -> Found | Missing:
-        if library.name not in self.found:
-            return Missing("no such file")
-        return Found("/opt/lib", (13, 1, 0), self.products)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def planted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Planted:
-    libraries = Planted(machine)
-    monkeypatch.setattr(
-        opening,
-        "open_engines",
-        functools.partial(
-            opening.open_engines,
-            look=libraries.look,
-            frontend=lambda: libraries.graphs,
-        ),
-    )
-    return libraries
 
 
 def random(*shape: int, dtype: Any = np.float32) -> Array:

@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
+from onnxplug_testing import gpu_probe_models
+
 X: Final = "float[2, 6, 9, 7] x"
 """The input of all of them; sizes are no multiple of anything's tile."""
 
@@ -173,13 +175,19 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 }  # fmt: skip
 
 
+_DOMAINS: Final = {"com.microsoft": 1, "ai.onnx.ml": 3}
+
+
 def write(name: str) -> bytes:
     """The model of a family."""
-    body, outputs, constants = MODELS[name]
+    body, outputs, constants = (MODELS | gpu_probe_models.MODELS)[name]
     body = body.replace("none, none", ", ")
+    versions = {"": gpu_probe_models.OPSETS.get(name, 18)}
+    versions |= {domain: n for domain, n in _DOMAINS.items() if f"{domain}." in body}
+    needed = ", ".join(f'"{domain}": {n}' for domain, n in versions.items())
     model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 18]> {name} ({X}) => ({outputs})'
-        f"{{ {body} }}"
+        f"<ir_version: {8 if versions[''] == 18 else 10}, opset_import: [{needed}]> "
+        f"{name} ({X}) => ({outputs}) {{ {body} }}"
     )
     draw = np.random.default_rng(0)
     for key, content in constants.items():

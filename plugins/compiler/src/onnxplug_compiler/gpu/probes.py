@@ -26,15 +26,33 @@ class Family(Record):
     """Kernels that are written alike.
 
     Attributes:
-        operators: their names, which the kernels are for.
+        operators: the names of those which the kernels are for, with their domain if it
+            is not ONNX's.
         tolerance: how far results may be off, relative and absolute.
-        element: which elements of the operators.
+        elements: which ones of the operators.
     """
 
     operators: str
     tolerance: tuple[float, float] = _ROUNDED
-    element: DataType = DataType.FLOAT32
+    elements: tuple[DataType, ...] = (DataType.FLOAT32,)
 
+    @property
+    def members(self) -> frozenset[tuple[str, str, DataType]]:
+        """Operators as a probe has them."""
+        names = [name.rpartition(".")[::2] for name in self.operators.split()]
+        return frozenset(
+            (domain, operator, element)
+            for domain, operator in names
+            for element in self.elements
+        )
+
+
+_HALF: Final = (DataType.FLOAT16,)
+_BFLOAT16: Final = (DataType.BFLOAT16,)
+_DOUBLE: Final = (DataType.FLOAT64,)
+_BYTES: Final = (DataType.UINT8, DataType.INT8)
+_ROUNDED_HALF: Final = (4e-3, 4e-3)
+_ROUNDED_BFLOAT16: Final = (3e-2, 3e-2)
 
 _PRODUCTS: Final = "MatMul Gemm Einsum"
 _STEPS: Final = (
@@ -73,23 +91,87 @@ FAMILIES: Final[dict[str, Family]] = {
     "indexing": Family(
         "Gather GatherElements GatherND ScatterElements ScatterND ArrayFeatureExtractor"
     ),
-    "bytes": Family("Transpose Slice Pad Concat Split Expand", _EXACT, DataType.BOOL),
-    "int64": Family("Add Sub Mul Neg Max Min", _EXACT, DataType.INT64),
+    "bytes": Family(
+        "Transpose Slice Pad Concat Split Expand", _EXACT, (DataType.BOOL,)
+    ),
+    "int64": Family("Add Sub Mul Neg Max Min", _EXACT, (DataType.INT64,)),
     "resize": Family("Resize Upsample"),
     "recurrent": Family("LSTM GRU RNN"),
     "sorting": Family("TopK ArgMax ArgMin", _EXACT),
+    "few_rows": Family(_PRODUCTS),
+    "codes": Family("com.microsoft.MatMulNBits"),
+    "depthwise": Family("Conv ConvTranspose"),
+    "moments": Family("InstanceNormalization GroupNormalization"),
+    "half": Family("MatMul Gemm Einsum", _ROUNDED_HALF, _HALF),
+    "bfloat16": Family("MatMul Gemm Einsum", _ROUNDED_BFLOAT16, _BFLOAT16),
+    "half_attention": Family("Attention", _ROUNDED_HALF, _HALF),
+    "bfloat16_attention": Family("Attention", _ROUNDED_BFLOAT16, _BFLOAT16),
+    "half_convolution": Family("Conv ConvTranspose", _ROUNDED_HALF, _HALF),
+    "narrow": Family(
+        "Cast", _EXACT, (*_HALF, *_BFLOAT16, DataType.INT8, DataType.INT16)
+    ),
+    "quantization": Family("QuantizeLinear DequantizeLinear", _ROUNDED, _BYTES),
+    "quantized_product": Family("QLinearMatMul QLinearConv", _ROUNDED, _BYTES),
+    "integer_products": Family("MatMulInteger ConvInteger", _EXACT, _BYTES),
+    "wide_integers": Family(
+        "MatMul ReduceSum ReduceMin ReduceMax ReduceProd ReduceL1 ReduceSumSquare",
+        _EXACT,
+        (DataType.INT64, DataType.UINT64),
+    ),
+    "caches": Family("com.microsoft.GroupQueryAttention TensorScatter"),
+    "cumulative": Family("CumSum CumProd Trilu"),
+    "places": Family("GatherElements GatherND"),
+    "scattering": Family("ScatterElements ScatterND", _EXACT),
+    "extremes": Family("ArgMax ArgMin Hardmax", _EXACT),
+    "long_lines": Family("TopK", _EXACT),
+    "compaction": Family("NonZero Compress Unique", _EXACT),
+    "suppression": Family("NonMaxSuppression", _EXACT),
+    "spatial": Family("GridSample RoiAlign"),
+    "window_places": Family("MaxPool MaxUnpool Col2Im DeformConv"),
+    "minifloats": Family(
+        "Cast QuantizeLinear DequantizeLinear",
+        _EXACT,
+        (
+            DataType.FLOAT8_E4M3FN,
+            DataType.FLOAT8_E4M3FNUZ,
+            DataType.FLOAT8_E5M2,
+            DataType.FLOAT8_E5M2FNUZ,
+            DataType.FLOAT4_E2M1FN,
+        ),
+    ),
+    "linear_quantization": Family(
+        "com.microsoft.QLinearAdd com.microsoft.QLinearMul "
+        "com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid "
+        "com.microsoft.QLinearGlobalAveragePool com.microsoft.QGemm",
+        _ROUNDED,
+        _BYTES,
+    ),
+    "narrow_recurrent": Family("LSTM GRU RNN", _ROUNDED_HALF, _HALF),
+    "trees": Family(
+        "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "
+        "ai.onnx.ml.TreeEnsembleRegressor"
+    ),
+    "predictors": Family(
+        "ai.onnx.ml.Scaler ai.onnx.ml.Normalizer ai.onnx.ml.LinearRegressor "
+        "ai.onnx.ml.LinearClassifier"
+    ),
 }
 """The first of those that share operators has other workgroups than the second."""
 
+_ROUNDED_TF32: Final = (4e-3, 2e-2)
+
 WIDE: Final[dict[str, Family]] = {
-    "half": Family("MatMul Gemm", (4e-3, 4e-3), DataType.FLOAT16),
+    "convolution": Family("Conv ConvTranspose", _ROUNDED_TF32),
+    "depthwise": Family("Conv ConvTranspose", _ROUNDED_TF32),
     "double": Family(
-        f"{_STEPS} MatMul Gemm ReduceSum ReduceMax Softmax",
-        (1e-9, 1e-9),
-        DataType.FLOAT64,
+        f"{_STEPS} MatMul Gemm ReduceSum ReduceMax Softmax", (1e-9, 1e-9), _DOUBLE
     ),
+    "large_product": Family("MatMul Gemm", _ROUNDED_TF32),
+    "large_half_product": Family("MatMul Gemm", _ROUNDED_HALF, _HALF),
+    "large_double_product": Family("MatMul Gemm", (1e-9, 1e-9), _DOUBLE),
 }
-"""More where the dialect has numbers of 64 bits, and kernels of tensor cores."""
+"""More, and others, where the dialect has numbers of 64 bits, and libraries compute, by
+default with float32 rounded to TF32."""
 
 
 def probes(*, wide: bool = False) -> Iterator[ep.Probe]:
@@ -102,9 +184,7 @@ def probes(*, wide: bool = False) -> Iterator[ep.Probe]:
     for name, family in (FAMILIES | WIDE if wide else FAMILIES).items():
         yield ep.Probe(
             family=name,
-            operators=frozenset(
-                ("", operator, family.element) for operator in family.operators.split()
-            ),
+            operators=family.members,
             model=(_FOLDER / f"{name}.onnx").read_bytes(),
             inputs={"x": x},
             tolerance=family.tolerance,

@@ -73,7 +73,8 @@ class VectorChainKernel(Parameters):
     def _vectors(self, body: Body, vectors: Vectors, at: Sequence[str]) -> None:
         """All elements of a vector at once, each of them by itself."""
         places = [body.place(n, at) for n in range(len(self.operands))]
-        if not self.chain.steps and self.chain.outputs == (0,) and self.beside[0]:
+        is_copy = len(self.inputs) == 1 and self.chain.outputs == (0,)
+        if is_copy and not self.chain.steps and self.beside[0]:
             self._copy(body, vectors, places)
             return
         inputs = [
