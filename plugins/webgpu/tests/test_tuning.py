@@ -67,7 +67,15 @@ def test_what_is_measured_is_kept(device: Any, trials: list[Shapes]) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["[1, 2]", "{", '{"few_lanes": 12}', '{"rows": 3}', "[" * 9999, '{"side": "8"}'],
+    [
+        "2",
+        "[1]",
+        "{",
+        '{"few_lanes": 12}',
+        '{"rows": 3}',
+        '{"a":' * 9999,
+        '{"side": "8"}',
+    ],
 )
 def test_an_entry_of_no_use_is_measured_again(
     device: Any, trials: list[Shapes], content: str
