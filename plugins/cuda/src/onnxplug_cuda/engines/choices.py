@@ -105,7 +105,7 @@ class Choices:
                     return 0
                 found = names[number]
                 self._logger.info("%s: %s is computed by %s", self._kind, key, found)
-                self._cache.store(entry, json.dumps(found).encode())
+                self._cache.store(entry, found.encode())
                 self._cache.prune_if_due()
             self._known[entry] = found
         return names.index(found)
@@ -120,11 +120,7 @@ class Choices:
         content = self._cache.load(entry)
         if content is None or len(content) > _MOST_NAME:
             return ""
-        try:
-            found = json.loads(content)
-        except (ValueError, RecursionError):
-            return ""
-        return found if isinstance(found, str) else ""
+        return content.decode(errors="replace")  # what is none of the names is none
 
     def _measured(
         self, names: Sequence[str], measure: Callable[[int], float], seconds: float
