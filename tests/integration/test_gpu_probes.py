@@ -12,8 +12,9 @@ import pytest
 import onnxplug
 from onnxplug_compiler.gpu import families
 from onnxplug_compiler.gpu.command import Launch
-from onnxplug_compiler.gpu.execution.target import GpuTarget
-from onnxplug_compiler.gpu.probes import probes
+from onnxplug_compiler.gpu.execution.target import ELEMENTS, GpuTarget
+from onnxplug_compiler.gpu.probes import FAMILIES, probes
+from onnxplug_compiler.gpu.render import steps
 from onnxplug_compiler.gpu.render.cuda import CUDA
 from onnxplug_compiler.gpu.render.dialect import Dialect
 from onnxplug_compiler.gpu.render.wgsl import WGSL
@@ -87,3 +88,21 @@ def test_every_kernel_is_launched_by_a_probe(launched: tuple[str, list[Any]]) ->
     for kind in OF_TENSOR_CORES - absent:
         kinds = [each for each in found if type(each).__name__ == kind]
         assert {each.element for each in kinds} == {"f16", "bf16"}, kind
+
+
+WITHOUT: Final = {
+    *"Reshape Flatten Squeeze Unsqueeze Identity Dropout BitCast".split(),
+    *"ScaledDotProduct MaxPlaces".split(),
+}
+"""What computes nothing, and names that the compiler has for others' parts."""
+
+
+def test_every_operator_is_of_a_family() -> None:
+    """What fails a probe is else used all the same."""
+    named = {
+        name.removeprefix("ai.onnx.ml.")
+        for family in FAMILIES.values()
+        for name in family.operators.split()
+    }
+    computed = {*ELEMENTS, *steps._STEPS, *steps._COMPARISONS}
+    assert computed - named == WITHOUT

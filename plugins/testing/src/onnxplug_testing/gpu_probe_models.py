@@ -165,7 +165,8 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     ),
     "narrow": (
         "m = Mul (x, w)\n a = Cast <to = 10> (m)\n c = Cast <to = 16> (m)\n"
-        "e = Cast <to = 1> (a)\n f = Cast <to = 1> (c)\n y = Add (e, f)\n"
+        "h = Mul (a, a)\n b = Mul (c, c)\n e = Cast <to = 1> (h)\n"
+        "f = Cast <to = 1> (b)\n y = Add (e, f)\n"
         "i = Cast <to = 3> (m)\n j = Cast <to = 5> (m)\n k = Cast <to = 6> (i)\n"
         "l = Cast <to = 6> (j)\n z = Add (k, l)",
         "float[2, 6, 9, 7] y, int32[2, 6, 9, 7] z",

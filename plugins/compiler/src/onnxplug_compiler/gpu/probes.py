@@ -54,14 +54,14 @@ _BYTES: Final = (DataType.UINT8, DataType.INT8)
 _ROUNDED_HALF: Final = (4e-3, 4e-3)
 _ROUNDED_BFLOAT16: Final = (3e-2, 3e-2)
 
-_PRODUCTS: Final = "MatMul Gemm Einsum"
+_PRODUCTS: Final = "MatMul Gemm Einsum DFT STFT"
 _STEPS: Final = (
-    "Add Sub Mul Div Pow Neg Abs Sign Sqrt Reciprocal Floor Ceil Round Max Min Sum "
+    "Add Sub Mul Div Mod Pow Neg Abs Sign Sqrt Reciprocal Floor Ceil Round Max Min Sum "
     "Mean Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Where"
 )
 _ACTIVATIONS: Final = (
     "Relu LeakyRelu PRelu ThresholdedRelu Clip Sigmoid HardSigmoid HardSwish Tanh Elu "
-    "Selu Celu Softplus Softsign Shrink Swish Mish Gelu"
+    "Selu Celu Softplus Softsign Shrink Swish SwiGLU Mish Gelu"
 )
 _ROWS: Final = "Softmax LogSoftmax LayerNormalization RMSNormalization"
 
@@ -72,7 +72,8 @@ FAMILIES: Final[dict[str, Family]] = {
     "arithmetic": Family(_STEPS),
     "long_rows": Family(f"{_ROWS} ReduceMax ReduceSum"),
     "movement": Family(
-        "Transpose Slice Pad Concat Split Expand Tile Trilu DepthToSpace SpaceToDepth",
+        "Transpose Slice Pad Concat Split Expand Tile Trilu DepthToSpace SpaceToDepth "
+        "ConstantOfShape EyeLike",
         _EXACT,
     ),
     "normalization": Family(
@@ -82,19 +83,27 @@ FAMILIES: Final[dict[str, Family]] = {
     "activation": Family(f"{_ACTIVATIONS} Softmax LogSoftmax"),
     "attention": Family("Attention MatMul Softmax"),
     "pooling": Family(
-        "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool"
+        "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool LRN"
     ),
     "reduction": Family(
         "ReduceMean ReduceMax ReduceSum ReduceMin ReduceProd ReduceL1 ReduceL2 "
         "ReduceLogSum ReduceLogSumExp ReduceSumSquare CumSum CumProd"
     ),
     "indexing": Family(
-        "Gather GatherElements GatherND ScatterElements ScatterND ArrayFeatureExtractor"
+        "Gather GatherElements GatherND ScatterElements ScatterND ReverseSequence "
+        "ai.onnx.ml.ArrayFeatureExtractor"
     ),
     "bytes": Family(
-        "Transpose Slice Pad Concat Split Expand", _EXACT, (DataType.BOOL,)
+        "Transpose Slice Pad Concat Split Expand Greater GreaterOrEqual Less "
+        "LessOrEqual Equal And Or Xor Not IsNaN IsInf",
+        _EXACT,
+        (DataType.BOOL,),
     ),
-    "int64": Family("Add Sub Mul Neg Max Min", _EXACT, (DataType.INT64,)),
+    "int64": Family(
+        "Add Sub Mul Neg Max Min BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot",
+        _EXACT,
+        (DataType.INT64,),
+    ),
     "resize": Family("Resize Upsample"),
     "recurrent": Family("LSTM GRU RNN"),
     "sorting": Family("TopK ArgMax ArgMin", _EXACT),
@@ -102,26 +111,41 @@ FAMILIES: Final[dict[str, Family]] = {
     "codes": Family("com.microsoft.MatMulNBits"),
     "depthwise": Family("Conv ConvTranspose"),
     "moments": Family("InstanceNormalization GroupNormalization"),
-    "half": Family("MatMul Gemm Einsum", _ROUNDED_HALF, _HALF),
-    "bfloat16": Family("MatMul Gemm Einsum", _ROUNDED_BFLOAT16, _BFLOAT16),
+    "half": Family(_PRODUCTS, _ROUNDED_HALF, _HALF),
+    "bfloat16": Family(_PRODUCTS, _ROUNDED_BFLOAT16, _BFLOAT16),
     "half_attention": Family("Attention", _ROUNDED_HALF, _HALF),
     "bfloat16_attention": Family("Attention", _ROUNDED_BFLOAT16, _BFLOAT16),
     "half_convolution": Family("Conv ConvTranspose", _ROUNDED_HALF, _HALF),
     "narrow": Family(
-        "Cast", _EXACT, (*_HALF, *_BFLOAT16, DataType.INT8, DataType.INT16)
+        f"Cast {_STEPS} {_ACTIVATIONS} {_ROWS} Transpose Slice Pad Concat Split Expand",
+        _EXACT,
+        (*_HALF, *_BFLOAT16, DataType.INT8, DataType.INT16),
     ),
-    "quantization": Family("QuantizeLinear DequantizeLinear", _ROUNDED, _BYTES),
+    "quantization": Family(
+        "QuantizeLinear DequantizeLinear DynamicQuantizeLinear "
+        "com.microsoft.QuantizeLinear com.microsoft.DequantizeLinear",
+        _ROUNDED,
+        _BYTES,
+    ),
     "quantized_product": Family("QLinearMatMul QLinearConv", _ROUNDED, _BYTES),
-    "integer_products": Family("MatMulInteger ConvInteger", _EXACT, _BYTES),
+    "integer_products": Family(
+        "MatMulInteger ConvInteger com.microsoft.MatMulIntegerToFloat "
+        "com.microsoft.DynamicQuantizeMatMul",
+        _EXACT,
+        _BYTES,
+    ),
     "wide_integers": Family(
         "MatMul ReduceSum ReduceMin ReduceMax ReduceProd ReduceL1 ReduceSumSquare",
         _EXACT,
         (DataType.INT64, DataType.UINT64),
     ),
-    "caches": Family("com.microsoft.GroupQueryAttention TensorScatter"),
+    "caches": Family(
+        "com.microsoft.GroupQueryAttention com.microsoft.MultiHeadAttention "
+        "com.microsoft.DecoderMaskedMultiHeadAttention TensorScatter"
+    ),
     "cumulative": Family("CumSum CumProd Trilu"),
     "places": Family("GatherElements GatherND"),
-    "scattering": Family("ScatterElements ScatterND", _EXACT),
+    "scattering": Family("Scatter ScatterElements ScatterND", _EXACT),
     "extremes": Family("ArgMax ArgMin Hardmax", _EXACT),
     "long_lines": Family("TopK", _EXACT),
     "compaction": Family("NonZero Compress Unique", _EXACT),
@@ -142,7 +166,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "linear_quantization": Family(
         "com.microsoft.QLinearAdd com.microsoft.QLinearMul "
         "com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid "
-        "com.microsoft.QLinearGlobalAveragePool com.microsoft.QGemm",
+        "com.microsoft.QLinearGlobalAveragePool com.microsoft.QLinearAveragePool "
+        "com.microsoft.QLinearReduceMean com.microsoft.QLinearSoftmax "
+        "com.microsoft.QLinearWhere com.microsoft.QLinearConcat com.microsoft.QGemm",
         _ROUNDED,
         _BYTES,
     ),
@@ -152,8 +178,8 @@ FAMILIES: Final[dict[str, Family]] = {
         "ai.onnx.ml.TreeEnsembleRegressor"
     ),
     "predictors": Family(
-        "ai.onnx.ml.Scaler ai.onnx.ml.Normalizer ai.onnx.ml.LinearRegressor "
-        "ai.onnx.ml.LinearClassifier"
+        "ai.onnx.ml.Scaler ai.onnx.ml.Normalizer ai.onnx.ml.Imputer "
+        "ai.onnx.ml.Binarizer ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier"
     ),
 }
 """The first of those that share operators has other workgroups than the second."""
