@@ -12,7 +12,16 @@ from typing import TypeAlias
 from models.exported import Decoder, export_decoder
 
 from .classifiers import EfficientNet, MobileNetV2, ResNet
-from .export import Exported, Feeds, Network, built, export, exported
+from .export import (
+    Exported,
+    Feeds,
+    Network,
+    built,
+    converted,
+    drawn_feeds,
+    export,
+    exported,
+)
 from .layers import StackedLstm
 from .library import Detr, bert, convnext, segformer, swin, wav2vec2, whisper_encoder
 from .maps import UNet, Yolo
@@ -69,6 +78,8 @@ __all__ = [
     "Network",
     "built",
     "cache_of",
+    "converted",
+    "drawn_feeds",
     "export",
     "exported",
 ]

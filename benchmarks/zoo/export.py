@@ -63,16 +63,25 @@ def built(network: Network, **sizes: Any) -> tuple[nn.Module, Feeds]:
         # of what is to come of it: its own affair
         warnings.simplefilter("ignore")
         model = network.build(**sizes).eval().requires_grad_(False)
-        feeds = {
-            key: torch.randint(network.words, tuple(shape))
-            if key == "input_ids"
-            else torch.randn(*shape)
-            for key, shape in network.inputs.items()
-        }
+        feeds = drawn_feeds(network)
         draw_weights(model, feeds)
-        model.to(network.dtype)
-    return model, {
-        key: value.to(network.dtype) if value.is_floating_point() else value
+        return model.to(network.dtype), converted(feeds, network.dtype)
+
+
+def drawn_feeds(network: Network) -> Feeds:
+    """Inputs of *network*, in float32, of PyTorch's generator."""
+    return {
+        key: torch.randint(network.words, tuple(shape))
+        if key == "input_ids"
+        else torch.randn(*shape)
+        for key, shape in network.inputs.items()
+    }
+
+
+def converted(feeds: Feeds, dtype: torch.dtype) -> Feeds:
+    """The same with floats of another type."""
+    return {
+        key: value.to(dtype) if value.is_floating_point() else value
         for key, value in feeds.items()
     }
 
@@ -89,12 +98,7 @@ def export(network: Network, folder: Path, name: str, **sizes: Any) -> Exported:
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         double = copy.deepcopy(model).double()
-        found = double(
-            *(
-                value.double() if value.is_floating_point() else value
-                for value in feeds.values()
-            )
-        )
+        found = double(*converted(feeds, torch.float64).values())
         del double
         if network.write is None:
             _write(model, feeds, network.exporter, files.model)
