@@ -272,10 +272,11 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         {"rows": [36, 21]},
     ),
     "half_convolution": (
-        "a = Cast <to = 10> (x)\n c = Conv <pads = [1, 0, 1, 1]> (a, f)\n"
+        "a = Cast <to = 10> (x)\n c = Conv <pads = [1, 0, 1, 1]> (a, f, b)\n"
         "y = Cast <to = 1> (c)",
         "float[2, 8, 9, 6] y",
-        {"f": _WAVE[:432].reshape(8, 6, 3, 3).astype(_F16)},
+        {"f": _WAVE[:432].reshape(8, 6, 3, 3).astype(_F16),
+         "b": _WAVE[:8].astype(_F16)},
     ),
     **{
         name: (

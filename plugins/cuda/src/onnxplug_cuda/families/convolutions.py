@@ -11,7 +11,7 @@ from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.families.movement import record_copy
 from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_compiler.ir.elements import element_of
-from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
@@ -60,7 +60,7 @@ class Convolutions:
             return False
         does = self._fused(epilogue, element)
         last = _is_last(x)
-        if does is None or last is None:
+        if last is None:
             return False
         rest = does.rest
         if rest is None and _is_last(target) != last:
@@ -105,9 +105,8 @@ class Convolutions:
             )
         return True
 
-    def _fused(self, after: Epilogue, element: str) -> Fused | None:
-        """What of the chain cuDNN does; ``None`` if it does not begin by a result of
-        *element*."""
+    def _fused(self, after: Epilogue, element: str) -> Fused:
+        """What of the chain cuDNN does, whose results are of *element*."""
 
         def takes(number: int) -> bool:
             return (
@@ -115,13 +114,12 @@ class Convolutions:
                 and per_axis(1, after.operands[number]) is not None
             )
 
-        does = fused(
-            after.chain,
-            frozenset({element}),
-            takes,
-            ("relu",) if self._settings.fuses_bias else (),
-        )
-        return does if does.element == element else None
+        results = frozenset({element})
+        activations = ("relu",) if self._settings.fuses_bias else ()
+        does = fused(after.chain, results, takes, activations)
+        if does.element == element:
+            return does
+        return fused(_of_rounded(after.chain, element), results, takes, activations)
 
     def _call(
         self,
@@ -145,6 +143,14 @@ class Convolutions:
             tf32=self._tf32 and element == "f32",
             search=settings.search, most=settings.workspace,
         )  # fmt: skip
+
+
+def _of_rounded(chain: Chain, element: str) -> Chain:
+    """*chain* of sums that were rounded to *element*, as cuDNN writes them."""
+    builder = ChainBuilder()
+    rounded, *operands = map(builder.input, (element, *chain.inputs[1:]))
+    total = builder.step("Cast", [rounded], chain.inputs[0])
+    return builder.build(builder.append(chain, [total, *operands]))
 
 
 def _strides(shape: Sequence[int], *, last: bool) -> tuple[int, ...]:
