@@ -17,7 +17,7 @@ class Cupy(NumpyLike):
     """
 
     def __init__(self, library: Any) -> None:
-        import cupy  # type: ignore[import-not-found]
+        import cupy
 
         super().__init__(cupy)
         for name, value in vars(library).items():
