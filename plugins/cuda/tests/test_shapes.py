@@ -23,4 +23,7 @@ def test_tensor_cores_multiply_what_their_generation_has(
     shapes = shapes_for(capability)
     shapes.check()
     assert shapes.tensor_cores == elements
+    has_tf32 = elements == "f16 bf16"
+    rounding = shapes_for(capability, tf32=True).tensor_cores
+    assert rounding == elements + " tf32" * has_tf32
     assert shapes.row_lanes % 32 == shapes.few_lanes % 32 == 0

@@ -21,6 +21,7 @@ from onnxplug_compiler.gpu.families.vectors import VectorChainKernel
 from onnxplug_compiler.gpu.shapes import DEFAULT
 from onnxplug_compiler.ir.buffers import Buffer
 from onnxplug_compiler.ir.caches import Starts
+from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
@@ -34,6 +35,16 @@ Making = Callable[[Recorder[Any], Processor], tuple[Sequence[View], Sequence[Any
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:
     return RNG.standard_normal(shape).astype(np.float32)
+
+
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32}
+
+
+def rounded_to_tf32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Finite numbers of 11 bits, ties away from zero."""
+    fraction, exponent = np.frexp(x.astype(np.float64))
+    whole = np.copysign(np.floor(np.abs(fraction) * 2048 + 0.5), fraction)
+    return np.ldexp(whole, exponent - 11).astype(np.float32)
 
 
 class _Elsewhere:
@@ -99,7 +110,7 @@ def tensor_product(
     """
 
     def make(recorder: Recorder[Any], processor: Processor) -> Any:
-        dtype = np.float16 if element == "f16" else ml_dtypes.bfloat16
+        dtype = np.dtype(DTYPES[element])
         shapes = (2, m, k), (1, k, n), (n,)
         a, b, c = (normal(*shape).astype(dtype) for shape in shapes)
         views = []
@@ -109,12 +120,13 @@ def tensor_product(
                 views.append(there.transpose((0, 2, 1)))
             else:
                 views.append(processor.array(array))
-        out = recorder.temporary(np.dtype(dtype), (2, m, n))
-        builder = ChainBuilder()
-        both = [builder.input(element), builder.input(element)]
-        chain = builder.build([builder.step("Add", both, element)])
+        out = recorder.temporary(dtype, (2, m, n))
+        builder, name = ChainBuilder(), element_of(dtype)
+        assert name is not None
+        both = [builder.input(name), builder.input(name)]
+        chain = builder.build([builder.step("Add", both, name)])
         bias = processor.array(c).broadcast_to(out.shape)
-        recorder.target.shapes = DEFAULT._replace(tensor_cores="f16 bf16")
+        recorder.target.shapes = DEFAULT._replace(tensor_cores="f16 bf16 tf32")
         with pytest.MonkeyPatch.context() as patch:
             if large:
                 patch.setattr(tensor_products, "_ENOUGH_GROUPS", 1)
@@ -124,6 +136,8 @@ def tensor_product(
         kernel = recorder.commands[-1].kernel
         assert kernel.element == element
         assert kernel.lanes == (256 if large else 64 if m <= 32 else 128)
+        if element == "tf32":
+            a, b = (rounded_to_tf32(each) for each in (a, b))
         wide = [each.astype(np.float64) for each in (a, b)]
         total = (wide[0] @ wide[1]).astype(dtype)
         return [out], [(total + c).astype(dtype)]
@@ -248,6 +262,15 @@ TENSOR_SAMPLES: dict[str, Making] = {
     "tensor product apart, of columns": tensor_product(
         "bf16", 33, 67, 65, turned=(True, False)
     ),
+    "tensor product of tf32": tensor_product("tf32", 40, 72, 48),
+    "tensor product of tf32, of columns": tensor_product(
+        "tf32", 40, 44, 48, turned=(True, True)
+    ),
+    "tensor product of tf32, apart": tensor_product(
+        "tf32", 37, 19, 41, turned=(False, True)
+    ),
+    "tensor product of tf32, elsewhere": elsewhere(tensor_product("tf32", 20, 40, 24)),
+    "large tensor product of tf32": tensor_product("tf32", 136, 40, 136, large=True),
     "large tensor product": tensor_product("f16", 136, 96, 136, large=True),
     "tensor window": tensor_window,
 }

@@ -461,7 +461,8 @@ def test_kernels_compute_what_numpy_does(
             wide = np.where(
                 np.abs(wide) > 3.4028234e38, np.copysign(np.inf, wide), wide
             )
-            np.testing.assert_allclose(array[~least], wide[~least], 3e-6, 2e-6)
+            absolute = 2e-5 if "tf32" in name else 2e-6  # sums of more terms
+            np.testing.assert_allclose(array[~least], wide[~least], 3e-6, absolute)
         elif array.dtype == np.float64:
             np.testing.assert_allclose(array, wide, 1e-14, 1e-15)
         elif "product of" in name or "tensor" in name:

@@ -16,16 +16,21 @@ class CudaKernels(GpuTarget):
     Args:
         capability: the GPU's compute capability.
         prefers_channels_last: how images lie.
+        tf32: products may round factors of float32 to TF32.
     """
 
     def __init__(
-        self, capability: tuple[int, int], *, prefers_channels_last: bool = False
+        self,
+        capability: tuple[int, int],
+        *,
+        prefers_channels_last: bool = False,
+        tf32: bool = False,
     ) -> None:
         super().__init__(
             elements=WIDE_ELEMENTS,
             wide=True,
             prefers_channels_last=prefers_channels_last,
-            shapes=shapes_for(capability),
+            shapes=shapes_for(capability, tf32=tf32),
             most_buffers=MOST_BUFFERS,
             most_groups=MOST_GROUPS,
         )

@@ -178,8 +178,8 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
     ),
     "use_tf32": ep.Option(
         default=True,
-        doc="products and convolutions of float32 by libraries may round their factors "
-        "to TF32 on GPUs that have it",
+        doc="products and convolutions of float32 may round their factors to TF32 on "
+        "GPUs that have it",
     ),
     "user_compute_stream": ep.Option(
         default=0,
@@ -257,7 +257,7 @@ class Settings(Record):
         captures: bound runs are captured.
         channels_last: how images lie.
         cudnn: convolutions and attention may be cuDNN's.
-        tf32: libraries may round float32 to TF32.
+        tf32: products and convolutions may round float32 to TF32.
         attention: the kernels that attention may have, of ``FLASH``, ``CUDNN`` and
             ``MATH``; empty for what is the best there is.
     """

@@ -16,11 +16,20 @@ _TENSOR_CORES: Final = (((8, 0), "f16 bf16"), ((7, 5), "f16"))
 (NVIDIA, PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions")."""
 
 
-def shapes_for(capability: tuple[int, int]) -> Shapes:
-    """Those for GPUs of a compute capability, such as ``(9, 0)``."""
-    found = [
-        elements for least, elements in _TENSOR_CORES if capability >= least
-    ]  # fmt: skip
+_TF32: Final = (8, 0)
+"""From which compute capability on they multiply float32 as TF32."""
+
+
+def shapes_for(capability: tuple[int, int], *, tf32: bool = False) -> Shapes:
+    """Those for GPUs of a compute capability, such as ``(9, 0)``.
+
+    Args:
+        tf32: whether factors of float32 may be rounded to TF32.
+    """
+    found = " ".join(
+        [elements for least, elements in _TENSOR_CORES if capability >= least][:1]
+        + ["tf32"] * (tf32 and capability >= _TF32)
+    )
     return Shapes(
         side=16,
         few_lanes=128,
@@ -28,5 +37,5 @@ def shapes_for(capability: tuple[int, int]) -> Shapes:
         row_lanes=128,
         worth_a_group=64,
         vector=16,
-        tensor_cores=found[0] if found else "",
+        tensor_cores=found,
     )

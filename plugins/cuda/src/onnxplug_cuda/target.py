@@ -29,6 +29,7 @@ class CudaTarget(CudaKernels):
         super().__init__(
             device.driver.properties.capability,
             prefers_channels_last=settings.channels_last,
+            tf32=settings.tf32,
         )
         engines = device.engines
         self._contractions: families.Contractions | None = None

@@ -7,7 +7,8 @@ what becomes of commands, is the target's affair.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,6 +45,7 @@ class Recorder(Generic[TargetT]):
         commands: what was recorded, of the target's own kind.
         checks: what to look at after a run.
         nodes: indices of the nodes that are being recorded.
+        narrows: products may round their factors to fewer bits, if options let them.
     """
 
     def __init__(self, target: TargetT, packed: PackedConstants | None = None) -> None:
@@ -51,7 +53,18 @@ class Recorder(Generic[TargetT]):
         self.commands: list[Any] = []
         self.checks: list[Check] = []
         self.nodes: tuple[int, ...] = ()
+        self.narrows = True
         self._packed = {} if packed is None else packed
+
+    @contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Let what is recorded meanwhile round no factors: transforms and predictors
+        are products here alone, and no option for products means them."""
+        narrowed, self.narrows = self.narrows, False
+        try:
+            yield
+        finally:
+            self.narrows = narrowed
 
     def temporary(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
         """A new array, its content undefined."""

@@ -199,13 +199,14 @@ def _record_folded(
         # rows of all batches, which follow each other in memory
         rows = math.prod(batches)
         results = out.slice((0, 0, part, 0), (*batches, 1, bins))
-        recorder.target.contractions.record_matmul(
-            recorder,
-            _reshaped(half, (rows, half.shape[2])),
-            recorder.constant(matrix),
-            _reshaped(results, (rows, bins)),
-            label="DFT",
-        )
+        with recorder.exactly():
+            recorder.target.contractions.record_matmul(
+                recorder,
+                _reshaped(half, (rows, half.shape[2])),
+                recorder.constant(matrix),
+                _reshaped(results, (rows, bins)),
+                label="DFT",
+            )
     return out.transpose((0, 1, 3, 2))
 
 
@@ -321,7 +322,9 @@ def _record_first(
 
 
 def _contract(recorder: Recorder[Target], a: View, b: View, out: View) -> None:
-    recorder.target.contractions.record_contraction(recorder, a, b, out, label="DFT")
+    contractions = recorder.target.contractions
+    with recorder.exactly():
+        contractions.record_contraction(recorder, a, b, out, label="DFT")
 
 
 def _seen(view: View, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:

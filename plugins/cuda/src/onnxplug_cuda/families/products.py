@@ -157,7 +157,9 @@ class Products:
         if not large or element not in RESULTS or count == 0:
             return False
         if after is None:
-            return self._call(recorder, self._products(a, b, out), None, "", label)
+            return self._call(
+                recorder, self._products(recorder, a, b, out), None, "", label
+            )
         results = RESULTS[element]
         if after.chain.inputs[0] not in results:
             return False
@@ -179,11 +181,11 @@ class Products:
         label: str,
     ) -> bool:
         target, rest = after.outputs[0], does.rest
-        parts = None if rest is not None else self._products(a, b, target)
+        parts = None if rest is not None else self._products(recorder, a, b, target)
         if parts is None:
             shape = (*target.shape[:-2], *target.shape[-2:])
             target = recorder.temporary(_dtype(does.element, after, a), shape)
-            parts = self._products(a, b, target)
+            parts = self._products(recorder, a, b, target)
             rest = rest or Chain((does.element,), (), (), (0,))
         bias = None if does.bias is None else per_axis(-1, after.operands[does.bias])
         if not self._call(recorder, parts, bias, does.activation, label):
@@ -195,10 +197,13 @@ class Products:
             )
         return True
 
-    def _products(self, a: View, b: View, out: View) -> Parts | None:
+    def _products(
+        self, recorder: Recorder[Any], a: View, b: View, out: View
+    ) -> Parts | None:
         """The products that give *out*: one, or one for each of the first axis of
         batches; ``None`` if the library has none such."""
-        product = product_of(a, b, out, tf32=self._tf32)
+        tf32 = self._tf32 and recorder.narrows
+        product = product_of(a, b, out, tf32=tf32)
         if product is not None:
             return [(product, (a, b, out))]
         if not 1 < out.shape[0] <= MOST_CALLS:
@@ -206,7 +211,7 @@ class Products:
         found: Parts = []
         for number in range(out.shape[0]):
             views = _batch(a, number), _batch(b, number), _batch(out, number)
-            each = product_of(*views, tf32=self._tf32)
+            each = product_of(*views, tf32=tf32)
             if each is None:
                 return None
             found.append((each, views))

@@ -9,8 +9,9 @@ static inline unsigned f16_of_f32(float x) {
   return shim::narrowed(x, shim::half_format, false);
 }
 
-// Fragments lie in lanes as the PTX ISA has it for ldmatrix and mma.m16n8k16: of rows of
-// pairs lane n has pair n % 4 of row n / 4.
+// Fragments lie in lanes as the PTX ISA has it for ldmatrix and mma: of rows of words, of
+// two halves each in m16n8k16 and of one number in m16n8k8, lane n has word n % 4 of row
+// n / 4.
 namespace shim {
 static inline void load(unsigned* (&found)[4], const unsigned* row, bool turned) {
   const unsigned* all[32];
@@ -33,23 +34,27 @@ static inline void load(unsigned* (&found)[4], const unsigned* row, bool turned)
 
 struct Fragments { unsigned a[4], b[2]; };
 
-static inline void multiply(float* (&sums)[4], const Fragments& mine, float (*number)(unsigned)) {
+static inline void multiply(float* (&sums)[4], const Fragments& mine, float (*number)(unsigned),
+                            unsigned per_word) {
   Fragments all[32];
+  const unsigned width = 32 / per_word, mask = ~0u >> (32 - width);
   onnxplug_gather(mine, all);
   for (unsigned n = 0; n < 4; n++) {
     const unsigned row = shim_lane() / 4 + n / 2 * 8, column = shim_lane() % 4 * 2 + n % 2;
     double total = *sums[n];
-    for (unsigned k = 0; k < 16; k++) {
-      const unsigned lane = k % 8 / 2, half = 16 * (k % 2);
-      const unsigned a = all[row % 8 * 4 + lane].a[row / 8 + k / 8 * 2] >> half;
-      const unsigned b = all[column * 4 + lane].b[k / 8] >> half;
-      total += (double)number(a & 0xffffu) * number(b & 0xffffu);
+    for (unsigned k = 0; k < 8 * per_word; k++) {
+      const unsigned word = k / per_word, shift = k % per_word * width;
+      const unsigned a = all[row % 8 * 4 + word % 4].a[row / 8 + word / 4 * 2] >> shift;
+      const unsigned b = all[column * 4 + word % 4].b[word / 4] >> shift;
+      total += (double)number(a & mask) * number(b & mask);
     }
     *sums[n] = (float)total;
   }
 }
 
 static inline float of_bf16(unsigned bits) { return __uint_as_float(bits << 16); }
+// of which tensor cores do not look at the last 13 bits
+static inline float of_tf32(unsigned bits) { return __uint_as_float(bits & ~0x1fffu); }
 
 // Copies that lanes began: they are made when the lane waits for them, as late as may be.
 struct Copy { unsigned* target; const unsigned* source; bool there; };
@@ -69,12 +74,21 @@ static inline void load_turned(unsigned& a, unsigned& b, unsigned& c, unsigned& 
 static inline void multiply_f16(float& w, float& x, float& y, float& z, unsigned a,
                                 unsigned b, unsigned c, unsigned d, unsigned e, unsigned f) {
   float* sums[4] = {&w, &x, &y, &z};
-  shim::multiply(sums, {{a, b, c, d}, {e, f}}, &f32_of_f16);
+  shim::multiply(sums, {{a, b, c, d}, {e, f}}, &f32_of_f16, 2);
 }
 static inline void multiply_bf16(float& w, float& x, float& y, float& z, unsigned a,
                                  unsigned b, unsigned c, unsigned d, unsigned e, unsigned f) {
   float* sums[4] = {&w, &x, &y, &z};
-  shim::multiply(sums, {{a, b, c, d}, {e, f}}, &shim::of_bf16);
+  shim::multiply(sums, {{a, b, c, d}, {e, f}}, &shim::of_bf16, 2);
+}
+static inline void multiply_tf32(float& w, float& x, float& y, float& z, unsigned a,
+                                 unsigned b, unsigned c, unsigned d, unsigned e, unsigned f) {
+  float* sums[4] = {&w, &x, &y, &z};
+  shim::multiply(sums, {{a, b, c, d}, {e, f}}, &shim::of_tf32, 1);
+}
+static inline unsigned rounded_to_tf32(unsigned bits) {
+  // ties away from zero; an infinity and NaN as they are
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
 }
 __attribute__((no_sanitize("thread", "undefined"))) static void begin_copy(
     unsigned* target, const unsigned* source, bool there) {

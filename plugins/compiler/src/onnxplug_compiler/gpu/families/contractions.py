@@ -16,7 +16,10 @@ from onnxplug_compiler.gpu.command import has_too_many_buffers, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
 from onnxplug_compiler.gpu.families.few_rows import record_few_rows
-from onnxplug_compiler.gpu.families.tensor_products import record_tensor_product, suits
+from onnxplug_compiler.gpu.families.tensor_products import (
+    element_for,
+    record_tensor_product,
+)
 from onnxplug_compiler.gpu.families.wide_integers import record_wide_contraction
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Operand
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
@@ -311,9 +314,10 @@ def _record(
     if count <= FEW_ROWS:
         record_few_rows(recorder, a, b, out, rows, after, label)
         return
-    if suits(recorder, a, b):
+    element = element_for(recorder, a, b)
+    if element:
         views = a.codes.view, b.codes.view
-        record_tensor_product(recorder, *views, out, rows, after, label)
+        record_tensor_product(recorder, element, *views, out, rows, after, label)
         return
     shapes = shapes_of(recorder)
     side = shapes.side

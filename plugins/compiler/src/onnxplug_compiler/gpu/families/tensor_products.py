@@ -1,5 +1,8 @@
-"""Products of matrices of 16-bit floats by tensor cores: a warp multiplies fragments of
-tiles that a workgroup shares, with sums in float32.
+"""Products of matrices by tensor cores: a warp multiplies fragments of tiles that a
+workgroup shares, of floats of 16 bits or of TF32, with sums in float32.
+
+Memory of tiles is words, each of as many neighbouring elements as it has room for.  A
+fragment has eight of them along the sums, whatever the elements are.
 
 While a tile is multiplied the next one is copied.  Sums go through the memory of the
 tiles to lanes that finish neighbouring columns.
@@ -11,10 +14,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from onnxplug_compiler.gpu.command import as_bits, launch, operand
-from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.gpu.render.body import BYTES, Body, Operand
 from onnxplug_compiler.gpu.render.dialect import Fragments
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.gpu.shapes import shapes_of
@@ -25,20 +26,29 @@ from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 
-_DEPTH: Final = 32
-"""Products of a sum that a tile has at hand."""
+_DEPTH: Final = 16
+"""Words along the sums that a tile has at hand."""
 
-_CHUNK: Final = 8
-"""Elements that are copied at once, 16 bytes, where memory allows it."""
+_STEP: Final = 8
+"""Of these, what warps load at once."""
 
-_PAD: Final = 8
-"""Elements behind each line of a tile, by which its lines lie in different banks."""
+_CHUNK: Final = 4
+"""Words that are copied at once, 16 bytes, where memory allows it."""
+
+_PAD: Final = 4
+"""Words behind each line of a tile, by which its lines lie in different banks."""
+
+PER_WORD: Final = {"f16": 2, "bf16": 2, "tf32": 1}
+"""The elements that are multiplied, and how many of them a word has."""
+
+_BITS: Final = {1: "u32", 2: "u16"}
+"""What their arrays are read as."""
 
 _SUMS_PAD: Final = 4
 """Words behind each line of sums, likewise."""
 
 _FRAGMENT: Final = 16
-"""Rows, columns and products of a sum that warps load at once."""
+"""Rows and columns that warps load at once."""
 
 _WARP: Final = 32
 
@@ -91,7 +101,7 @@ class TensorProductKernel(Parameters):
     written as of ``contractions.ContractionKernel``.
 
     Attributes:
-        element: of both factors, whose arrays are bits.
+        element: of both factors, of :data:`PER_WORD`; their arrays are bits.
         left, right: how they are loaded.
     """
 
@@ -110,9 +120,15 @@ class TensorProductKernel(Parameters):
         return _WARP * self.tile.down * self.tile.across
 
     @property
+    def per_word(self) -> int:
+        """Elements of a word."""
+        return PER_WORD[self.element]
+
+    @property
     def operands(self) -> tuple[Operand, ...]:
-        left = Operand("u16", 2 + self.rows + self.sums)
-        right = Operand("u16", 3 + self.sums)
+        bits = _BITS[self.per_word]
+        left = Operand(bits, 2 + self.rows + self.sums)
+        right = Operand(bits, 3 + self.sums)
         return left, right, *self.read, *self.written
 
     @property
@@ -144,31 +160,31 @@ def copy_elements(
         find: the place of one of them, which is of the array in any case, and whether
             it is there.
         aligned: for 16 bytes, of which all are there or none, whether they begin at a
-            multiple of as many; empty for two elements.
+            multiple of as many; empty for one word.
     """
     name, word = target
+    each = 4 // BYTES[body.element(operand)]
 
-    def assign(pair: Sequence[tuple[str, str]], behind: str = "") -> None:
+    def assign(elements: Sequence[tuple[str, str]], behind: str = "") -> None:
         values = []
-        for place, there in pair:
+        for n, (place, there) in enumerate(elements):
             value = body.load(operand, place)
-            values.append(body.let("u32", body.dialect.select(there, value, "0u")))
-        both = f"{values[0]} | ({values[1]} << 16u)"
-        body.assign(f"{name}[{word}{behind}]", both)
+            value = body.let("u32", body.dialect.select(there, value, "0u"))
+            values.append(f"({value} << {32 // each * n}u)" if n else value)
+        body.assign(f"{name}[{word}{behind}]", " | ".join(values))
 
     if not aligned:
-        assign([find(0), find(1)])
+        assign([find(n) for n in range(each)])
         return
     place, there = find(0)
     with body.when(aligned):
         source = body.words_at(operand, place)
         body.line(fragments.copy(f"&{name}[{word}]", source, there))
     with body.when(f"!{aligned}"):
-        for n in range(0, _CHUNK, 2):
-            pair = [
-                (body.let("i32", f"{place} + {step}"), there) for step in (n, n + 1)
-            ]
-            assign(pair, f" + {n // 2}u")
+        for n in range(_CHUNK):
+            steps = range(n * each, (n + 1) * each)
+            elements = [(body.let("i32", f"{place} + {k}"), there) for k in steps]
+            assign(elements, f" + {n}u")
 
 
 def load_fragment(
@@ -180,39 +196,63 @@ def load_fragment(
     *,
     along: bool,
     left: bool,
+    per_word: int = 2,
 ) -> list[str]:
-    """A lane's part of four matrices of 8 by 8: the second one lies behind the first
-    across the sums in the left factor, along them in the right one.
+    """A lane's part of four matrices of 8 by 4 words: the second one lies behind the
+    first across the sums in the left factor, along them in the right one.
 
     Args:
         base: the array of words and where the tile begins in it, as far as to a sum.
         stride: words of a line of the tile.
-        start: where the fragment begins across the sums and along them.
+        start: where the fragment begins across the sums and along them, in elements.
         along: lines are along the sums.
         left: it is the left factor.
+        per_word: elements of a word; lines are along the sums if it has more than two.
     """
+    if not along and per_word == 1:
+        return _load_words(body, base, stride, start, left=left)
     second, third = (
-        body.let("u32", f"lane % {_WARP}u / {8 << n}u % 2u * 8u") for n in range(2)
+        body.let("u32", f"lane % {_WARP}u / {8 << n}u % 2u") for n in (0, 1)
     )
     across, behind = (second, third) if left else (third, second)
-    at = body.let("u32", f"{start[0]} + {across}")
-    number = body.let("u32", f"{start[1]} + {behind}")
+    at = body.let("u32", f"{start[0]} + {across} * 8u")
+    number = body.let("u32", f"{start[1]} + {behind} * {4 * per_word}u")
     if along:
-        place = f"({at} + lane % 8u) * {stride}u + {number} / 2u"
+        place = f"({at} + lane % 8u) * {stride}u + {number} / {per_word}u"
     else:
-        place = f"({number} + lane % 8u) * {stride}u + {at} / 2u"
+        place = f"({number} + lane % 8u) * {stride}u + {at} / {per_word}u"
     found = [body.var("u32", "0u") for _ in range(4)]
     body.line(fragments.load(found, f"&{base} + {place}]", turned=not along))
+    return found
+
+
+def _load_words(
+    body: Body, base: str, stride: int, start: tuple[str, str], *, left: bool
+) -> list[str]:
+    """As :func:`load_fragment`, of elements of a word in lines across the sums, which
+    no instruction turns."""
+    at = body.let("u32", f"{start[0]} + lane % {_WARP}u / 4u")
+    number = body.let("u32", f"{start[1]} + lane % 4u")
+    found = []
+    for matrix in range(4):
+        across, behind = (matrix % 2, matrix // 2)[:: 1 if left else -1]
+        place = f"({number} + {4 * behind}u) * {stride}u + {at} + {8 * across}u"
+        found.append(body.let("u32", f"{base} + {place}]"))
     return found
 
 
 class _Part:
     """A factor's tiles in shared memory, one that is multiplied and one that comes."""
 
-    def __init__(self, body: Body, loading: Loading, size: int, room: int) -> None:
+    def __init__(
+        self, body: Body, loading: Loading, size: int, room: int, per_word: int
+    ) -> None:
         self.loading, self.size = loading, size
-        self.lines, self.length = (size, _DEPTH) if loading.along else (_DEPTH, size)
-        self.stride = (self.length + _PAD) // 2  # words
+        depth = _DEPTH * per_word
+        self.lines, self.length = (size, depth) if loading.along else (depth, size)
+        # lanes that read words one by one are four lines apart, not eight
+        pad = _PAD if loading.along or per_word > 1 else 2 * _PAD
+        self.stride = self.length // per_word + pad  # words
         self.words = self.lines * self.stride
         self.name = body.array("u32", max(2 * self.words, room))
 
@@ -224,7 +264,7 @@ class _Writer:
         self, body: Body, kernel: TensorProductKernel, fragments: Fragments
     ) -> None:
         self.body, self.kernel, self.fragments = body, kernel, fragments
-        tile = kernel.tile
+        tile, self.per_word = kernel.tile, kernel.per_word
         across, along = body.size(2), body.size(1)
         rest = body.let("u32", f"block / {across}")
         batch = body.let("u32", f"{rest} / {along}")
@@ -239,8 +279,8 @@ class _Writer:
         # what is finished at once passes through the tiles of the left factor
         room = tile.down * tile.across * _FRAGMENT * (tile.width + _SUMS_PAD)
         self.parts = [
-            _Part(body, kernel.left, tile.rows, room),
-            _Part(body, kernel.right, tile.columns, 0),
+            _Part(body, kernel.left, tile.rows, room, self.per_word),
+            _Part(body, kernel.right, tile.columns, 0, self.per_word),
         ]
         warp = body.let("u32", f"lane / {_WARP}u")
         self.warp, self.within = warp, body.let("u32", f"lane % {_WARP}u")
@@ -250,7 +290,9 @@ class _Writer:
         ]
         self.depth = body.let("u32", body.size(6))
         self.aligned = [
-            body.let("i1", body.aligned(n, _CHUNK)) if part.loading.chunks else ""
+            body.let("i1", body.aligned(n, _CHUNK * self.per_word))
+            if part.loading.chunks
+            else ""
             for n, part in enumerate(self.parts)
         ]
 
@@ -268,12 +310,13 @@ class _Writer:
         body.line(self.fragments.arrive())
         body.wait()
         stage = body.var("u32", "0u")
-        with body.loop(self.depth, step=f"{_DEPTH}u") as first:
-            following = body.let("u32", f"{first} + {_DEPTH}u")
+        depth = _DEPTH * self.per_word
+        with body.loop(self.depth, step=f"{depth}u") as first:
+            following = body.let("u32", f"{first} + {depth}u")
             other = body.let("u32", f"1u - {stage}")
             with body.when(f"{following} < {self.depth}"):
                 self.load(other, following)
-            for k in range(0, _DEPTH, _FRAGMENT):
+            for k in range(0, depth, _STEP * self.per_word):
                 self.multiply(stage, k, sums)
             body.assign(stage, other)
             body.line(self.fragments.arrive())
@@ -284,19 +327,19 @@ class _Writer:
     def load(self, stage: str, first: str) -> None:
         """Begin to copy the tiles that begin at *first* along the sums."""
         for which, part in enumerate(self.parts):
-            each = _CHUNK if part.loading.chunks else 2
+            each = self.per_word * (_CHUNK if part.loading.chunks else 1)
             per_line = part.length // each
             entries = f"{part.lines * per_line}u"
             base = self.body.let("u32", f"{stage} * {part.words}u")
             with self.body.loop(entries, "lane", f"{self.kernel.lanes}u") as entry:
                 line = self.body.let("u32", f"{entry} / {per_line}u")
                 near = self.body.let("u32", f"({entry} % {per_line}u) * {each}u")
-                word = f"{base} + {line} * {part.stride}u + {near} / 2u"
+                word = f"{base} + {line} * {part.stride}u + {near} / {self.per_word}u"
                 pair = (line, near) if part.loading.along else (near, line)
                 self.copy(which, pair, first, word)
 
     def copy(self, which: int, pair: tuple[str, str], first: str, word: str) -> None:
-        """Copy a chunk, or two elements, to a tile, zeros for what is not there.
+        """Copy a chunk, or a word, to a tile, zeros for what is not there.
 
         Args:
             which: of the factors.
@@ -351,7 +394,7 @@ class _Writer:
     def fragment(self, which: int, stage: str, start: int, k: int) -> list[str]:
         """A lane's part of a factor's fragment."""
         part = self.parts[which]
-        return load_fragment(
+        found = load_fragment(
             self.body,
             self.fragments,
             f"{part.name}[{stage} * {part.words}u",
@@ -359,7 +402,11 @@ class _Writer:
             (f"{self.starts[which]} + {start}u", f"{k}u"),
             along=part.loading.along,
             left=which == 0,
+            per_word=self.per_word,
         )
+        if self.kernel.element == "tf32":
+            found = [self.body.let("u32", self.fragments.rounded(x)) for x in found]
+        return found
 
     def finish(self, number: int, line: Sequence[Sequence[str]]) -> None:
         """Apply the chain to sixteen rows of each warp."""
@@ -405,20 +452,28 @@ class _Writer:
             body.store(each, body.place(each, place), result)
 
 
-def suits(recorder: Recorder[Any], a: Factor, b: Factor) -> bool:
-    """Whether tensor cores multiply such factors."""
+_AS: Final = {"f32": "tf32"}
+"""What elements of arrays are multiplied as, where it is not themselves."""
+
+
+def element_for(recorder: Recorder[Any], a: Factor, b: Factor) -> str:
+    """What tensor cores multiply such factors as; empty if they do not."""
     views = a.codes.view, b.codes.view
     if len(a.views) + len(b.views) > 2 or a.offset or b.offset:
-        return False
+        return ""
     if a.codes.bits or b.codes.bits or views[0].dtype != views[1].dtype:
-        return False
+        return ""
     element = operand(views[0]).element
+    element = _AS.get(element, element)
     known = element in shapes_of(recorder).tensor_cores.split()
-    return known and all(view.size for view in views)
+    if element == "tf32" and not recorder.narrows:
+        return ""
+    return element if known and all(view.size for view in views) else ""
 
 
 def record_tensor_product(
     recorder: Recorder[Any],
+    element: str,
     a: View,
     b: View,
     out: View,
@@ -426,15 +481,19 @@ def record_tensor_product(
     after: Epilogue,
     label: str,
 ) -> None:
-    """Record sums of products; arguments as of ``few_rows.record_few_rows``."""
+    """Record sums of products; other arguments as of ``few_rows.record_few_rows``.
+
+    Args:
+        element: of :func:`element_for`.
+    """
     *lead, columns = out.shape
     count, axes = math.prod(lead[2:]), a.shape[2:]
     depth = math.prod(axes[rows:])
     tile = _tile_of(count, columns, lead[0] * lead[1])
     kernel = TensorProductKernel(
-        operand(a).element,
-        _loading(a, -1, -1 - len(axes) + rows),
-        _loading(b, -2, -1),
+        element,
+        _loading(a, -1, -1 - len(axes) + rows, PER_WORD[element]),
+        _loading(b, -2, -1, PER_WORD[element]),
         rows,
         len(axes) - rows,
         tile,
@@ -465,13 +524,15 @@ def _tile_of(rows: int, columns: int, batches: int) -> Tile:
     return TILES[1] if rows > TILES[-1].rows else TILES[-1]
 
 
-def _loading(view: View, along: int, across: int) -> Loading:
+def _loading(view: View, along: int, across: int, per_word: int) -> Loading:
     """How a factor is loaded.
 
     Args:
         along: its last axis of sums.
         across: its last axis of rows or columns.
+        per_word: elements of a word.
     """
+    chunk = _CHUNK * per_word
     is_along = view.strides[along] == 1 or view.strides[across] != 1
     axis = along if is_along else across
     others = [
@@ -481,8 +542,8 @@ def _loading(view: View, along: int, across: int) -> Loading:
     ]
     chunks = (
         view.strides[axis] == 1
-        and view.shape[axis] % _CHUNK == 0
-        and view.offset % (_CHUNK * np.dtype(np.uint16).itemsize) == 0
-        and all(stride % _CHUNK == 0 for stride in others)
+        and view.shape[axis] % chunk == 0
+        and view.offset % (chunk * view.dtype.itemsize) == 0
+        and all(stride % chunk == 0 for stride in others)
     )
     return Loading(is_along, chunks)

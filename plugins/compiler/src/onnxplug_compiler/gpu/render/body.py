@@ -353,8 +353,9 @@ class Body:
         return f"{offset} % {count}u == 0u"
 
     def words_at(self, operand: int, place: str) -> str:
-        """A pointer to the words that begin with an element of 16 bits at a place."""
-        return f"{self.buffer(operand)} + u32({place}) / 2u"
+        """A pointer to the words that begin with an element at a place."""
+        each = 4 // BYTES[self.element(operand)]
+        return f"{self.buffer(operand)} + u32({place}) / {each}u"
 
     def wrapped(self, element: str, value: str) -> str:
         """What is left of *value* in an integer of fewer bits than a register."""

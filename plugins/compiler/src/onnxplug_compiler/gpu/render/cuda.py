@@ -93,6 +93,9 @@ class _Fragments:
     ) -> str:
         return f"multiply_{element}({', '.join([*sums, *a, *b])});"
 
+    def rounded(self, word: str) -> str:
+        return f"rounded_to_tf32({word})"
+
     def copy(self, target: str, source: str, condition: str) -> str:
         return f"begin_copy({target}, {source}, {condition});"
 

@@ -200,6 +200,26 @@ __device__ inline void multiply_bf16(
   __trap();  // no target records it there
 #endif
 }
+__device__ inline void multiply_tf32(
+    f32& w, f32& x, f32& y, f32& z, u32 a, u32 b, u32 c, u32 d, u32 e, u32 f) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(w), "+f"(x), "+f"(y), "+f"(z)
+      : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
+#else
+  __trap();  // no target records it there
+#endif
+}
+__device__ inline u32 rounded_to_tf32(u32 bits) {
+#if __CUDA_ARCH__ >= 800
+  u32 found;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(as_f32(bits)));
+  return found;
+#else
+  return bits;
+#endif
+}
 __device__ inline void begin_copy(u32* target, const u32* source, i1 there) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

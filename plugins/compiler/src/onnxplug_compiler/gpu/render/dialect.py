@@ -94,21 +94,25 @@ class Fragments(Protocol):
     """How warps multiply matrices at once, by tensor cores, and copy meanwhile."""
 
     def load(self, names: Sequence[str], place: str, *, turned: bool) -> str:
-        """The statement that loads four matrices of 8 by 8 elements of 16 bits from
-        shared memory: of each a lane gets two neighbours of row ``lane / 4``.
+        """The statement that loads four matrices of 8 by 4 words from shared memory: of
+        each a lane gets a word of row ``lane / 4``.
 
         Args:
             names: variables of type ``u32``.
             place: a pointer to the row of 16 bytes that lane n gives, row n % 8 of
                 matrix n / 8.
-            turned: matrices are transposed.
+            turned: matrices, of elements of 16 bits, are transposed.
         """
 
     def multiply(
         self, element: str, sums: Sequence[str], a: Sequence[str], b: Sequence[str]
     ) -> str:
-        """The statement that adds to *sums*, f32s, the product of 16 by 16 elements and
-        16 by 8, in the order of lanes that PTX's ``mma.m16n8k16`` has."""
+        """The statement that adds to *sums*, f32s, the product of 16 rows of eight
+        words and eight columns of as many, in the order of lanes of PTX's ``mma``: of
+        f16 and bf16 ``m16n8k16``, of tf32 ``m16n8k8``."""
+
+    def rounded(self, word: str) -> str:
+        """The bits of an f32, rounded to TF32, ties away from zero."""
 
     def copy(self, target: str, source: str, condition: str) -> str:
         """The statement that begins to copy 16 bytes to shared memory, zeros unless

@@ -153,8 +153,9 @@ def _record_scores(
         score = formula.step("Add", score, formula.read(addend), element=element or "")
     results = finish(formula, formula.cast(score, "f32"))
     epilogue = formula.epilogue(results, outs) if narrow else None
-    contractions.record_matmul(
-        recorder, rows, columns, product, epilogue=epilogue, label=call.op_type
-    )
+    with recorder.exactly():
+        contractions.record_matmul(
+            recorder, rows, columns, product, epilogue=epilogue, label=call.op_type
+        )
     if not narrow:
         formula.record_all(recorder, results, outs, call.op_type)

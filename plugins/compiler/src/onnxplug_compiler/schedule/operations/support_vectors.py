@@ -60,9 +60,9 @@ def _record_products(
     """Of rows with vectors."""
     recorder = plan.recorder
     columns = recorder.constant(vectors).transpose((1, 0))
-    recorder.target.contractions.record_matmul(
-        recorder, rows, columns, out, label=call.op_type
-    )
+    contractions = recorder.target.contractions
+    with recorder.exactly():
+        contractions.record_matmul(recorder, rows, columns, out, label=call.op_type)
 
 
 def _record_similarity(plan: Plan, call: Call, rows: View, count: int) -> View:
