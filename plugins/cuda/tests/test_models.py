@@ -56,7 +56,7 @@ def test_a_network_is_on_the_device_alone(
     """A run copies in what it is fed and out what it gives, and, where elements are
     looked up, whether there was one; for these it waits."""
     model = getattr(networks, name)()
-    session, reference = alone(model), ReferenceEvaluator(model)
+    session, reference = alone(model, use_tf32=0), ReferenceEvaluator(model)
     for x in FEEDS[name]:
         wanted = reference.run(None, {"x": x})
         for _ in range(2):
@@ -103,7 +103,7 @@ def test_a_decoder_has_its_growing_cache_on_the_device(
 ) -> None:
     """A step copies in the token, and out the scores and whether the token is known."""
     model = networks.gpt2()
-    session = alone(model)
+    session = alone(model, use_tf32=0)
     decode(session, model, machine)
     for counts in decode(session, model, machine):
         assert counts["copy to the device"] == 1
@@ -147,7 +147,7 @@ def test_bodies_of_control_flow_are_on_the_device(
 
 def test_a_captured_network_is_launched_at_once(alone: Any, machine: Machine) -> None:
     model = networks.mlp()
-    session = alone(model, enable_cuda_graph="1")
+    session = alone(model, use_tf32=0, enable_cuda_graph="1")
     reference = ReferenceEvaluator(model)
     (name,) = (each.name for each in session.get_outputs())
     x, y = on_gpu(FEEDS["mlp"][0]), on_gpu(np.zeros((3, 10), np.float32))
@@ -166,7 +166,7 @@ def test_a_captured_network_is_launched_at_once(alone: Any, machine: Machine) ->
 def test_threads_share_a_session_and_a_device(alone: Any, machine: Machine) -> None:
     machine.late = 2
     model = networks.mlp()
-    session, reference = alone(model), ReferenceEvaluator(model)
+    session, reference = alone(model, use_tf32=0), ReferenceEvaluator(model)
     wrong: list[BaseException] = []
 
     def work(number: int) -> None:
