@@ -395,6 +395,15 @@ def test_truths_are_reduced(alone: Any) -> None:
     np.testing.assert_array_equal(found[1], (~x).all())
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_all_floats_but_zeros_are_true(alone: Any, dtype: Any) -> None:
+    """Also those that are no numbers, and the smallest."""
+    x = np.array([0.0, -0.0, 1, np.nan, -np.nan, np.inf, -np.inf, 6e-8], dtype)
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BOOL)
+    (found,) = alone(model_of([node], {"x": x}, {"y": bool}, 21)).run(None, {"x": x})
+    np.testing.assert_array_equal(found, [False] * 2 + [True] * 6)
+
+
 def test_places_of_ones_are_floats(alone: Any) -> None:
     """Cut off, from the end, out of range, and none."""
     x = np.array([0, 2.9, -1, 4, -6, 7, np.inf, -np.inf, np.nan, 1e30], np.float32)

@@ -75,6 +75,10 @@ def _converted(body: Body, x: Any, source: str, target: str) -> Any:
         return rounded(body, target, x)
     if source == target:
         return x
+    if target == "i1" and source == "f32":
+        # by its bits, as "!=" may be false of what is no number
+        bits = dialect.reinterpret("u32", x)
+        return body.let("i1", f"({bits} & 0x7fffffffu) != 0u")
     if target == "i1":
         return body.let("i1", f"{x} != {body.number(KINDS[source], 0)}")
     if source == "i1":
