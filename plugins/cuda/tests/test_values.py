@@ -175,6 +175,23 @@ def test_a_session_has_its_limit_of_memory(
         alone(model, device_id=1)
 
 
+def test_what_is_not_queued_fails_the_run_with_its_nodes(
+    alone: Callable[..., onnxplug.InferenceSession],
+    parse: Callable[..., onnx.ModelProto],
+    machine: Machine,
+) -> None:
+    session = alone(parse("m = Softmax (x)\n y = Softmax <axis = 0> (m)"))
+    (right,) = session.run(None, {"x": X})
+    for after in (0, 1):
+        machine.plan("launchKernel", 701, after=after)
+        with pytest.raises(onnxplug.errors.EpError) as caught:
+            session.run(None, {"x": X})
+        said = str(caught.value)
+        assert "Softmax giving 'm' and 1 others: cudaError 701" in said
+        assert "CUDAExecutionProvider" in said and "another EP" in said
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], right)
+
+
 def test_a_fault_fails_the_run_and_refuses_sessions(
     alone: Callable[..., onnxplug.InferenceSession],
     parse: Callable[..., onnx.ModelProto],

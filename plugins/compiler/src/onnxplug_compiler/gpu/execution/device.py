@@ -83,9 +83,13 @@ class DeviceLost(ep.status_class(15)):  # type: ignore[misc]
 
     def of_nodes(self, nodes: Sequence[ep.Node]) -> DeviceLost:
         """The same, which says which nodes were run."""
-        first = describe(nodes[0])
-        more = f" and {len(nodes) - 1} others" if len(nodes) > 1 else ""
-        return type(self)(f"{first}{more}: {self}")
+        return type(self)(f"{named(nodes)}: {self}")
+
+
+def named(nodes: Sequence[ep.Node]) -> str:
+    """Nodes as messages say which were run: the first, and how many more."""
+    more = f" and {len(nodes) - 1} others" if len(nodes) > 1 else ""
+    return f"{describe(nodes[0])}{more}"
 
 
 class DeviceStream(ep.Stream):

@@ -16,6 +16,7 @@ from onnxplug_compiler.gpu.execution.device import (
     Device,
     DeviceLost,
     DeviceStream,
+    named,
 )
 
 
@@ -110,7 +111,7 @@ class Run:
 
         Raises:
             Refused: it is not computed for these shapes.
-            OutOfMemory, DeviceLost: with the nodes.
+            OutOfMemory, DeviceLost, RuntimeError: with the nodes.
         """
         try:
             arrays = [
@@ -130,6 +131,14 @@ class Run:
         except MemoryError as error:
             node = describe(segment.nodes[0])
             raise ep.OutOfMemory.of(error, node, node=node) from error
+        except RuntimeError as error:
+            ep.raise_interruption(error)
+            if isinstance(error, ep.OnnxplugError) or self._stream.is_capturing:
+                raise
+            raise RuntimeError(
+                f"{named(segment.nodes)}: {error}; list another EP before this one "
+                "for it to take them"
+            ) from error
         self._values.update(zip(segment.outputs, results, strict=True))
 
     def run_on_host(self, call: Call) -> None:
