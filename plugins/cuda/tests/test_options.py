@@ -137,6 +137,8 @@ def test_kernels_of_attention_are_bits(bits: Any, kernels: set[int]) -> None:
         ({"gpu_external_alloc": 4096}, "belong together"),
         ({"gpu_external_empty_cache": 4096}, "belong together"),
         ({"has_user_compute_stream": 1}, "'user_compute_stream' is not"),
+        ({"user_compute_stream": 2}, "set it to a stream that you create, or to 1"),
+        ({"user_compute_stream": 1, "enable_cuda_graph": 1}, "cannot be captured"),
         ({"tunable_op_tuning_enable": 1}, "without 'tunable_op_enable'"),
         ({"cudnn_conv_algo": "DEFAULT"}, "did you mean 'cudnn_conv_algo_search'"),
     ],

@@ -13,14 +13,12 @@ import numpy as np
 from onnxplug.authoring.arrays import is_extension
 from onnxplug.authoring.dlpack import TYPES, WHOLE, Tensor, export, tensor_of
 from onnxplug_compiler.gpu.execution.array import DeviceArray
+from onnxplug_cuda.options import LEGACY
 from onnxplug_cuda.pool import ALIGNMENT, foreign
 from onnxplug_cuda.shared import UNKNOWN, Shared
 
 _CPU, _CUDA = 1, 2
 """DLPack's types of devices."""
-
-LEGACY: Final = 1
-"""The handle of CUDA's default stream, which waits for others that do not refuse to."""
 
 _KINDS: Final = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 """numpy's kinds of element types, by DLPack's codes."""

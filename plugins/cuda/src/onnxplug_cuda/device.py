@@ -21,8 +21,9 @@ from onnxplug_cuda import __version__
 from onnxplug_cuda.array import CudaArray
 from onnxplug_cuda.driver import Driver
 from onnxplug_cuda.kernels import Kernel, KernelLaunch, Kernels, LaunchCache
+from onnxplug_cuda.options import PER_THREAD
 from onnxplug_cuda.pool import ALIGNMENT, Arena, Memory, Source
-from onnxplug_cuda.shared import PER_THREAD, Shared
+from onnxplug_cuda.shared import Shared
 from onnxplug_cuda.streams import NON_BLOCKING, CudaStream
 
 _MOST_BYTES: Final = (1 << 31) - ALIGNMENT

@@ -20,6 +20,12 @@ SEARCH: Final = ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
 SMALL_WORKSPACE: Final = 32 << 20
 """Bytes that a convolution's workspace is held to where the option says so."""
 
+LEGACY: Final = 1
+"""The handle of CUDA's default stream, which waits for others that do not refuse to."""
+
+PER_THREAD: Final = 2
+"""The handle of the default stream of the thread that uses it."""
+
 FLASH: Final = 1
 CUDNN: Final = 8
 MATH: Final = 16
@@ -278,11 +284,7 @@ def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
     Raises:
         OptionError: they contradict each other.
     """
-    if options["has_user_compute_stream"] and not options["user_compute_stream"]:
-        raise ep.OptionError(
-            "option 'has_user_compute_stream' is set and 'user_compute_stream' is not; "
-            "set the latter to the stream's address"
-        )
+    _check_stream(options)
     uses_max = bool(options["cudnn_conv_use_max_workspace"])
     return Settings(
         MemorySettings(
@@ -304,6 +306,27 @@ def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
         bool(options["use_tf32"]),
         _attention(int(options["sdpa_kernel"]), bool(options["enable_cudnn"])),
     )
+
+
+def _check_stream(options: Mapping[str, ep.OptionValue]) -> None:
+    handle = int(options["user_compute_stream"])
+    if options["has_user_compute_stream"] and not handle:
+        raise ep.OptionError(
+            "option 'has_user_compute_stream' is set and 'user_compute_stream' is not; "
+            "set the latter to the stream's address"
+        )
+    if handle == PER_THREAD:
+        raise ep.OptionError(
+            f"option 'user_compute_stream' is {handle}, CUDA's default stream of "
+            "whichever thread uses it; set it to a stream that you create, or to "
+            f"{LEGACY}, the default one of all threads"
+        )
+    if handle == LEGACY and options["enable_cuda_graph"]:
+        raise ep.OptionError(
+            f"option 'user_compute_stream' is {handle}, CUDA's default stream, which "
+            "cannot be captured as 'enable_cuda_graph' asks for; set it to a stream "
+            "that you create"
+        )
 
 
 def _allocator(options: Mapping[str, ep.OptionValue]) -> Allocator:

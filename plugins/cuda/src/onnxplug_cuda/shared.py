@@ -16,9 +16,6 @@ from onnxplug_cuda.timeline import Events, Timeline
 UNKNOWN: Final = -1
 """The handle of a stream that is not known."""
 
-PER_THREAD: Final = 2
-"""The handle of the default stream of the thread that uses it."""
-
 
 class Shared:
     """The driver, and what is taken from it for work of any stream.
