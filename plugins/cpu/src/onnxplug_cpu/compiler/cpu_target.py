@@ -65,13 +65,16 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     ),
     **dict.fromkeys(
         (
-            "Col2Im DeformConv MaxPlaces MaxUnpool TensorScatter "
-            "com.microsoft.DynamicQuantizeMatMul"
+            "ConstantOfShape EyeLike Conv ConvTranspose Attention ScaledDotProduct "
+            "LayerNormalization RMSNormalization BatchNormalization "
+            "InstanceNormalization GroupNormalization LpNormalization LRN "
+            "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
+            "Resize Upsample GridSample RoiAlign NonMaxSuppression Hardmax "
+            "GRU LSTM RNN DFT STFT"
         ).split(),
-        frozenset(),
+        frozenset({"f32"}),
     ),
 }
-_FLOAT32: Final = frozenset({"f32"})
 
 
 class CpuTarget(Machine):
@@ -98,7 +101,7 @@ class CpuTarget(Machine):
 
     def elements(self, operator: str) -> Collection[str]:
         """Those of which there are kernels."""
-        return _ELEMENTS.get(operator, _FLOAT32)
+        return _ELEMENTS.get(operator, frozenset())
 
     def row_padding(self, nbytes: int) -> int:
         """A vector, where rows would evict each other from the first cache."""
