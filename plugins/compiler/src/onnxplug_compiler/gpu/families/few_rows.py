@@ -120,8 +120,7 @@ class _Writer:
         self.left = Reader(body, kernel.left, numbers, self.kind)
         numbers = range(len(kernel.left.codings), kernel.factors)
         self.right = Reader(body, kernel.right, numbers, self.kind)
-        aligned = body.aligned(len(kernel.left.codings), _WORD) if kernel.bits else ""
-        self.aligned = aligned and body.let("i1", aligned)
+        self.by_words = True
         self.at = [
             body.coordinates(f"{row}u", range(5, 5 + kernel.rows))
             for row in range(kernel.height)
@@ -143,16 +142,35 @@ class _Writer:
         ]
         rows = [self.left.places([*self.batches, *at]) for at in self.at]
         starts = self.right.places(self.batches)
-        units = body.let("u32", body.size(4))
-        with body.loop(units, share, f"{kernel.along}u") as number:
-            at = body.coordinates(number, range(5 + kernel.rows, kernel.sizes))
-            self.add(rows, starts, at, columns, sums)
+        if not kernel.bits:
+            self.add_all(share, rows, starts, columns, sums)
+        else:
+            # a branch within the loop would be one for each word
+            aligned = body.let("i1", body.aligned(self.right.numbers[0], _WORD))
+            for self.by_words in (True, False):
+                with body.when(aligned if self.by_words else f"!{aligned}"):
+                    self.add_all(share, rows, starts, columns, sums)
         values = body.array(self.kind, kernel.height * kernel.wide * kernel.lanes)
         for which, total in enumerate(itertools.chain.from_iterable(sums)):
             body.assign(f"{values}[{which * kernel.lanes}u + lane]", total)
         body.wait()
         self.join(values, share)
         self.finish(values)
+
+    def add_all(
+        self,
+        share: str,
+        rows: Sequence[Sequence[str]],
+        starts: Sequence[str],
+        columns: Sequence[str],
+        sums: Sequence[Sequence[str]],
+    ) -> None:
+        """Add the products of all units that are the lane's share."""
+        body, kernel = self.body, self.kernel
+        units = body.let("u32", body.size(4))
+        with body.loop(units, share, f"{kernel.along}u") as number:
+            at = body.coordinates(number, range(5 + kernel.rows, kernel.sizes))
+            self.add(rows, starts, at, columns, sums)
 
     def add(
         self,
@@ -224,15 +242,14 @@ class _Writer:
         """
         body, number = self.body, self.right.numbers[0]
         place = body.let("i32", f"{start} + {body.distance(number, at, 2)}")
-        word = body.var("u32", "0u")
-        with body.when(self.aligned):
-            body.assign(word, body.load_word(number, place))
-        with body.when(f"!{self.aligned}"):
-            for n in range(_WORD):
-                value = body.load(number, body.let("i32", f"{place} + {n}"))
-                value = f"({body.dialect.convert('u32', value)} & 255u)"
-                body.assign(word, f"{word} | ({value} << {8 * n}u)")
-        return word
+        if self.by_words:
+            return body.let("u32", body.load_word(number, place))
+        parts = []
+        for n in range(_WORD):
+            value = body.load(number, body.let("i32", f"{place} + {n}"))
+            value = f"({body.dialect.convert('u32', value)} & 255u)"
+            parts.append(f"({value} << {8 * n}u)")
+        return body.let("u32", " | ".join(parts))
 
     def join(self, values: str, share: str) -> None:
         """Let the first lanes have the sums of all that share them."""
