@@ -15,12 +15,16 @@ ARCHITECTURES: Final = {
     "sm_80": "11.0",
     "sm_86": "11.1",
     "sm_89": "11.8",
+    "sm_90": "11.8",
     "sm_90a": "12.0",
+    "sm_100": "12.8",
     "sm_100a": "12.8",
+    "sm_120": "12.8",
     "sm_120a": "12.8",
 }
 """What kernels are compiled for: Turing, Ampere, Ada, Hopper and Blackwell, each with
-the oldest toolkit that knows it."""
+the oldest toolkit that knows it; those that end with "a" have instructions that later
+GPUs lack."""
 
 MOST_REGISTERS: Final = 255
 """Of a lane."""
