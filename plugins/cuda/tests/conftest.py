@@ -192,6 +192,12 @@ def device(make_device: Callable[..., CudaDevice]) -> CudaDevice:
 
 
 @pytest.fixture
+def gpu(make_device: Callable[..., CudaDevice]) -> CudaDevice:
+    """A device that runs kernels."""
+    return make_device(runs_kernels=True)
+
+
+@pytest.fixture
 def planted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Planted:
     libraries = Planted(machine)
     monkeypatch.setattr(

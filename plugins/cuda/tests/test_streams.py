@@ -1,4 +1,4 @@
-"""Work on streams: kernels, events, what is read back, captured graphs, faults."""
+"""Work on streams: launches, events, what is read back, captured graphs, faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from onnxplug import ep
 from onnxplug_compiler.gpu.execution.device import (
     Copies,
     DeviceLost,
-    KernelRefused,
     Launches,
 )
 from onnxplug_cuda import faults
@@ -23,53 +22,8 @@ from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.driver import Driver
 from onnxplug_cuda.streams import CudaCapture, CudaStream
 
+from .additions import COUNT, added, content, placed
 from .standin import CuPy, Machine
-
-ADD = """
-namespace onnxplug {
-typedef unsigned int u32;
-typedef int i32;
-struct Words { i32 of[2]; };
-extern "C" __global__ void __launch_bounds__(32) kernel(
-    const u32* __restrict__ b0, u32* __restrict__ b1, const Words words) {
-  const u32 n = threadIdx.x + blockIdx.x * 32;
-  if (n < words.of[0]) b1[n] = b0[n] + words.of[1];
-}
-}
-"""
-COUNT = 100
-
-
-def added(
-    device: CudaDevice, source: Any, target: Any, number: int, cleared: Any = None
-) -> Launches:
-    """A launch that adds *number* to the words of *source*."""
-    kernel = device.kernel(ADD, (False, True), 32)
-    # behind the numbers of another launch
-    numbers = device.numbers(bytes(8) + np.array([COUNT, number], np.int32).tobytes())
-    with device.lock:
-        step = device.launch(
-            kernel, numbers, 8, 8, (4, 1), ((source, 0, 0), (target, 0, 0))
-        )
-    return Launches((step,), cleared, (source, target))
-
-
-def placed(device: CudaDevice, stream: Any, value: int = 0) -> Any:
-    memory = device.memory(4 * COUNT, stream)
-    stream.upload(memory, np.full(COUNT, value, np.uint32))
-    return memory
-
-
-def content(stream: Any, memory: Any) -> np.ndarray[Any, Any]:
-    found = np.empty(COUNT, np.uint32)
-    stream.fetch(memory, found)
-    return found
-
-
-@pytest.fixture
-def gpu(make_device: Callable[..., CudaDevice]) -> CudaDevice:
-    """A device that runs kernels."""
-    return make_device(runs_kernels=True)
 
 
 def test_launches_run_in_order_with_their_numbers(
@@ -296,67 +250,6 @@ def test_memory_of_work_that_is_queued_in_part_is_in_use(
             assert not stream.timeline.is_past(memory.uses[stream.timeline])
         machine.gate.set()
     assert (content(stream, target) == 6).all()
-
-
-# kernels
-
-
-def test_kernels_are_compiled_once_and_found_on_disk(
-    machine: Machine, kernels: Path
-) -> None:
-    for compiled in (1, 0):
-        gpu = CudaDevice(Driver(CuPy(machine, kernels), 0))
-        stream = gpu.new_stream()
-        first, second = placed(gpu, stream, 5), gpu.memory(4 * COUNT, stream)
-        for _ in range(2):
-            stream.queue(added(gpu, first, second, 7))
-        assert (content(stream, second) == 12).all()
-        assert gpu._kernels.compiled == compiled
-        assert machine.counts["compileProgram"] == 1
-
-
-def test_machine_code_that_is_none_is_compiled_anew(
-    machine: Machine, kernels: Path
-) -> None:
-    CudaDevice(Driver(CuPy(machine, kernels), 0)).kernel(ADD, (False, True), 32)
-    machine.plan("moduleLoadData", 200)
-    gpu = CudaDevice(Driver(CuPy(machine, kernels), 0))
-    gpu.kernel(ADD, (False, True), 32)
-    assert machine.counts["compileProgram"] == 2
-    assert machine.counts["moduleLoadData"] == 3
-
-
-def test_a_kernel_that_is_not_compiled_is_refused_in_the_compilers_words(
-    machine: Machine, kernels: Path
-) -> None:
-    cupy = CuPy(machine, kernels)
-    cupy.cuda.nvrtc.refused = "kernel.cu(3): error: nothing is right\n\n1 error"
-    gpu = CudaDevice(Driver(cupy, 0))
-    with pytest.raises(KernelRefused) as caught:
-        gpu.kernel(ADD, (False, True), 32)
-    said = str(caught.value)
-    assert "NVRTC 13.0 does not compile a kernel for sm_90" in said
-    assert "nothing is right 1 error; another version" in said
-    cupy.cuda.nvrtc.refused = ""
-    machine.plan("moduleLoadData", 209)
-    with pytest.raises(KernelRefused, match="does not load a kernel"):
-        gpu.kernel(ADD, (False, True), 32)
-    gpu.kernel(ADD, (False, True), 32)
-
-
-@pytest.mark.parametrize(("status", "error"), [(2, MemoryError), (719, DeviceLost)])
-def test_what_is_not_the_kernels_fault_is_not_said_to_be(
-    machine: Machine, gpu: CudaDevice, status: int, error: type[Exception]
-) -> None:
-    machine.plan("moduleLoadData", status)
-    with pytest.raises(error):
-        gpu.kernel(ADD, (False, True), 32)
-
-
-def test_more_arguments_than_cuda_passes_are_refused(gpu: CudaDevice) -> None:
-    kernel = gpu.kernel(ADD, (False, True), 32)
-    with pytest.raises(KernelRefused, match="4096"), gpu.lock:
-        gpu.launch(kernel, bytes(4096), 0, 4096, (1, 1), [(gpu.memory(4), 0, 0)])
 
 
 # faults

@@ -111,7 +111,7 @@ class CudaDevice:
         total = driver.properties.total
         self.largest_buffer = total // ALIGNMENT * ALIGNMENT
         self.largest = min(_MOST_BYTES, self.largest_buffer)
-        self._kernels = Kernels(driver)
+        self._kernels = Kernels(driver, self._settle)
         self._launches = LaunchCache()
         self._arenas: dict[str, Arena] = {"": self._new_arena(None, doubles=True)}
         self._own: CudaStream | None = None

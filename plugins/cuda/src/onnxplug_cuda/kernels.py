@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from onnxplug import ep
 from onnxplug.authoring.entries import Cache, fingerprint
@@ -28,20 +30,42 @@ _MOST_ARGUMENTS: Final = 4096
 _MOST_LAUNCHES: Final = 4096
 """Launches that are kept."""
 
+_MOST_KERNELS: Final = 1024
+"""Kernels that are kept though nothing may launch them any more."""
+
+_UNLOADED_AT_ONCE: Final = 64
+"""Modules of kernels that went, before it is worth waiting for all work to unload
+them."""
+
 _DAMAGED: Final = frozenset({200, 209, 218, 500})
 """What the driver says of machine code that is none, or none for the GPU."""
 
 
-class Kernel(Record):
-    """A compiled kernel.
+class Kernel:
+    """A compiled kernel, whose module is there as long as this is.
+
+    Args:
+        module: the driver's.
+        abandoned: modules of kernels that went.
 
     Attributes:
         function: the driver's.
         lanes: threads of a block.
     """
 
-    function: int
-    lanes: int
+    __slots__ = ("__weakref__", "_abandoned", "_module", "function", "lanes")
+
+    def __init__(
+        self, module: int, function: int, lanes: int, abandoned: deque[int]
+    ) -> None:
+        self._module = module
+        self._abandoned = abandoned
+        self.function = function
+        self.lanes = lanes
+
+    def __del__(self) -> None:
+        # in whatever thread, maybe as garbage is collected: no lock may be taken
+        self._abandoned.append(self._module)
 
 
 class KernelLaunch(Record):
@@ -53,7 +77,7 @@ class KernelLaunch(Record):
         lanes: threads of a block.
         shared: bytes of shared memory beside what the kernel declares.
         arguments: the address of the list of addresses of arguments.
-        keeps: what is there.
+        keeps: what is there, and the kernel.
     """
 
     function: int
@@ -68,15 +92,23 @@ class KernelLaunch(Record):
 class Kernels:
     """The kernels of a device, by their texts.  Used under the device's lock.
 
+    Those that were asked for last are kept, and all that a launch, a captured graph or
+    a plan holds.
+
+    Args:
+        settle: waits for all work; whether it can.
+
     Attributes:
         compiled: how many were compiled, and not found on disk.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, settle: Callable[[], bool]) -> None:
         self._driver = driver
+        self._settle = settle
         self._architecture = driver.properties.architecture
-        self._known: dict[str, Kernel] = {}
-        self._modules: list[int] = []
+        self._known: WeakValueDictionary[str, Kernel] = WeakValueDictionary()
+        self._recent: dict[str, Kernel] = {}
+        self._abandoned: deque[int] = deque()
         self._cache: Cache | None = None
         self._version: tuple[int, int] | None = None
         self.compiled = 0
@@ -109,23 +141,29 @@ class Kernels:
         """
         found = self._known.get(text)
         if found is None:
-            found = self._known[text] = Kernel(self._loaded(text), lanes)
+            if len(self._abandoned) >= _UNLOADED_AT_ONCE:
+                self._unload()
+            found = self._known[text] = self._loaded(text, lanes)
+        self._recent.pop(text, None)
+        self._recent[text] = found
+        if len(self._recent) > _MOST_KERNELS:
+            del self._recent[next(iter(self._recent))]
         return found
 
-    def _loaded(self, text: str) -> int:
+    def _loaded(self, text: str, lanes: int) -> Kernel:
         cache = self._opened_cache()
         name = self._entry_name(text)
         image = cache.load(name)
         if image is not None:
             try:
-                return self._function(image)
+                return self._kernel(image, lanes)
             except RuntimeError as error:
                 if getattr(error, "status", None) not in _DAMAGED:
                     raise
                 cache.remove(name)
         image = self._compiled(text)
         try:
-            function = self._function(image)
+            kernel = self._kernel(image, lanes)
         except RuntimeError as error:
             ep.raise_interruption(error)
             if isinstance(error, ep.OnnxplugError):
@@ -136,7 +174,7 @@ class Kernels:
             ) from error
         cache.store(name, image)
         cache.prune_if_due()
-        return function
+        return kernel
 
     def _opened_cache(self) -> Cache:
         if self._cache is None:
@@ -147,11 +185,16 @@ class Kernels:
         facts = (self._architecture, self.version, _OPTIONS, text)
         return f"kernel-{fingerprint(repr(facts)).hex()}"
 
-    def _function(self, image: bytes) -> int:
+    def _kernel(self, image: bytes, lanes: int) -> Kernel:
+        driver = self._driver.driver
         with self._driver:  # which tells faults, and that there is no memory
-            module = int(self._driver.driver.moduleLoadData(image))
-            self._modules.append(module)
-            return int(self._driver.driver.moduleGetFunction(module, _KERNEL))
+            module = int(driver.moduleLoadData(image))
+            try:
+                function = int(driver.moduleGetFunction(module, _KERNEL))
+            except BaseException:
+                self._abandoned.append(module)
+                raise
+        return Kernel(module, function, lanes, self._abandoned)
 
     def _compiled(self, text: str) -> bytes:
         nvrtc = self._driver.nvrtc
@@ -172,11 +215,18 @@ class Kernels:
         finally:
             nvrtc.destroyProgram(program)
 
+    def _unload(self) -> None:
+        """Unload what no kernel is of any more, unless a run is captured: a launch that
+        is queued may be the last that held it."""
+        if self._settle():
+            while self._abandoned:
+                self._driver.driver.moduleUnload(self._abandoned.popleft())
+
     def close(self) -> None:
-        """Unload them, within the driver's context."""
-        self._known.clear()
-        while self._modules:
-            self._driver.driver.moduleUnload(self._modules.pop())
+        """Unload those that nothing holds, within the driver's context."""
+        self._recent.clear()
+        if self._abandoned:
+            self._unload()
 
 
 class LaunchCache:
@@ -235,7 +285,7 @@ def _ready(
     arguments = (ctypes.c_uint64 * (count + 1))(
         *range(first, first + 8 * count, 8), ctypes.addressof(words)
     )
-    keeps = pointers, words, arguments
+    keeps = kernel, pointers, words, arguments
     x, y = groups
     return KernelLaunch(
         kernel.function, x, y, kernel.lanes, 0, ctypes.addressof(arguments), keeps

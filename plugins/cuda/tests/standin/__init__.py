@@ -9,7 +9,8 @@ but kernels and copies may touch.
 or writes memory which other work may be writing, as nothing orders the two (by vector
 clocks over streams, events and what the host waited for); memory used after it was
 freed, or freed while work that is queued uses it; memory of the host that changes
-while it is copied; copies that the host would have to wait for.
+while it is copied; copies that the host would have to wait for; kernels that run after
+their module was unloaded.
 """
 
 from .machine import Machine

@@ -313,6 +313,7 @@ class Driver:
         self._one_at_a_time = threading.Lock()
         self._modules: dict[int, str] = {}
         self._functions: dict[int, Function] = {}
+        self._module_of: dict[int, int] = {}
 
     def ctxGetCurrent(self) -> int:
         return 4096
@@ -331,6 +332,7 @@ class Driver:
         handle = next(self._machine.handles)
         text = self._modules[module]
         self._functions[handle] = Function(text, funcname, self._processor)
+        self._module_of[handle] = module
         return handle
 
     def moduleUnload(self, module: int) -> None:
@@ -360,6 +362,8 @@ class Driver:
         arguments, ranges = function.arguments(machine, kernel_params)
 
         def do() -> None:
+            if self._module_of[f] not in self._modules:
+                machine.violate(f"{function.name} is launched, and was unloaded")
             for begin, end, _ in ranges:
                 machine.bytes(begin, end - begin, function.name)
             with self._one_at_a_time:
