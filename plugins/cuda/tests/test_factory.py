@@ -13,6 +13,7 @@ import pytest
 
 from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
+from onnxplug_compiler.gpu.execution.device import DeviceLost
 from onnxplug_cuda import installation
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.factory import CudaFactory
@@ -123,6 +124,23 @@ def test_a_gpu_is_meant_by_its_number_or_its_place(machine: Machine) -> None:
     machine.plan("getDeviceCount", 100)
     with pytest.raises(RuntimeError, match="CUDA_VISIBLE_DEVICES may hide them"):
         choose(cupy, at(None), 0)
+
+
+@pytest.mark.parametrize(
+    "function", ["driverGetVersion", "getDeviceCount", "deviceGetByPCIBusId"]
+)
+def test_where_cuda_does_nothing_more_the_device_is_lost(
+    machine: Machine, function: str
+) -> None:
+    machine.plan(function, 700)
+    gpu = HardwareDevice(
+        type=DeviceType.GPU,
+        vendor="NVIDIA",
+        vendor_id=0x10DE,
+        metadata={"pci_bus_id": "0000:10:00.0"},
+    )
+    with pytest.raises(DeviceLost, match="restart it"):
+        choose(CuPy(machine), [ep.EpDevice(ep_name=CudaFactory.name, device=gpu)], -1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

@@ -279,7 +279,7 @@ def test_after_a_fault_everything_says_so_and_the_remedy(
         assert "restart it" in str(caught.value)
     assert event.done()
     assert not device.has(memory)
-    with pytest.raises(RuntimeError, match="restart it"):
+    with pytest.raises(DeviceLost, match="restart it"):
         device.ensure()
     stream.close()
     device.close()

@@ -136,10 +136,9 @@ class CudaDevice:
         """Check that the device is there.
 
         Raises:
-            RuntimeError: it was lost, and there is no other in this process.
+            DeviceLost: it was, and there is no other in this process.
         """
-        if self.driver.fault:
-            raise RuntimeError(str(self.driver.lost()))
+        self.driver.check()
 
     def has(self, memory: Memory) -> bool:
         """Whether what was put into *memory* is there."""

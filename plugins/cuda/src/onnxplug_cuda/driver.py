@@ -91,9 +91,7 @@ class Driver(AbstractContextManager[None]):
             ep.raise_interruption(error)
             if isinstance(error, ep.OnnxplugError):
                 raise
-            raise RuntimeError(
-                f"CUDA does not begin on {self.properties}: {explained(error)}"
-            ) from error
+            raise failure(f"CUDA does not begin on {self.properties}", error) from error
 
     def lost(self) -> DeviceLost:
         """The error for what was lost with the context."""
@@ -190,6 +188,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_lose_all)
 
 
+def failure(what: str, error: BaseException) -> RuntimeError:
+    """What to raise for an error while a device is looked for, with its remedy: a
+    :class:`DeviceLost` if CUDA does nothing more in this process."""
+    kind = DeviceLost if status_of(error) in STICKY else RuntimeError
+    return kind(f"{what}: {explained(error)}")
+
+
 def device_count(cupy: Any) -> int:
     """How many devices CUDA sees.
 
@@ -200,7 +205,7 @@ def device_count(cupy: Any) -> int:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:
         ep.raise_interruption(error)
-        raise RuntimeError(f"CUDA has no devices: {explained(error)}") from error
+        raise failure("CUDA has no devices", error) from error
     return count
 
 
@@ -215,7 +220,7 @@ def check_version(cupy: Any) -> None:
         known = int(runtime.driverGetVersion())
     except RuntimeError as error:
         ep.raise_interruption(error)
-        raise RuntimeError(f"the driver does not answer: {explained(error)}") from error
+        raise failure("the driver does not answer", error) from error
     built = int(runtime.runtimeGetVersion()) // 1000
     if not known:
         raise RuntimeError(

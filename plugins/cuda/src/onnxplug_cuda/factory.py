@@ -90,8 +90,8 @@ class CudaFactory(ep.EpFactory):
             OptionError: options contradict each other, or there is no GPU of that
                 number.
             LookupError: CUDA does not see the device.
-            RuntimeError: CuPy or the driver is missing, or they do not fit; or CUDA
-                does nothing more in this process, after a fault.
+            RuntimeError: CuPy or the driver is missing, or they do not fit.
+            DeviceLost: CUDA does nothing more in this process, after a fault.
         """
         settings = read_settings(options)
         cupy = self.memory_spaces.import_cupy()

@@ -53,8 +53,10 @@ def choose(cupy: Any, devices: Sequence[ep.EpDevice], number: int) -> int:
         OptionError: CUDA sees no GPU of that number.
         LookupError: CUDA does not see the device.
         RuntimeError: there is no driver, or it does not fit CuPy.
+        DeviceLost: CUDA does nothing more in this process.
     """
-    from onnxplug_cuda.driver import check_version, device_count
+    from onnxplug_cuda.driver import check_version, device_count, failure
+    from onnxplug_cuda.faults import STICKY, status_of
 
     check_version(cupy)
     count = device_count(cupy)
@@ -72,6 +74,8 @@ def choose(cupy: Any, devices: Sequence[ep.EpDevice], number: int) -> int:
         return int(cupy.cuda.runtime.deviceGetByPCIBusId(address))
     except RuntimeError as error:
         ep.raise_interruption(error)
+        if status_of(error) in STICKY:
+            raise failure(f"CUDA does not look for {address}", error) from error
         raise LookupError(
             f"CUDA does not see the GPU at {address}: {error}; it sees {count}, and "
             "CUDA_VISIBLE_DEVICES may hide others"

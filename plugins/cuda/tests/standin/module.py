@@ -54,6 +54,7 @@ class Runtime:
         return f"0000:{0x10 + device:02X}:00.0"
 
     def deviceGetByPCIBusId(self, pci_bus_id: str) -> int:
+        self._machine.called("deviceGetByPCIBusId")
         for device in range(self._devices):
             if self.deviceGetPCIBusId(device) == pci_bus_id.upper():
                 return device
