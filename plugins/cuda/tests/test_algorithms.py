@@ -85,7 +85,7 @@ def test_a_product_without_an_algorithm_is_refused(status: int) -> None:
 
 
 def test_algorithms_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxplug_cuda.engines.cublaslt.MOST_PLANS", 1)
+    monkeypatch.setattr(cublaslt, "MOST_PLANS", 1)
     memory = Memory()
     found, addresses, _ = bound_product(memory)
     bound = memory.engine.bind(found, addresses, (0, 0))

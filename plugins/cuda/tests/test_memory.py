@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from onnxplug_compiler.gpu.execution.device import Copies
+from onnxplug_cuda import staging as staged
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.pool import Arena
 
@@ -344,7 +345,7 @@ class Line:
 def test_uploads_wait_for_no_other_streams(
     monkeypatch: pytest.MonkeyPatch, device: CudaDevice
 ) -> None:
-    monkeypatch.setattr("onnxplug_cuda.staging._MOST_PENDING", 8192)
+    monkeypatch.setattr(staged, "_MOST_PENDING", 8192)
     staging = device.shared.staging
     slow: Any = Line(is_done=False)
     fast: Any = Line(is_done=True)

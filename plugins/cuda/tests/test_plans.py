@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from onnxplug_compiler.gpu.execution.device import DeviceLost, KernelRefused
+from onnxplug_cuda.engines import cudnn
 from onnxplug_cuda.engines.choices import Choices
 from onnxplug_cuda.engines.cudnn import Cudnn, CudnnError
 from onnxplug_cuda.options import SEARCH, SMALL_WORKSPACE
@@ -49,7 +50,7 @@ def test_plans_are_asked_for_as_the_option_says(search: str, modes: list[Any]) -
 
 
 def test_plans_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxplug_cuda.engines.cudnn.MOST_PLANS", 2)
+    monkeypatch.setattr(cudnn, "MOST_PLANS", 2)
     memory = Memory()
     calls = [CALL._replace(search=search) for search in SEARCH]
     for call in (*calls[:2], calls[0], calls[2], calls[0]):
