@@ -34,7 +34,7 @@ ON_COREML := coreml
 ON_WEBGPU := webgpu
 # with CuPy, and CUDA's compiler; tests that need neither import it uninstalled
 ON_CUDA := cuda
-# what of these needs no GPU: no library of products
+# what of its engine needs no GPU: no library of products; tests register the EP themselves
 CUDA_WHEELS := 'cupy-cuda13x>=14.2,<15' 'nvidia-cudnn-frontend>=1.22,<1.29' \
   'nvmath-python>=1.0,<2' nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt
 # tests of kernels in CUDA C++, each of which g++ compiles
@@ -179,9 +179,9 @@ $(VENV)/webgpu.stamp: $(VENV)/exporters.stamp $(ON_WEBGPU:%=plugins/%/pyproject.
 	@$(BIN)/python -m pip install --quiet $(ON_WEBGPU:%=-e plugins/%)
 	@touch $@
 
-$(VENV)/cuda.stamp: $(VENV)/development.stamp $(ON_CUDA:%=plugins/%/pyproject.toml)
+$(VENV)/cuda.stamp: $(VENV)/development.stamp
 	@echo 'installing CuPy, NVRTC, and what else of CUDA needs no GPU …'
-	@$(BIN)/python -m pip install --quiet $(ON_CUDA:%=-e plugins/%) $(CUDA_WHEELS)
+	@$(BIN)/python -m pip install --quiet $(CUDA_WHEELS)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
