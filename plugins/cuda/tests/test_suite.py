@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import onnxplug_cuda
 from onnxplug_testing.nvrtc import ARCHITECTURES, find_nvrtc
 
 TOOLS = Path(__file__).parents[1] / "tools"
@@ -18,7 +20,15 @@ TOOLS = Path(__file__).parents[1] / "tools"
 def run(tool: str, file: Path, *words: str | Path) -> dict[str, Any]:
     """What a tool writes."""
     command = [sys.executable, TOOLS / tool, "--jobs", "2", "--json", file, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # also where the EP is not installed, as its tests register it
+    path = [str(Path(onnxplug_cuda.__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert file.exists(), done.stderr
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     assert done.returncode == 0, found
