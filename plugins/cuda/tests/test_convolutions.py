@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from onnxplug_compiler.gpu.command import EngineCall
 from onnxplug_compiler.ir.buffers import Packed
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder
@@ -63,16 +64,20 @@ def convolved(
     builder = ChainBuilder()
     value = builder.input("f32")
     operands = []
-    added = [builder.input(element) for step in steps if step == "Add"]
+    added = [builder.input(element) for step in steps if step in ("Bias", "Add")]
+    if "Bias" in steps:  # as it is planned for the third input of a convolution
+        wide = builder.step("Cast", [added.pop(0)], "f32")
+        value = builder.step("Add", [value, wide], "f32")
     if element != "f32":
         value = builder.step("Cast", [value], element)
     for step in steps:
-        if step == "Add":
+        if step in ("Bias", "Add"):
             bias = memory.random(dtype, expected.shape[1])
             ones = (1,) * (len(x) - 2)
             view = View(bias.buffer, 0, dtype, (*bias.shape, *ones), (1, *ones))
             operands.append(view.broadcast_to(expected.shape))
-            value = builder.step("Add", [value, added.pop(0)], element)
+            if step == "Add":
+                value = builder.step("Add", [value, added.pop(0)], element)
             expected = expected + memory.array(operands[-1]).astype(np.float64)
         else:
             value = builder.step("Relu", [value], element)
@@ -152,6 +157,24 @@ def test_bias_and_relu_are_cudnns_where_that_is_asked_for(
     ran, found, expected = convolved(memory, dtype, steps=steps, fuses=fuses, **case)
     whole = fuses and len(steps) < 3
     assert ran[1:] == (["library"] if whole or not steps else ["library", "kernel"])
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize(
+    "steps", [("Bias",), ("Bias", "Relu"), ("Bias", "Relu", "Add")]
+)
+def test_sums_and_a_narrow_bias_are_rounded_once(
+    dtype: np.dtype[Any], steps: tuple[str, ...]
+) -> None:
+    memory = Memory()
+    case = {"x": (1, 4, 6, 6), "w": (8, 4, 3, 3), "last": True}
+    ran, found, expected = convolved(memory, dtype, steps=steps, fuses=True, **case)
+    assert ran[1:] == ["library"] + ["kernel"] * (len(steps) == 3)
+    (call,) = (c.call for c in memory.recorder.commands if isinstance(c, EngineCall))
+    assert call.has_bias and call.relu == ("Relu" in steps)
+    if len(steps) < 3:
+        np.testing.assert_array_equal(found, expected.astype(dtype))
     assert_close(found, expected)
 
 

@@ -127,6 +127,36 @@ def test_sessions_that_share_libraries_have_settings_of_their_own(
         check(rounded, model, feeds, 1e-5)
 
 
+@pytest.mark.parametrize("fuses", [False, True])
+def test_a_bias_of_float16_is_cudnns_where_that_is_asked_for(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto], fuses: bool
+) -> None:
+    """Then sums are rounded once."""
+    half = np.float16
+    model = with_weights(
+        parse(
+            "a = Conv <pads = [1, 1, 1, 1]> (x, w, b)\n y = Relu (a)",
+            inputs="float16[2, 3, 9, 9] x",
+            outputs="float16[2, 8, 9, 9] y",
+        ),
+        w=random(8, 3, 3, 3, dtype=half),
+        b=random(8, dtype=half),
+    )
+    session = alone(model, fuse_conv_bias=fuses, cudnn_conv_algo_search="HEURISTIC")
+    feeds = {"x": random(2, 3, 9, 9, dtype=half)}
+    (found,) = session.run(None, feeds)
+    x, w, b = feeds["x"], *map(numpy_helper.to_array, model.graph.initializer)
+    around = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), (2, 3))
+    sums = np.einsum("nchwij,mcij->nmhw", windows, w.astype(np.float64))
+    wanted = np.maximum(sums + b.astype(np.float64)[:, None, None], 0)
+    off = np.abs(found.astype(np.float64) - wanted)
+    once = np.spacing(wanted.astype(half)).astype(np.float64) / 2
+    assert (off <= once).all() == fuses
+    assert (off <= 2 * once + np.spacing(np.abs(sums).astype(half)) / 2).all()
+    assert len(planted.graphs.ran) == 1
+
+
 def test_plans_are_measured_by_the_devices_clock(
     planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
 ) -> None:

@@ -221,6 +221,34 @@ def test_a_result_that_is_read_twice_stays_one() -> None:
     assert does.activation == "" and does.rest is not None
 
 
+def with_wide_bias(*, twice: bool = False, narrow: str = "f16") -> Chain:
+    """A sum and a narrower bias that are rounded to *narrow* once."""
+    builder = ChainBuilder()
+    total, bias = builder.input("f32"), builder.input("f16")
+    wide = builder.step("Cast", [bias], "f32")
+    both = builder.step("Add", [wide, total], "f32")
+    results = [builder.step("Cast", [both], narrow)]
+    if twice:
+        results.append(builder.step("Neg", [wide], "f32"))
+    return builder.build(results)
+
+
+def test_a_narrower_bias_is_the_librarys_where_it_writes_as_narrow_results() -> None:
+    results = frozenset({"f16", "f32"})
+    does = fused(with_wide_bias(), results, lambda _: True, ACTIVATIONS)
+    assert does == ("f16", 0, "", None, ())
+    does = fused(with_wide_bias(twice=True), results, lambda _: True, ACTIVATIONS)
+    assert does[:3] == ("f16", 0, "") and does.operands == (0,)
+    assert does.rest is not None and does.rest.inputs == ("f16", "f16")
+    assert [step.operator for step in does.rest.steps] == ["Cast", "Neg"]
+    for chain, takes in (
+        (with_wide_bias(), False),
+        (with_wide_bias(narrow="f8"), True),
+    ):
+        does = fused(chain, results, lambda _, takes=takes: takes, ACTIVATIONS)
+        assert (does.element, does.bias) == ("f32", None)
+
+
 def test_a_bias_for_each_row_is_left_to_a_kernel() -> None:
     memory = Memory()
     a, b = memory.random(F32, 128, 128), memory.random(F32, 128, 128)

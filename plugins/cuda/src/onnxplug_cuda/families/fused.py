@@ -49,10 +49,12 @@ def fused(
         activations: those that it applies, of ``relu`` and ``gelu``.
     """
     prefix = _Prefix(chain)
-    prefix.take_cast(results)
-    bias, activation = None, ""
+    bias, activation = prefix.take_wide_bias(results, takes_bias), ""
+    if bias is None:
+        prefix.take_cast(results)
     if prefix.element != "f64":
-        bias = prefix.take_bias(takes_bias)
+        if bias is None:
+            bias = prefix.take_bias(takes_bias)
         activation = prefix.take_activation(activations)
     return Fused(prefix.element, bias, activation, *prefix.rest())
 
@@ -78,20 +80,54 @@ class _Prefix:
             if is_cast and step.element in results:
                 self._take(number, step)
 
+    def take_wide_bias(
+        self, results: frozenset[str], takes: Callable[[int], bool]
+    ) -> int | None:
+        """Take the addition of a narrower operand before the sum is rounded to its
+        element; give its number."""
+        for number, step in self._next():
+            other = self._addend(step) - self._first
+            if not 0 <= other < len(self._chain.steps):
+                continue
+            widening = self._chain.steps[other]
+            if widening.operator != "Cast" or widening.attributes:
+                continue
+            operand = self._operand(widening.operands[0], takes)
+            casts = self._users(self._first + number)
+            if operand is None or step.element != self.element or len(casts) != 1:
+                continue
+            at, narrowing = casts[0]
+            narrow = self._chain.inputs[operand + 1]
+            is_cast = narrowing.operator == "Cast" and not narrowing.attributes
+            if is_cast and narrowing.element == narrow and narrow in results:
+                if len(self._users(self._first + other)) == 1:
+                    self._used.append(other)
+                self._take(number, step)
+                self._take(at, narrowing)
+                return operand
+        return None
+
     def take_bias(self, takes: Callable[[int], bool]) -> int | None:
         """Take the addition of an operand; give its number."""
-        chain = self._chain
         for number, step in self._next():
-            others = [each for each in step.operands if each != self.value]
-            if step.operator != "Add" or len(others) != 1:
+            other = self._addend(step)
+            operand = self._operand(other, takes)
+            if operand is None:
                 continue
-            operand = others[0] - 1
-            if not 0 <= operand < len(chain.inputs) - 1 or not takes(operand):
-                continue
-            if chain.inputs[others[0]] == step.element == self.element:
+            if self._chain.inputs[other] == step.element == self.element:
                 self._take(number, step)
                 return operand
         return None
+
+    def _addend(self, step: Step) -> int:
+        """The value that *step* adds to the value; -1 if it does something else."""
+        others = [each for each in step.operands if each != self.value]
+        return others[0] if step.operator == "Add" and len(others) == 1 else -1
+
+    def _operand(self, value: int, takes: Callable[[int], bool]) -> int | None:
+        """The number of the chain's operand that is *value*, if it is a bias."""
+        is_one = 1 <= value < len(self._chain.inputs)
+        return value - 1 if is_one and takes(value - 1) else None
 
     def take_activation(self, activations: Collection[str]) -> str:
         """Take one of *activations* that is applied to the value; give its name."""
@@ -104,10 +140,15 @@ class _Prefix:
 
     def _next(self) -> list[tuple[int, Step]]:
         """The step that alone reads the value, if there is one."""
+        users = self._users(self.value)
+        return users if len(users) == 1 else []
+
+    def _users(self, value: int) -> list[tuple[int, Step]]:
+        """The steps that read *value*; none if it is a result, too."""
+        if value in self._chain.outputs:
+            return []
         steps = enumerate(self._chain.steps)
-        users = [(n, step) for n, step in steps if self.value in step.operands]
-        is_one = len(users) == 1 and self.value not in self._chain.outputs
-        return users if is_one else []
+        return [(n, step) for n, step in steps if value in step.operands]
 
     def _take(self, number: int, step: Step) -> None:
         self._used.append(number)
