@@ -70,6 +70,7 @@ FAMILIES: Final = (
     {"normalization", "spatial", "contraction"},
     {
         "attention",
+        "coded",
         "recurrent",
         "selection",
         "tables",

@@ -84,9 +84,9 @@ def _parts(plan: Plan, call: Call, shape: tuple[int, ...]) -> list[tuple[Part, F
     assert x_name is not None and w_name is not None and scale_name is not None
     x, codes = plan.view(x_name), plan.view(w_name)
     conv = as_conv(call, 0, 1)
-    arrays: list[View] = [codes, spread(plan, scale_name, codes, rows=True)]
+    arrays: list[View] = [codes, spread(plan, plan.view(scale_name), codes, rows=True)]
     if zero_name is not None:
-        arrays.append(spread(plan, zero_name, codes, rows=True))
+        arrays.append(spread(plan, plan.view(zero_name), codes, rows=True))
     found = zip(*plain_parts(plan, conv, x, arrays, shape), strict=True)
     return [
         (

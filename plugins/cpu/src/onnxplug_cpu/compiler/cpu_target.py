@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         tables,
         trees,
     )
+    from onnxplug_compiler.ir.coded import CodedProducts
     from onnxplug_kernels.ml.forest import Forest
 
 _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
@@ -36,6 +37,7 @@ kernel grows with more than the number of inputs, to minutes for a thousand."""
 
 _MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
 _WIDE: Final = frozenset({"f32", "f64", "i32", "i64", "u32", "u64"})
+_BYTES: Final = frozenset({"i8", "u8"})
 _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
@@ -62,6 +64,14 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Scaler"
         ).split(),
         frozenset({"f32", "f64", "i32", "i64"}),
+    ),
+    **dict.fromkeys(
+        (
+            "MatMulInteger ConvInteger QLinearMatMul QLinearConv com.microsoft.QGemm "
+            "DynamicQuantizeLinear com.microsoft.DynamicQuantizeMatMul "
+            "com.microsoft.MatMulIntegerToFloat"
+        ).split(),
+        _BYTES,
     ),
     **dict.fromkeys(
         (
@@ -121,10 +131,15 @@ class CpuTarget(Machine):
 
         return commands
 
-    coded_products = None
     convolutions = None
     window_places = None
     caches = None
+
+    @property
+    def coded_products(self) -> CodedProducts:
+        from onnxplug_cpu.compiler.kernels.coded import commands
+
+        return commands
 
     @property
     def transforms(self) -> families.Transforms | None:

@@ -226,11 +226,25 @@ def integer_product(
     a_name, b_name, a_zero, b_zero = names
     assert a_name is not None and b_name is not None
     a, b = plan.view(a_name), plan.view(b_name)
+    offset, of_columns = zero_of_weights(plan, b_zero)
     zeros = (
         zero_point(plan, a_zero, a.shape, rows=True),
-        zero_point(plan, b_zero, b.shape, rows=False),
+        None if of_columns is None else repeated(plan, of_columns, b.shape, rows=False),
     )
-    return product_of_views(plan, (a, b), zeros, shape)
+    return product_of_views(plan, (a, b), zeros, shape, offset)
+
+
+def zero_of_weights(plan: Plan, name: str | None) -> tuple[int, View | None]:
+    """The zero points of a second factor: a number if all are known to be that, and
+    otherwise an array, of which the content is at hand if it is known."""
+    if name is None:
+        return 0, None
+    content = plan.known(name).content
+    if content is None:
+        return 0, plan.view(name)
+    if content.size and (content == content.flat[0]).all():
+        return int(content.flat[0]), None
+    return 0, plan.recorder.constant(content)
 
 
 def product_of_views(
@@ -238,8 +252,13 @@ def product_of_views(
     factors: tuple[View, View],
     zeros: tuple[View | None, View | None],
     shape: tuple[int, ...],
+    offset: int = 0,
 ) -> CodedProduct:
-    """The same of views, with zero points of their shapes."""
+    """The same of views, with zero points of their shapes.
+
+    Args:
+        offset: a zero point of all of the second.
+    """
     a, b = factors
     *lead, rows, columns = shape
     inner = a.shape[-1]
@@ -251,18 +270,23 @@ def product_of_views(
         batch = math.prod(lead[:-1]), lead[-1]
 
     def factor(
-        view: View, zero: View | None, whole: tuple[int, ...], folded: tuple[int, ...]
+        view: View,
+        zero: View | None,
+        whole: tuple[int, ...],
+        folded: tuple[int, ...],
+        offset: int = 0,
     ) -> Factor:
         parts = [
             None if each is None else as_shape(plan, each.broadcast_to(whole), folded)
             for each in (view, zero)
         ]
         assert parts[0] is not None
-        return Factor(Codes(parts[0]), None if parts[1] is None else Codes(parts[1]))
+        found = None if parts[1] is None else Codes(parts[1])
+        return Factor(Codes(parts[0]), found, offset)
 
     return CodedProduct(
         factor(a, zeros[0], left, (*batch, rows, inner)),
-        factor(b, zeros[1], right, (*batch, inner, columns)),
+        factor(b, zeros[1], right, (*batch, inner, columns), offset),
         shape,
     )
 

@@ -15,7 +15,11 @@ from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
-from onnxplug_compiler.schedule.operations.coded import product_of_views, repeated
+from onnxplug_compiler.schedule.operations.coded import (
+    product_of_views,
+    repeated,
+    zero_of_weights,
+)
 from onnxplug_compiler.schedule.operations.linear_quantization import (
     BYTES,
     check_parameters,
@@ -91,7 +95,8 @@ class _Sums(NamedTuple):
 
     Attributes:
         a, b: the factors.
-        zeros: their zero points.
+        a_zero: the zero point of the first.
+        b_zero: the name of those of the second.
         addend: int32, is added to the sums, and repeated for them.
         factor: float32, of which sums are multiples.
         bias: is added to these.
@@ -100,7 +105,8 @@ class _Sums(NamedTuple):
 
     a: View
     b: View
-    zeros: tuple[View | None, View | None]
+    a_zero: View | None
+    b_zero: str | None
     factor: View
     addend: View | None = None
     bias: View | None = None
@@ -109,11 +115,13 @@ class _Sums(NamedTuple):
 
 def _record_sums(plan: Plan, call: Call, sums: _Sums) -> None:
     out, recorder = destination_of(plan, call), plan.recorder
+    offset, of_columns = zero_of_weights(plan, sums.b_zero)
     zeros = tuple(
         None if zero is None else repeated(plan, zero, view.shape, rows=False)
-        for view, zero in zip((sums.a, sums.b), sums.zeros, strict=True)
+        for view, zero in ((sums.a, sums.a_zero), (sums.b, of_columns))
     )
-    product = product_of_views(plan, (sums.a, sums.b), (zeros[0], zeros[1]), out.shape)
+    factors = sums.a, sums.b
+    product = product_of_views(plan, factors, (zeros[0], zeros[1]), out.shape, offset)
     chain = Formula("f32")
 
     def read(view: View) -> Number:
@@ -156,7 +164,8 @@ def _record_to_float(plan: Plan, call: Call) -> None:
         _Sums(
             a,
             b,
-            (_optional(plan, call, 4), _optional(plan, call, 5)),
+            _optional(plan, call, 4),
+            call.input(5),
             _factor(plan, scales, None, 1.0, call.op_type),
             bias=_optional(plan, call, 6),
         ),
@@ -176,7 +185,8 @@ def _record_dynamic(plan: Plan, call: Call) -> None:
         _Sums(
             codes,
             b,
-            (zero, _optional(plan, call, 3)),
+            zero,
+            call.input(3),
             _factor(plan, [scale, b_scale], None, 1.0, call.op_type),
             bias=_optional(plan, call, 4),
         ),
@@ -213,7 +223,8 @@ def _record_gemm(plan: Plan, call: Call) -> None:
         _Sums(
             a,
             b,
-            (_optional(plan, call, 2), _optional(plan, call, 5)),
+            _optional(plan, call, 2),
+            call.input(5),
             _factor(plan, scales, _optional(plan, call, 7), alpha, call.op_type),
             addend=_optional(plan, call, 6),
             zero=_optional(plan, call, 8),

@@ -8,13 +8,15 @@ from typing import Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
-from onnxplug_compiler.schedule.coded import as_shape
+from onnxplug_compiler.schedule.coded import as_shape, coded_products
+from onnxplug_compiler.schedule.operations.coded import zero_of_weights
 from onnxplug_compiler.schedule.operations.convolution import (
     check_convolution,
     plain_parts,
@@ -48,32 +50,26 @@ def _of_bytes(dtypes: Dtypes, positions: Sequence[int]) -> bool:
     return all(each is None or element_of(each) in _BYTES for each in found)
 
 
-def _centred(plan: Plan, name: str | None, zero: str | None, *, rows: bool) -> View:
-    """What an array differs from its zero point by, in int16.
-
-    Args:
-        rows: a vector of zero points has one for each place of the first axis.
-    """
+def _centred(plan: Plan, name: str | None, zero: str | None) -> View:
+    """What an array differs from its zero point by, in int16."""
     assert name is not None
     x = plan.view(name)
-    chain = Formula("i32")
+    chain = Formula("i16")
     value = chain.read_wide(x)
     if zero is not None:
-        value = chain.step(
-            "Sub", value, chain.read_wide(spread(plan, zero, x, rows=rows))
-        )
+        of_all = spread(plan, plan.view(zero), x, rows=False)
+        value = chain.step("Sub", value, chain.read_wide(of_all))
     out = plan.recorder.ordered_like(x, x.shape, _I16)
     chain.record(plan.recorder, value, out, "ConvInteger")
     return out
 
 
-def spread(plan: Plan, name: str, x: View, *, rows: bool) -> View:
+def spread(plan: Plan, view: View, x: View, *, rows: bool) -> View:
     """A zero point or scale, repeated to the shape of *x*.
 
     Args:
         rows: a vector has one for each place of the first axis.
     """
-    view = plan.view(name)
     if view.size == 1:
         return as_shape(plan, view, ()).broadcast_to(x.shape)
     if not rows or view.shape != x.shape[:1]:
@@ -84,19 +80,43 @@ def spread(plan: Plan, name: str, x: View, *, rows: bool) -> View:
 
 
 def _record(
-    plan: Plan, conv: Call, x: View, w: View, out: View, after: Epilogue
+    plan: Plan,
+    conv: Call,
+    x: View,
+    weights: tuple[str | None, str | None],
+    out: View,
+    after: Epilogue,
 ) -> None:
-    """Each contraction with its part of what becomes of the sums."""
-    recorder = plan.recorder
-    for part in plain_parts(plan, conv, x, [w], out.shape)[0]:
+    """Each contraction with its part of what becomes of the sums.
+
+    Args:
+        x: what differs from its zero point.
+        weights: the names of the codes and of their zero points.
+    """
+    recorder, family = plan.recorder, coded_products(plan.recorder)
+    name, zero = weights
+    assert name is not None
+    codes = plan.view(name)
+    offset, of_filters = zero_of_weights(plan, zero)
+    arrays = [codes]
+    if of_filters is not None:
+        arrays.append(spread(plan, of_filters, codes, rows=True))
+    for parts in zip(*plain_parts(plan, conv, x, arrays, out.shape), strict=True):
+        part, *others = parts
         folded = Epilogue(
             after.chain,
             tuple(map(part.fold, after.operands)),
             tuple(map(part.fold, after.outputs)),
         )
+        zeros = Codes(others[0].b) if others else None
         tile = recorder.temporary(_I32, folded.outputs[0].shape)
-        recorder.target.contractions.record_contraction(
-            recorder, part.a, part.b, tile, epilogue=folded, label=conv.op_type
+        family.record_coded(
+            recorder,
+            Factor(Codes(part.a)),
+            Factor(Codes(part.b), zeros, offset),
+            tile,
+            epilogue=folded,
+            label=conv.op_type,
         )
 
 
@@ -113,12 +133,12 @@ def _check_integer(call: Call, inputs: Inputs, results: Results) -> None:
 def _record_integer(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
-    x = _centred(plan, call.inputs[0], call.input(2), rows=False)
-    w = _centred(plan, call.inputs[1], call.input(3), rows=True)
+    x = _centred(plan, call.inputs[0], call.input(2))
     out = plan.destination(output)
     chain = Formula("i32")
     after = chain.epilogue([chain.tile()], [out])
-    _record(plan, as_conv(call, 0, 1), x, w, out, after)
+    weights = call.inputs[1], call.input(3)
+    _record(plan, as_conv(call, 0, 1), x, weights, out, after)
 
 
 register("ConvInteger", Operation(_record_integer, _accepts_integer, _check_integer))
@@ -142,8 +162,7 @@ def _record_linear(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
     names = call.inputs
-    x = _centred(plan, names[0], names[2], rows=False)
-    w = _centred(plan, names[3], names[5], rows=True)
+    x = _centred(plan, names[0], names[2])
     out = plan.destination(output)
     chain = Formula("f32")
     total = chain.tile_of("i32")
@@ -165,7 +184,8 @@ def _record_linear(plan: Plan, call: Call) -> None:
     element = element_of(out.dtype)
     assert element is not None
     found = quantised(chain, steps, read(7), element)
-    _record(plan, as_conv(call, 0, 3), x, w, out, chain.epilogue([found], [out]))
+    weights, after = (names[3], names[5]), chain.epilogue([found], [out])
+    _record(plan, as_conv(call, 0, 3), x, weights, out, after)
 
 
 register("QLinearConv", Operation(_record_linear, _accepts_linear, _check_linear))

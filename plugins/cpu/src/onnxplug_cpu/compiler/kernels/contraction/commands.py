@@ -77,7 +77,7 @@ def record_contraction(
     a = a.broadcast_to((*batches, *a.shape[2:]))
     b = b.broadcast_to((*batches, *b.shape[2:]))
     same = _repeated(a, b)
-    parts = _fewest_sums(a, out)
+    parts = fewest_sums(a, out)
     if same or parts > 1:
         # few are so, and what they take is not imported for others
         from onnxplug_cpu.compiler.kernels.contraction import long_sums
@@ -91,7 +91,7 @@ def record_contraction(
         else:
             long_sums.record_long_sum(recorder, record, parts, *given)
         return
-    label = f"{label} {_sizes(a, out)}"
+    label = f"{label} {sizes_of(a, out)}"
     contraction = fold(a, b, out, epilogue)
     if contraction.gathers:
         single = once(a)
@@ -126,7 +126,7 @@ def _repeated(a: View, b: View) -> tuple[int, ...]:
     )
 
 
-def _fewest_sums(a: View, out: View) -> int:
+def fewest_sums(a: View, out: View) -> int:
     """Into how many parts K is to be divided; 1 if a tile does not take long.
 
     Args:
@@ -142,7 +142,7 @@ def _fewest_sums(a: View, out: View) -> int:
     return larger(1, smaller(smaller(parts, longest // 2), _MOST_SUMS))
 
 
-def _sizes(a: View, out: View) -> str:
+def sizes_of(a: View, out: View) -> str:
     """What a contraction is called after: its axes but those of one element."""
     lead, taps = (
         [n for n in sizes if n > 1] for sizes in (out.shape[:3], a.shape[4:-1])

@@ -40,6 +40,10 @@ class _Operand(Parameters):
     repeats: bool
 
 
+TILES: Final = ("f32", "i32")
+"""Elements of tiles that epilogues take; all have the size of f32."""
+
+
 def epilogue_call(epilogue: Epilogue) -> tuple[Code, Words]:
     """The words of a kernel that applies *epilogue*: a function, and its first
     argument.
@@ -51,8 +55,8 @@ def epilogue_call(epilogue: Epilogue) -> tuple[Code, Words]:
             columns].
     """
     chain, operands, outputs = epilogue
-    if chain.inputs[0] != "f32":
-        raise ValueError(f"a tile is f32; the chain takes {chain.inputs[0]}")
+    if chain.inputs[0] not in TILES:
+        raise ValueError(f"a tile is f32 or i32; the chain takes {chain.inputs[0]}")
     views = [*operands, *outputs]
     if len(views[-1].shape) != _AXES:
         raise ValueError(
@@ -168,7 +172,7 @@ class _Tile:
         lanes = Lanes(self.f, self.isa, body.width)
         for operand in (*self.form.inputs, *self.form.outputs):
             lanes.reserve_for(operand.element, operand.columns == STRIDED)
-        lanes.reserve_for("f32", False)
+        lanes.reserve_for(self.form.chain.inputs[0], False)
         return _Vectors(body, lanes)
 
     def _placed(self, number: int, kind: _Operand) -> _Placed:
@@ -235,7 +239,8 @@ class _Tile:
         fixed = body.advance(fixed)
 
         def row(_: Value, tile: Value, *pointers: Value) -> list[Value]:
-            values = fixed | {0: lanes.load("f32", tile, part)}
+            element = self.form.chain.inputs[0]
+            values = fixed | {0: lanes.load(element, tile, part)}
             places = dict(zip(moving, pointers, strict=True))
             for number, place in places.items():
                 if number < inputs:

@@ -173,7 +173,14 @@ def _dot(rows: int) -> Kernel:
 
 
 class FmaProduct(Product):
-    """A contraction by fused multiply-adds while it is recorded."""
+    """A contraction by fused multiply-adds while it is recorded.
+
+    Attributes:
+        element: of the factors as they are packed and copied.
+        tile_element: as tiles multiply them, if that is another.
+    """
+
+    tile_element = ""
 
     def __init__(
         self,
@@ -325,7 +332,8 @@ class FmaProduct(Product):
                 halves = left <= half or isa.vector_bytes < VECTOR_BYTES
                 if -(-left // half) % 2 and not masked and halves:
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
-            tile = _Tile(self.element, alone, ends, self.taps > 1, nbytes, isa)
+            kind = self.tile_element or self.element
+            tile = _Tile(kind, alone, ends, self.taps > 1, nbytes, isa)
             return code_of(tile.kernel, rows, vectors, added)
 
         return {
@@ -487,24 +495,29 @@ class FmaProduct(Product):
         if isinstance(b.buffer, Constant):
             address = self.recorder.packed(
                 b,
-                f"matmul({b.offset},{b.shape},{b.strides},{b.dtype_name},"
-                f"{self.tile.vectors})",
+                self.layout(b),
                 matrices * matrix,
-                functools.partial(self._record_pack, matrix=matrix),
+                functools.partial(self.record_pack, matrix=matrix),
             )
         else:
             address = self.recorder.temporary(
-                b.dtype, (matrices, matrix // self.itemsize)
+                self.a.dtype, (matrices, matrix // self.itemsize)
             ).address
-            self._record_pack(self.recorder, b, address, matrix=matrix)
+            self.record_pack(self.recorder, b, address, matrix=matrix)
         return self._panels(address)._replace(
             batch0=0 if b.shape[0] == 1 else matrix * b.shape[1],
             batch1=0 if b.shape[1] == 1 else matrix,
         )
 
-    def _record_pack(
+    def layout(self, b: View) -> str:
+        """The name of the layout of a constant B that is packed."""
+        form = b.offset, b.shape, b.strides, b.dtype_name, self.tile.vectors
+        return f"matmul({','.join(map(str, form))})"
+
+    def record_pack(
         self, recorder: Recorder, b: View, target: Address, *, matrix: int
     ) -> None:
+        """Record what packs B, *matrix* bytes for each of its matrices."""
         size = self.itemsize
         matrices = b.shape[0] * b.shape[1]
         panel = self.tile.vectors * VECTOR_BYTES

@@ -45,7 +45,11 @@ def record_repeated_sum(
     total = out if epilogue is None else recorder.temporary(out.dtype, out.shape)
     record(a, b, total)
     formula = Formula(element_of(total))
-    by = recorder.constant(np.array(count, total.dtype))
+    if total.dtype.kind in "iu":  # which wrap
+        count %= 1 << 8 * total.dtype.itemsize
+        by = recorder.constant(np.array(count, np.uint64).astype(total.dtype))
+    else:
+        by = recorder.constant(np.array(count, total.dtype))
     value = formula.step("Mul", formula.read(total), formula.read(by))
     formula.record(recorder, value, total, label)
     _record_behind(recorder, total, epilogue, label)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I64, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.integer_products import add_pairs
 from onnxplug_cpu.compiler.codegen.kernel import (
     FunctionArguments,
     Generator,
@@ -94,6 +95,16 @@ def chains_of(isa: Isa, vectors: int) -> int:
     return next(n for n in (4, 2, 1) if n == 1 or n * vectors <= room)
 
 
+PAIRS: Final = "i16"
+"""The element of tiles whose factors are pairs of i16 that are next to each other along
+K, and whose sums are i32."""
+
+
+def lane_of(element: str) -> Type:
+    """What a lane of a tile is: for pairs i32."""
+    return Type("i32" if element == PAIRS else element)
+
+
 def multiply_add(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
     """``a * b + c``, rounded once where the processor has such an instruction."""
     if a.type.is_float and (isa.name == "neon" or isa.has("fma")):
@@ -142,8 +153,8 @@ class TileArguments(FunctionArguments):
 class FinishedTile(FunctionArguments):
     """The arguments of a function that takes finished tiles.
 
-    ``tile`` has ``rows`` × ``columns`` f32 elements of a line of the result, from
-    (``row``, ``column``) on, with ``tile_stride`` elements from row to row.
+    ``tile`` has ``rows`` × ``columns`` elements, f32 or i32, of a line of the result,
+    from (``row``, ``column``) on, with ``tile_stride`` elements from row to row.
     """
 
     words: Pointer
@@ -165,7 +176,7 @@ class TileProduct(Generator):
     what is written of each row of ``c``.
 
     Attributes:
-        element: ``f32``, ``f64``, ``i32`` or ``i64``.
+        element: ``f32``, ``f64``, ``i32``, ``i64``, or :data:`PAIRS`; of ``k``.
         rows: of the tile.
         vectors: in a row of the tile.
         chains: of additions that give an element, from :func:`chains_of`.  All tiles of
@@ -203,7 +214,8 @@ class _Tile:
         self.f = f = module.function(name, TileArguments.parameters())
         self.isa, self.form = isa, form
         self.arguments = arguments = TileArguments(*f.parameters)
-        scalar = Type(form.element)
+        self.add = add_pairs if form.element == PAIRS else multiply_add
+        scalar = lane_of(form.element)
         lanes = form.nbytes // scalar.nbytes
         self.vector = scalar.vector(lanes)
         row_bytes = form.nbytes * form.vectors
@@ -336,7 +348,7 @@ class _Tile:
             factor = f.load_splat(place, self.vector)
             for j, other in enumerate(factors):
                 at = (way % form.chains * form.rows + row) * form.vectors + j
-                sums[at] = multiply_add(f, self.isa, factor, other, sums[at])
+                sums[at] = self.add(f, self.isa, factor, other, sums[at])
 
     def _row_of_b(self, place: Value) -> list[Value]:
         f, form = self.f, self.form

@@ -1,0 +1,1 @@
+"""Products of codes: of integers, which stand for themselves or for other numbers."""

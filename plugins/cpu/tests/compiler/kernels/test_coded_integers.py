@@ -1,0 +1,179 @@
+"""Products of codes of 8 bits against numpy in int64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.coded.commands import record_coded
+from onnxplug_cpu.compiler.machine.isa import Isa
+
+from ..interpreter import ISAS, Interpreter
+
+Array = np.ndarray[Any, Any]
+
+
+class Given(NamedTuple):
+    """A factor: codes, zero points that broadcast to them, and one of all."""
+
+    codes: Array
+    zero: Array | None = None
+    offset: int = 0
+
+    @property
+    def content(self) -> Array:
+        zero = 0 if self.zero is None else self.zero.astype(np.int64)
+        return self.codes.astype(np.int64) - zero - self.offset
+
+
+def product(
+    isa: Isa,
+    a: Given,
+    b: Given,
+    *,
+    sums: int = 1,
+    constant: bool = False,
+    workers: int = 1,
+    doubled: bool = False,
+) -> tuple[Array, Array]:
+    """The product, and what it should be.
+
+    Args:
+        sums: axes of them.
+        constant: the second factor is.
+        doubled: an epilogue adds the result to itself and writes it as int8.
+    """
+    interpreter = Interpreter(isa, workers)
+    recorder = interpreter.recorder
+    factors = []
+    for given, is_constant in ((a, False), (b, constant)):
+        place = recorder.constant if is_constant else interpreter.input
+        zero = None
+        if given.zero is not None:
+            zero = Codes(place(given.zero).broadcast_to(given.codes.shape))
+        factors.append(Factor(Codes(place(given.codes)), zero, given.offset))
+    left, right = a.content, b.content
+    rows = left.shape[2 : left.ndim - sums]
+    shape = (*left.shape[:2], *rows, right.shape[-1])
+    inner = int(np.prod(right.shape[2:-1], dtype=np.int64))
+    expected = (
+        left.reshape((*left.shape[:2], int(np.prod(rows)), inner))
+        @ right.reshape((*right.shape[:2], inner, right.shape[-1]))
+    ).astype(np.int32)
+    out, after = interpreter.output(np.int32, shape), None
+    if doubled:
+        chain = Formula("i32")
+        total = chain.tile()
+        twice = chain.cast(chain.step("Add", total, total), "i8")
+        found = interpreter.output(np.int8, shape)
+        after = chain.epilogue([twice], [found])
+        expected = (2 * expected).astype(np.int8)
+    record_coded(recorder, *factors, out, epilogue=after)
+    interpreter.run()
+    return interpreter.read(found if doubled else out), expected.reshape(shape)
+
+
+def codes(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
+    limits = np.iinfo(dtype)
+    # the ends are where sums of two would saturate
+    ends = rng.choice([limits.min, limits.max], shape)
+    within = rng.integers(limits.min, limits.max, shape, endpoint=True)
+    return np.where(rng.random(shape) < 0.3, ends, within).astype(dtype)
+
+
+KINDS = [np.uint8, np.int8]
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("kinds", [(a, b) for a in KINDS for b in KINDS])
+def test_any_shape_and_zero_points(
+    isa: Isa, constant: bool, kinds: Sequence[Any]
+) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        rows, columns, depth = (int(n) for n in rng.integers(1, 71, 3))
+        rows = int(rng.choice([1, 2, 5, rows]))
+        batch = (int(rng.integers(1, 3)), int(rng.integers(1, 3)))
+        a, b = (
+            codes(rng, kind, *batch, *shape)
+            for kind, shape in zip(
+                kinds, ((rows, depth), (depth, columns)), strict=True
+            )
+        )
+        of_rows = codes(rng, kinds[0], rows, 1)
+        of_columns = codes(rng, kinds[1], columns)
+        found, expected = product(
+            isa,
+            Given(a, [None, of_rows[:1, :1], of_rows][rng.integers(3)]),
+            Given(b, [None, of_columns][rng.integers(2)], int(rng.integers(-9, 9))),
+            constant=constant,
+            workers=int(rng.integers(1, 4)),
+            doubled=bool(rng.integers(2)),
+        )
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("depth", [1, 3, 8])
+def test_windows_of_what_is_widened(isa: Isa, depth: int) -> None:
+    """Axes of lines, rows and taps that overlap, of int16."""
+    rng = np.random.default_rng(2)
+    x = rng.integers(-255, 256, (2, 9, 11, depth), np.int16)
+    w = codes(rng, np.int8, 3, 2, depth, 20)
+    for constant, stride in ((True, 1), (True, 2), (False, 1)):
+        interpreter = Interpreter(isa, 2)
+        whole = interpreter.input(x)
+        image, line, pixel, channel = whole.strides
+        sizes = (2, 1, (9 - 3) // stride + 1, (11 - 2) // stride + 1, 3, 2, depth)
+        steps = (image, 0, stride * line, stride * pixel, line, pixel, channel)
+        a = View(whole.buffer, 0, whole.dtype, sizes, steps)
+        place = interpreter.recorder.constant if constant else interpreter.input
+        b = place(w).broadcast_to((2, 1, *w.shape))
+        out = interpreter.output(np.int32, (*sizes[:4], 20))
+        factors = Factor(Codes(a)), Factor(Codes(b), offset=3)
+        record_coded(interpreter.recorder, *factors, out)
+        interpreter.run()
+        expected = np.einsum(
+            "abcdefg,efgn->abcdn",
+            interpreter.read(a).astype(np.int64),
+            w.astype(np.int64) - 3,
+        )
+        np.testing.assert_array_equal(interpreter.read(out), expected)
+
+
+def test_sums_that_are_long_or_repeated() -> None:
+    rng = np.random.default_rng(3)
+    (isa, *_) = ISAS
+    a, b = codes(rng, np.uint8, 1, 1, 1, 9000), codes(rng, np.int8, 1, 1, 9000, 3)
+    found, expected = product(isa, Given(a), Given(b))
+    np.testing.assert_array_equal(found, expected)
+    interpreter = Interpreter(isa)
+    count = 1 << 33
+    left = interpreter.input(a[..., :1]).broadcast_to((1, 1, 1, count))
+    right = interpreter.input(b[:, :, :1]).broadcast_to((1, 1, count, 3))
+    out = interpreter.output(np.int32, (1, 1, 1, 3))
+    factors = Factor(Codes(left)), Factor(Codes(right), offset=7)
+    record_coded(interpreter.recorder, *factors, out)
+    interpreter.run()
+    one = a[0, 0, :, :1].astype(np.int64) * (b[0, 0, :1].astype(np.int64) - 7)
+    wrapped = (one * count & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+    np.testing.assert_array_equal(interpreter.read(out)[0, 0], wrapped)
+
+
+def test_what_does_not_fit_is_an_error() -> None:
+    interpreter = Interpreter()
+    a = interpreter.input(np.zeros((1, 1, 4, 6), np.uint8))
+    b = interpreter.input(np.zeros((1, 1, 5, 3), np.int8))
+    for right, dtype in ((b, np.int32), (b.slice((0,) * 4, (1, 1, 5, 3)), np.int64)):
+        out = interpreter.output(dtype, (1, 1, 4, 3))
+        with pytest.raises(ValueError, match=r"do not give|sums of integers"):
+            record_coded(
+                interpreter.recorder, Factor(Codes(a)), Factor(Codes(right)), out
+            )
