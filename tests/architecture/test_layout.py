@@ -53,7 +53,7 @@ COMPILER_FLOORS: Final = (
     {"kernels", "runtime"},
     {"flow"},
     {"cpu_target", "bf16x3_trial"},
-    {"identity", "linked_plan", "parametric_plans", "steps"},
+    {"identity", "linked_plan", "parametric_plans", "steps", "whole_operators"},
     {"kept_plans"},
     {"kept_partition", "segment"},
     {"filled_segment", "restore", "varying"},

@@ -25,6 +25,11 @@ _FASTER_AS_FUNCTIONS: Final = frozenset({"RotaryEmbedding"})
 kernels on arrays."""
 
 
+_COMPILED_WHOLE: Final = frozenset({"MatMulNBits", "GroupQueryAttention"})
+"""ONNX Runtime's operators that are compiled as they are; where nothing is, their
+bodies are faster than their kernels on arrays."""
+
+
 class CpuProvider(KernelExecutionProvider):
     """Runs partitions as programs of machine code, and on numpy arrays what is left.
 
@@ -98,6 +103,8 @@ class CpuProvider(KernelExecutionProvider):
 
     def _expands(self, graph: ep.Graph, node: ep.Node) -> bool:
         """Whether the operators of the body are compiled, and the node is not."""
+        if node.domain == "com.microsoft" and node.op_type in _COMPILED_WHOLE:
+            return not self._is_compiled_whole(graph, node)
         if node.op_type not in _FASTER_AS_FUNCTIONS or not self.compiles:
             return False
         found = self._find(graph, node)
@@ -107,6 +114,16 @@ class CpuProvider(KernelExecutionProvider):
             and not is_refusal(found.function)
             and _is_faster_as_function(graph, node)
         )
+
+    def _is_compiled_whole(self, graph: ep.Graph, node: ep.Node) -> bool:
+        """Whether there are kernels for such a node of ONNX Runtime's."""
+        from onnxplug_cpu.compiler.runtime.jit import machine_code_unavailable
+
+        if not self.compiles or machine_code_unavailable() is not None:
+            return False
+        from onnxplug_cpu.compiler.whole_operators import why_not
+
+        return why_not(graph, node) is None
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """A program, or calls on arrays where code cannot be compiled or run."""

@@ -9,7 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.operators import having
-from onnxplug_compiler.ir.elements import COMPUTED, ELEMENTS, FLOATS, SUB_BYTE
+from onnxplug_compiler.ir.elements import (
+    COMPUTED,
+    ELEMENTS,
+    FLOATS,
+    NARROW_FLOATS,
+    SUB_BYTE,
+)
 from onnxplug_compiler.ir.target import ChainLimits
 from onnxplug_cpu.compiler.commands.laid import Laid
 from onnxplug_cpu.compiler.commands.recording import Machine
@@ -55,6 +61,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("If", "Loop", "Scan"), frozenset(ELEMENTS.values())),
     **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
     **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
+    "com.microsoft.MatMulNBits": NARROW_FLOATS,
     "TfIdfVectorizer": frozenset({"i32", "i64"}),
     **dict.fromkeys(
         (

@@ -1,4 +1,5 @@
-"""Quantization along an axis, and rows taken out of a table quantized in blocks."""
+"""Quantization along an axis; rows taken out of a table quantized in blocks, and
+products with such a matrix."""
 
 from __future__ import annotations
 
@@ -117,3 +118,57 @@ def _check_blocks(
         )
     if zero_points is not None and shared:
         raise ValueError(f"GatherBlockQuantized of {data.dtype} takes no zero points")
+
+
+@KERNELS.operator(
+    "MatMulNBits",
+    since=1,
+    allowed={"bits": (2, 4, 8), "weight_prepacked": (0,)},
+)
+def matmul_n_bits(
+    xp: Any,
+    A: Any,
+    B: Any,
+    scales: Any,
+    zero_points: Any | None = None,
+    g_idx: Any | None = None,
+    bias: Any | None = None,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    bits: int = 4,
+    accuracy_level: int = 0,
+    weight_prepacked: int = 0,
+) -> Any:
+    """A product with weights that are made floats in each run.
+
+    EPs that keep weights as floats have the operator's function instead.
+
+    Args:
+        g_idx: [K], the block whose scale and zero point each row of weights has, if
+            they are not those of *block_size* rows one after the other.
+    """
+    at_least(1, [K, N, block_size], "K, N and block_size")
+    blocks = -(-K // block_size)
+    levels = _unpacked(xp, xp.reshape(B, (N, -1)), bits)[:, :K]
+    middle: Any = 1 << (bits - 1)
+    rows = xp.arange(K) // block_size
+    if g_idx is not None:
+        if g_idx.shape != (K,) or xp.any((g_idx < 0) | (g_idx >= blocks)):
+            raise ValueError(
+                f"g_idx of MatMulNBits has shape {g_idx.shape} or numbers of no block; "
+                f"expected {(K,)}, and 0 to {blocks - 1}"
+            )
+        rows = g_idx
+    if zero_points is not None:
+        middle = xp.reshape(zero_points, (N, -1))
+        if zero_points.dtype == xp.uint8:
+            middle = _unpacked(xp, middle, bits)[:, :blocks]
+        middle = xp.take(xp.astype(middle, xp.float32), rows, axis=1)
+    scale = xp.astype(xp.reshape(scales, (N, blocks)), xp.float32)
+    weights = (xp.astype(levels, xp.float32) - middle) * xp.take(scale, rows, axis=1)
+    y = xp.matmul(xp.astype(A, xp.float32), xp.permute_dims(weights, (1, 0)))
+    if bias is not None:
+        y = y + xp.astype(bias, xp.float32)
+    return xp.astype(y, A.dtype, copy=False)

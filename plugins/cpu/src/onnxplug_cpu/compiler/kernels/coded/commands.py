@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 from onnxplug_cpu.compiler.kernels.coded.integers import (
     MOST_ROW_AXES,
     MOST_SUM_AXES,
@@ -33,7 +34,8 @@ def record_coded(
     """See ``coded.CodedProducts.record_coded``.
 
     Of integers of 8 bits, and of 16 in the first factor if none exceeds 2¹⁵ - 1 when
-    its zero point is subtracted; without scales.
+    its zero point is subtracted, without scales; and of floats with codes of 2, 4 and 8
+    bits that have scales, whose columns are consecutive.
 
     Raises:
         ValueError: shapes or elements do not fit.
@@ -41,6 +43,12 @@ def record_coded(
     _check(a, b, out)
     if 0 in out.shape:
         return
+    if element_of(a.codes.view.dtype) in NARROW_FLOATS:
+        from onnxplug_cpu.compiler.kernels.coded.weight_product import WeightProduct
+
+        WeightProduct(recorder, a, b, out, epilogue, label).record()
+        return
+    _check_integers(a, b, out)
     record_integers(recorder, a, b, out, epilogue, label)
 
 
@@ -60,6 +68,9 @@ def _check(a: Factor, b: Factor, out: View) -> None:
             f"codes of shape {left} times codes of shape {right} do not give "
             f"{out.shape}"
         )
+
+
+def _check_integers(a: Factor, b: Factor, out: View) -> None:
     if out.dtype != np.int32:
         raise ValueError(f"sums of integers are int32; got {out.dtype}")
     for factor in (a, b):

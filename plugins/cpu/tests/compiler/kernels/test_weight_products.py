@@ -1,0 +1,223 @@
+"""Floats times weights that are codes, against numpy in float64."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.ir.elementwise import Number
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.coded.commands import record_coded
+from onnxplug_cpu.compiler.machine.isa import Isa
+
+from ..interpreter import ISAS, Interpreter
+
+Array = np.ndarray[Any, Any]
+
+
+class Weights(NamedTuple):
+    """``[columns, blocks, block]`` codes, and what they stand for.
+
+    Attributes:
+        bits: of a code.
+        codes: as integers.
+        scale: ``[columns, blocks]``.
+        zero: likewise; one number for all blocks if it has no axes.
+        packed: whether zero points are stored as codes are.
+    """
+
+    bits: int
+    codes: Array
+    scale: Array
+    zero: Array
+    packed: bool = False
+
+    @property
+    def numbers(self) -> Array:
+        """``[columns, blocks * block]`` in float64."""
+        zero = self.zero.astype(np.float64)
+        zero = zero[..., None] if zero.ndim else zero
+        scale = self.scale.astype(np.float64)[..., None]
+        found: Array = (self.codes.astype(np.float64) - zero) * scale
+        return found.reshape(len(found), -1)
+
+    def factor(self, run: Interpreter) -> Factor:
+        """As ``[1, 1, blocks, block, columns]``."""
+        columns, blocks, block = self.codes.shape
+        shape = (1, 1, blocks, block, columns)
+
+        def turned(array: Array, inner: int) -> View:
+            view = run.input(array.reshape(1, 1, columns, -1, inner))
+            return view.transpose((0, 1, 3, 4, 2))
+
+        packed = pack(self.codes, self.bits)
+        codes = Codes(turned(packed, packed.shape[-1]), self.bits % 8, 3)
+        scale = turned(self.scale, 1).broadcast_to(shape)
+        if not self.zero.ndim:
+            return Factor(codes, offset=int(self.zero), scale=scale)
+        if not self.packed:
+            zero = turned(self.zero, 1).broadcast_to(shape)
+            return Factor(codes, Codes(zero), scale=scale)
+        zeros = pack(self.zero, self.bits)
+        view = turned(zeros, 1)
+        view = view.broadcast_to((*view.shape[:3], block, columns))
+        return Factor(codes, Codes(view, self.bits % 8, 2), scale=scale)
+
+
+def pack(codes: Array, bits: int) -> Array:
+    """Along the last axis, the first in the lowest bits."""
+    each = 8 // bits
+    missing = -codes.shape[-1] % each
+    padded = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, missing)])
+    parts = padded.reshape(*padded.shape[:-1], -1, each).astype(np.uint32)
+    shifted = parts << (bits * np.arange(each, dtype=np.uint32))
+    return shifted.sum(-1).astype(np.int8 if codes.dtype == np.int8 else np.uint8)
+
+
+def weights(
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int],
+    bits: int,
+    zero: str = "",
+    scale: Any = np.float32,
+) -> Weights:
+    columns, blocks, _ = sizes
+    codes = rng.integers(0, 1 << bits, sizes).astype(np.uint8)
+    if zero == "signed":
+        codes = codes.view(np.int8)
+    scales = (rng.random((columns, blocks)) + 0.1).astype(scale)
+    if zero in ("", "signed"):
+        of_all = np.array(0 if zero else 1 << (bits - 1))
+        return Weights(bits, codes, scales, of_all)
+    zeros = rng.integers(0, 1 << bits, (columns, blocks)).astype(np.uint8)
+    if zero == "packed":
+        return Weights(bits, codes, scales, zeros, True)
+    floats = (zeros + rng.random(zeros.shape)).astype(zero)
+    return Weights(bits, codes, scales, floats)
+
+
+def product(
+    isa: Isa, x: Array, w: Weights, *, workers: int = 1, bias: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """What is computed, what is expected, and the sums of sizes of terms."""
+    run = Interpreter(isa, workers)
+    _, blocks, block = w.codes.shape
+    view = run.input(x.reshape(1, 1, len(x), blocks, block))
+    out = run.output(np.float32, (1, 1, len(x), len(w.codes)))
+    after = None
+    if bias is not None:
+        chain = Formula("f32")
+        tile: Number = chain.tile_of("f32")
+        added = run.input(bias).broadcast_to(out.shape)
+        value = chain.step("Relu", chain.step("Add", tile, chain.read(added)))
+        after = chain.epilogue([value], [out])
+    tile_view = out if after is None else run.recorder.temporary(out.dtype, out.shape)
+    record_coded(
+        run.recorder,
+        Factor(Codes(view)),
+        w.factor(run),
+        tile_view,
+        epilogue=after,
+    )
+    run.run()
+    left, right = x.astype(np.float64), w.numbers
+    expected = left @ right.T
+    if bias is not None:
+        expected = np.maximum(expected + bias, 0)
+    # codes and zero points are summed apart
+    zero = w.zero.astype(np.float64)
+    largest = w.codes.astype(np.float64) + np.abs(
+        zero[..., None] if zero.ndim else zero
+    )
+    sizes = (np.abs(largest) * np.abs(w.scale.astype(np.float64))[..., None]).reshape(
+        right.shape
+    )
+    return run.read(out)[0, 0], expected, np.abs(left) @ sizes.T
+
+
+def check(found: Array, expected: Array, sizes: Array, inner: int) -> None:
+    assert found.dtype == np.float32
+    bound = sizes * (4 + inner / 16) * 2.0**-24 + 1e-30
+    assert (np.abs(found - expected) <= bound).all()
+
+
+def floats(rng: np.random.Generator, rows: int, w: Weights) -> Array:
+    shape = rows, w.codes[0].size
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+ZEROS = ["", "packed", "float32", "float16"]
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zero", ZEROS)
+def test_bits_and_zero_points(isa: Isa, bits: int, zero: str) -> None:
+    rng = np.random.default_rng(bits)
+    for rows in (1, 2, 3, 5, 8):
+        for columns, blocks, block in ((7, 3, 32), (9, 2, 16), (4, 5, 64)):
+            w = weights(rng, (columns, blocks, block), bits, zero)
+            found, expected, sizes = product(isa, floats(rng, rows, w), w)
+            check(found, expected, sizes, blocks * block)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("block", [8, 24, 100, 128, 256, 1000])
+def test_blocks_of_any_length(isa: Isa, block: int) -> None:
+    rng = np.random.default_rng(block)
+    for bits in (2, 4, 8):
+        w = weights(rng, (5, 2, block), bits)
+        found, expected, sizes = product(isa, floats(rng, 2, w), w)
+        check(found, expected, sizes, 2 * block)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+def test_narrow_floats(isa: Isa, element: str) -> None:
+    rng = np.random.default_rng(3)
+    dtype = np.dtype(getattr(ml_dtypes, element, element))
+    w = weights(rng, (6, 3, 32), 4, "packed", dtype)
+    found, expected, sizes = product(isa, floats(rng, 3, w).astype(dtype), w)
+    check(found, expected, sizes, 96)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+def test_signed_codes(isa: Isa) -> None:
+    rng = np.random.default_rng(4)
+    w = weights(rng, (6, 3, 32), 8, "signed")
+    found, expected, sizes = product(isa, floats(rng, 3, w), w)
+    check(found, expected, sizes, 96)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_follows_the_product(isa: Isa, workers: int) -> None:
+    rng = np.random.default_rng(5)
+    for rows, columns in ((1, 300), (3, 77), (1, 1)):
+        w = weights(rng, (columns, 4, 32), 4)
+        bias = rng.standard_normal(columns).astype(np.float32)
+        x = floats(rng, rows, w)
+        found, expected, sizes = product(isa, x, w, workers=workers, bias=bias)
+        check(found, expected, sizes, 128)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+def test_many_rows(isa: Isa) -> None:
+    rng = np.random.default_rng(6)
+    for rows, columns, blocks, block, bits, zero in (
+        (9, 40, 3, 32, 4, ""),
+        (37, 17, 30, 16, 4, "packed"),
+        (64, 33, 2, 500, 2, "float32"),
+        (13, 16, 2, 64, 8, "signed"),
+        (700, 5, 1, 64, 8, ""),
+    ):
+        w = weights(rng, (columns, blocks, block), bits, zero)
+        x = floats(rng, rows, w)
+        for bias in (None, rng.standard_normal(columns).astype(np.float32)):
+            found, expected, sizes = product(isa, x, w, workers=2, bias=bias)
+            check(found, expected, sizes, blocks * block)

@@ -1,0 +1,214 @@
+"""Attention of groups of query heads that share a key head, with a cache.
+
+Letters in shapes: B sequences, S new rows of each, N heads of queries, G of keys, H
+their size, P rows of the cache before and T after.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxplug_microsoft.kernels import KERNELS
+
+
+@KERNELS.operator(
+    "GroupQueryAttention",
+    since=1,
+    allowed={
+        "k_quant_type": ("NONE",),
+        "v_quant_type": ("NONE",),
+        "kv_cache_bit_width": (0,),
+        "sliding_window_cache": (0,),
+        "qk_output": (0,),
+    },
+)
+def group_query_attention(
+    xp: Any,
+    query: Any,
+    key: Any | None,
+    value: Any | None,
+    past_key: Any | None,
+    past_value: Any | None,
+    seqlens_k: Any,
+    total_sequence_length: Any,
+    cos_cache: Any | None = None,
+    sin_cache: Any | None = None,
+    position_ids: Any | None = None,
+    attention_bias: Any | None = None,
+    head_sink: Any | None = None,
+    k_scale: Any | None = None,
+    v_scale: Any | None = None,
+    q_norm_weight: Any | None = None,
+    k_norm_weight: Any | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    local_window_size: int = -1,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = -1,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Any, Any, Any]:
+    """What the operator's function computes, in float32.
+
+    Raises:
+        IndexError: rows that belong behind the end of the cache, or angles that no
+            table has.
+    """
+    if k_scale is not None or v_scale is not None:
+        raise ValueError("GroupQueryAttention with scales of its cache is not computed")
+    q, k, v = _heads(xp, query, key, value, num_heads, kv_num_heads)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q, k = (
+            _normed(xp, rows, weight, qk_norm_epsilon)
+            for rows, weight in ((q, q_norm_weight), (k, k_norm_weight))
+        )
+    new, total = q.shape[2], int(xp.reshape(total_sequence_length, (-1,))[0])
+    starts = xp.astype(xp.reshape(seqlens_k, (-1,)), xp.int64) + 1 - new
+    starts = xp.where(starts > 0, starts, 0)
+    places = starts[:, None] + xp.arange(new)
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise ValueError("GroupQueryAttention with do_rotary has no cos_cache")
+        ids = places if position_ids is None else xp.astype(position_ids, xp.int64)
+        if xp.any((ids < 0) | (ids >= cos_cache.shape[0])):
+            raise IndexError(
+                f"GroupQueryAttention has positions outside the {cos_cache.shape[0]} "
+                "rows of cos_cache"
+            )
+        tables = (
+            xp.astype(xp.take(table, xp.reshape(ids, (-1,)), axis=0), xp.float32)
+            for table in (cos_cache, sin_cache)
+        )
+        cos, sin = (
+            xp.reshape(table, (ids.shape[0], 1, new, table.shape[-1]))
+            for table in tables
+        )
+        q, k = (_turned(xp, x, cos, sin, rotary_interleaved) for x in (q, k))
+    keys, values = (
+        _kept(xp, past, rows, starts, total, query.dtype)
+        for past, rows in ((past_key, k), (past_value, v))
+    )
+    visible = _visible(
+        xp, places, keys.shape[2], starts + new, causal, local_window_size
+    )
+    size = q.shape[-1]
+    group = num_heads // kv_num_heads
+    q = xp.reshape(q, (q.shape[0], kv_num_heads, group * new, size))
+    wide_keys, wide_values = (xp.astype(x, xp.float32) for x in (keys, values))
+    scores = xp.matmul(q, xp.permute_dims(wide_keys, (0, 1, 3, 2)))
+    scores = xp.reshape(scores, (q.shape[0], num_heads, new, -1)) * (
+        scale or size**-0.5
+    )
+    if softcap:
+        scores = xp.tanh(scores / softcap) * softcap
+    if attention_bias is not None:
+        bias = xp.astype(attention_bias, xp.float32)
+        scores[..., : bias.shape[-1]] += bias
+    weights = _softmax(xp, scores, visible, head_sink, smooth_softmax == 1)
+    weights = xp.reshape(weights, (q.shape[0], kv_num_heads, group * new, -1))
+    found = xp.matmul(weights, wide_values)
+    found = xp.reshape(found, (q.shape[0], num_heads, new, size))
+    joined = xp.reshape(xp.permute_dims(found, (0, 2, 1, 3)), (q.shape[0], new, -1))
+    return xp.astype(joined, query.dtype, copy=False), keys, values
+
+
+def _heads(
+    xp: Any, query: Any, key: Any | None, value: Any | None, heads: int, shared: int
+) -> list[Any]:
+    """Queries [B, N, S, H], keys and values [B, G, S, H], in float32."""
+
+    def apart(rows: Any, count: int) -> Any:
+        split = xp.reshape(rows, (*rows.shape[:2], count, -1))
+        return xp.astype(xp.permute_dims(split, (0, 2, 1, 3)), xp.float32)
+
+    if heads < 1 or shared < 1 or heads % shared:
+        raise ValueError(f"GroupQueryAttention of {heads} heads has {shared} of keys")
+    if key is not None and value is not None:
+        return [apart(query, heads), apart(key, shared), apart(value, shared)]
+    whole = apart(query, heads + 2 * shared)
+    return [
+        whole[:, :heads],
+        whole[:, heads : heads + shared],
+        whole[:, heads + shared :],
+    ]
+
+
+def _normed(xp: Any, rows: Any, weight: Any, epsilon: float) -> Any:
+    square = xp.mean(rows * rows, axis=-1, keepdims=True)
+    return rows / xp.sqrt(square + epsilon) * xp.astype(weight, xp.float32)
+
+
+def _turned(xp: Any, x: Any, cos: Any, sin: Any, interleaved: int) -> Any:
+    """Pairs of elements rotated; those behind the last pair stay."""
+    half = cos.shape[-1]
+    if 2 * half > x.shape[-1]:
+        raise ValueError(f"angles of {half} pairs for heads of {x.shape[-1]}")
+    turning, rest = x[..., : 2 * half], x[..., 2 * half :]
+    if interleaved:
+        a, b = turning[..., ::2], turning[..., 1::2]
+    else:
+        a, b = turning[..., :half], turning[..., half:]
+    pair = a * cos - b * sin, b * cos + a * sin
+    if interleaved:
+        joined = xp.reshape(xp.stack(pair, axis=-1), turning.shape)
+    else:
+        joined = xp.concat(pair, axis=-1)
+    return xp.concat((joined, rest), axis=-1)
+
+
+def _kept(
+    xp: Any, past: Any | None, rows: Any, starts: Any, total: int, dtype: Any
+) -> Any:
+    """The cache [B, G, T, H] with the new rows."""
+    batch, shared, new, size = rows.shape
+    capacity = new if past is None else max(past.shape[2], total)
+    whole = xp.zeros((batch, shared, capacity, size), dtype=dtype)
+    for image in range(batch):
+        start = int(starts[image])
+        if start + new > capacity:
+            raise IndexError(
+                f"rows {start} to {start + new - 1} of sequence {image} have no place "
+                f"in a cache of {capacity}"
+            )
+        if past is not None:
+            whole[image, :, :start] = past[image, :, :start]
+        whole[image, :, start : start + new] = xp.astype(rows[image], dtype)
+    return whole
+
+
+def _visible(
+    xp: Any, places: Any, keys: int, ends: Any, causal: int, window: int
+) -> Any:
+    """Which keys each query sees, [B, 1, S, T]."""
+    key, last = xp.arange(keys), places[:, :, None]
+    if not causal:
+        seen = xp.broadcast_to(key < ends[:, None, None], (*places.shape, keys))
+    elif window > 0:
+        seen = (key <= last) & (key > last - window)
+    else:
+        seen = key <= last
+    return seen[:, None]
+
+
+def _softmax(xp: Any, scores: Any, visible: Any, sink: Any | None, smooth: bool) -> Any:
+    """Softmax of what is visible, with one more score for each head if there is one."""
+    scores = xp.where(visible, scores, -xp.inf)
+    top = xp.max(scores, axis=-1, keepdims=True)
+    extra = None
+    if sink is not None or smooth:
+        extra = xp.zeros((1, scores.shape[1], 1, 1), dtype=xp.float32)
+        if sink is not None:
+            extra = xp.reshape(xp.astype(sink, xp.float32), (1, -1, 1, 1))
+        top = xp.where(extra > top, extra, top)
+    power = xp.exp(scores - top)
+    whole = xp.sum(power, axis=-1, keepdims=True)
+    return power / (whole if extra is None else whole + xp.exp(extra - top))
