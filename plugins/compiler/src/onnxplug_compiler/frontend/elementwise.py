@@ -15,6 +15,7 @@ from onnxplug_compiler.frontend.call import (
     NotCompiled,
     broadcasts_to,
 )
+from onnxplug_compiler.frontend.quantization import SCALED, is_scaled_step
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.target import Support
 
@@ -22,12 +23,16 @@ _BROADCAST_SINCE: Final = 7
 """The opset before which a second input was broadcast by attributes: by ``axis`` as no
 operator is since, without it as all are."""
 
+_SCALED_STEPS: Final = 6
+"""Of a call that quantises or dequantises, about."""
+
 
 class StepForm(Record):
     """A call as a step, before its operands have numbers.
 
     Attributes:
-        operator, element, attributes: as of :class:`~..ir.elementwise.Step`.
+        operator, element, attributes: as of :class:`~..ir.elementwise.Step`, but for
+            QuantizeLinear and DequantizeLinear, which become several.
         operands: names of values, numbers that attributes of old opsets gave, ``None``
             for what is left out.
     """
@@ -37,15 +42,22 @@ class StepForm(Record):
     element: str
     attributes: tuple[tuple[str, Any], ...]
 
+    @property
+    def steps(self) -> int:
+        """How many steps a chain has for it."""
+        return _SCALED_STEPS if self.operator in SCALED else 1
+
 
 def step_form(
     call: Call, dtypes: tuple[np.dtype[Any] | None, ...], target: Support
 ) -> StepForm | None:
     """*call* as a step of a chain; ``None`` if it is not an element-wise operator, or
     *target* has none for inputs of *dtypes*."""
+    if is_scaled_step(call, dtypes, target):
+        return _scaled_form(call)
     if call.domain or len(call.outputs) != 1 or call.dtypes[0] is None:
         return None
-    if not call.inputs:
+    if not call.inputs or call.op_type in SCALED:
         return None
     is_old = len(call.inputs) > 1 and call.version < _BROADCAST_SINCE
     if is_old and (call.op_type == "PRelu" or call.attributes.get("axis") is not None):
@@ -80,6 +92,18 @@ def step_form(
     ):
         return None
     return StepForm(operator, operands, element, tuple(sorted(attributes.items())))
+
+
+def _scaled_form(call: Call) -> StepForm:
+    assert call.dtypes[0] is not None
+    element = element_of(call.dtypes[0])
+    assert element is not None
+    attributes = [
+        (name, int(call.attributes[name]))
+        for name in ("axis", "precision", "saturate")
+        if call.attributes.get(name) is not None
+    ]
+    return StepForm(call.op_type, call.inputs[:3], element, tuple(attributes))
 
 
 def check_form(call: Call, operands: Sequence[Abstract], result: Abstract) -> None:

@@ -41,6 +41,11 @@ class Group:
             return self.calls
         return [self.anchor, *self.reshapes, *self.calls]
 
+    @property
+    def steps(self) -> int:
+        """How many steps the chain has."""
+        return sum(form.steps for form in self.forms)
+
 
 def fuse(
     calls: Sequence[Call],
@@ -112,7 +117,7 @@ class _Fuser:
         """Make one chain of two, if they have one shape and nothing lies between."""
         one, two = self.groups[other], self.groups[index]
         assert one is not None and two is not None
-        if not one.forms or len(one.calls) + len(two.calls) > self.limits.steps:
+        if not one.forms or one.steps + two.steps > self.limits.steps:
             return
         if not self.same_shape(_first(one), _first(two)):
             return
@@ -185,7 +190,7 @@ class _Fuser:
             if (
                 group is None
                 or not group.forms
-                or len(group.calls) >= self.limits.steps
+                or group.steps + form.steps > self.limits.steps
             ):
                 continue
             if not self.same_shape(_first(group), output):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm, scalar_of
 from onnxplug_compiler.frontend.fusion import Group
+from onnxplug_compiler.frontend.quantization import SCALED, axis_of_scales
 from onnxplug_compiler.ir.elements import element_of, wide_dtype
 from onnxplug_compiler.ir.elementwise import Chain, Scalar, Step
+from onnxplug_compiler.ir.quantization import dequantised, in_steps, quantised
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import Plan
 
@@ -191,6 +193,8 @@ class Builder:
         return self._cast(value, self.element, self.rounded)
 
     def _add_form(self, form: StepForm, numbers: dict[str, object]) -> object:
+        if form.operator in SCALED:
+            return self._add_scaled(form, numbers)
         operands: list[object] = []
         first: str | None = None
         for operand in form.operands:
@@ -204,6 +208,58 @@ class Builder:
             else:
                 operands.append(self._constant(operand, first or form.element))
         return self._add(form.operator, operands, form.element, form.attributes)
+
+    def _add_scaled(self, form: StepForm, numbers: dict[str, object]) -> object:
+        """The steps that quantise or dequantise."""
+        attributes = dict(form.attributes)
+        x, scale, zero = (*form.operands, None)[:3]
+        assert isinstance(x, str) and isinstance(scale, str)
+        steps = _Steps(self)
+        shape = self.plan.known(x).shape
+        axis = axis_of_scales(attributes, shape)
+
+        def read(name: str) -> _Typed:
+            element = _element(self.plan.known(name).dtype)
+            if name in numbers:
+                return _Typed(numbers[name], element)
+            if name == x:
+                return _Typed(self._operand(name), element)
+            # no part of the code, as each call has others
+            view = _along(self.plan, name, axis, len(shape))
+            return _Typed(self._operand(view), element)
+
+        value, factor = read(x), read(scale)
+        shift = None
+        if isinstance(zero, str) and not self._is_nothing(zero):
+            shift = steps.cast(read(zero), "f32")
+        if form.operator == "DequantizeLinear":
+            value, factor = (steps.cast(each, "f32") for each in (value, factor))
+            found = dequantised(steps, value, factor, shift)
+            return steps.cast(found, form.element).value
+        narrow = "f32" if attributes.get("precision") else factor.element
+        value = in_steps(steps, value, factor, narrow)
+        saturates = bool(attributes.get("saturate", 1))
+        found = quantised(steps, value, shift, form.element, saturates=saturates)
+        return steps.cast(found, form.element).value
+
+    def _is_nothing(self, zero: str) -> bool:
+        """Whether zero points are known to be 0."""
+        content = self.plan.known(zero).content
+        return content is not None and not content.any()
+
+    def add_step(
+        self,
+        operator: str,
+        operands: Sequence[object],
+        element: str,
+        attributes: Mapping[str, Any],
+    ) -> object:
+        """One more step."""
+        return self._add(operator, operands, element, tuple(sorted(attributes.items())))
+
+    def constant(self, number: float, element: str) -> object:
+        """A number that is part of the code."""
+        return self._constant(number, element)
 
     def _summand(self, operand: Operand) -> object:
         """An operand of what finishes the sums, as wide as these are."""
@@ -248,6 +304,44 @@ class Builder:
     ) -> object:
         self.steps.append((operator, tuple(operands), element, attributes))
         return "step", len(self.steps) - 1
+
+
+class _Typed(NamedTuple):
+    """A value of a builder, and its element."""
+
+    value: object
+    element: str
+
+
+class _Steps:
+    """A builder as :class:`~..ir.quantization.Steps`."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+
+    def number(self, value: float, element: str = "f32") -> _Typed:
+        return _Typed(self._builder.constant(value, element), element)
+
+    def step(
+        self, operator: str, *operands: _Typed, element: str = "f32", **attributes: Any
+    ) -> _Typed:
+        values = [each.value for each in operands]
+        found = self._builder.add_step(operator, values, element, attributes)
+        return _Typed(found, element)
+
+    def cast(self, operand: _Typed, element: str, **attributes: Any) -> _Typed:
+        if operand.element == element:
+            return operand
+        return self.step("Cast", operand, element=element, **attributes)
+
+
+def _along(plan: Plan, name: str, axis: int, rank: int) -> View:
+    """One number for all, or one for each place of an axis."""
+    view = plan.view(name)
+    sizes = () if view.size == 1 else (view.size, *[1] * (rank - 1 - axis))
+    found = view.reshape(sizes) or plan.contiguous(view).reshape(sizes)
+    assert found is not None, "a vector becomes any column"
+    return found
 
 
 def _element(dtype: np.dtype[Any]) -> str:

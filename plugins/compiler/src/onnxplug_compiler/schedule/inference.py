@@ -28,6 +28,7 @@ from onnxplug_compiler.frontend.call import (
     data_type,
 )
 from onnxplug_compiler.frontend.elementwise import StepForm, check_form
+from onnxplug_compiler.frontend.quantization import SCALED
 from onnxplug_compiler.ir.pieces import Halo, Place
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.constants import Constants
@@ -507,13 +508,15 @@ class Inference:
     def _check(self, call: Call, inputs: Inputs, results: Results) -> None:
         """Raise what hinders a kernel from taking inputs of these sizes."""
         form = self._forms.get(call)
-        operation = find_operation(call) if form is None else None
-        if form is None and operation is None:
+        # the sizes of scales are looked at as those of any operation
+        is_step = form is not None and form.operator not in SCALED
+        operation = None if is_step else find_operation(call)
+        if not is_step and operation is None:
             raise NotCompiled(f"{call.op_type} has no kernel", call)
         for name, result in zip(call.outputs, results, strict=True):
             if name is not None and result is None:
                 raise NotCompiled(f"the shape of {name!r} does not follow", call)
-        if form is not None:
+        if form is not None and is_step:
             assert results[0] is not None
             # not the inputs: CastLike takes only a type from one of them
             named = dict(zip(call.inputs, inputs, strict=True))

@@ -42,6 +42,9 @@ _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
 kernel grows with more than the number of inputs, to minutes for a thousand."""
 
 _MOVED: Final = frozenset(ELEMENTS.values()) - SUB_BYTE
+_CODES: Final = frozenset({"i8", "u8", "i16", "u16"})
+"""What numbers are quantised to."""
+
 _WIDE: Final = frozenset({"f32", "f64", "i32", "i64", "u32", "u64"})
 _BYTES: Final = frozenset({"i8", "u8"})
 _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
@@ -62,6 +65,8 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
     **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
     "com.microsoft.MatMulNBits": NARROW_FLOATS,
+    "QuantizeLinear": _CODES,
+    "DequantizeLinear": _CODES | {"i32"},
     "TfIdfVectorizer": frozenset({"i32", "i64"}),
     **dict.fromkeys(
         (

@@ -12,6 +12,7 @@ from onnxplug_compiler.frontend.call import Call, NotCompiled, broadcasts_to
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.quantization import quantised
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
@@ -29,7 +30,6 @@ from onnxplug_compiler.schedule.operations.linear_quantization import (
 )
 from onnxplug_compiler.schedule.operations.quantization import (
     as_shape_in_place,
-    quantised,
     record_range,
 )
 from onnxplug_compiler.schedule.operations.registry import (

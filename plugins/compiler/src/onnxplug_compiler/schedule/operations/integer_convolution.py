@@ -9,10 +9,12 @@ import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.frontend.quantization import accepts_codes
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.quantization import quantised
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
@@ -21,7 +23,6 @@ from onnxplug_compiler.schedule.operations.convolution import (
     check_convolution,
     plain_parts,
 )
-from onnxplug_compiler.schedule.operations.quantization import accepts_codes, quantised
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,

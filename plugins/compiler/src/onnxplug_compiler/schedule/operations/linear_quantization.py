@@ -18,13 +18,11 @@ from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.quantization import quantised
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import MEAN, SUM, slides_of
 from onnxplug_compiler.schedule.coded import as_shape
-from onnxplug_compiler.schedule.operations.quantization import (
-    quantised,
-)
 from onnxplug_compiler.schedule.operations.registry import (
     F32,
     Dtypes,

@@ -1,18 +1,25 @@
-"""Numbers as small integers, with a scale and a zero point: chains of casts."""
+"""Numbers as small integers, with a scale and a zero point: chains of casts.
+
+Those that are no steps of a chain have scales for blocks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from onnxplug.authoring.bounds import normal_axis
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.frontend.quantization import (
+    accepts_codes,
+    accepts_scaled,
+    axis_of_scales,
+)
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
-from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.quantization import dequantised, in_steps, quantised
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
@@ -28,53 +35,6 @@ from onnxplug_compiler.schedule.operations.registry import (
     register,
 )
 
-_LIMITS: Final = {
-    "i2": (-2, 1),
-    "u2": (0, 3),
-    "i4": (-8, 7),
-    "u4": (0, 15),
-    "i8": (-128, 127),
-    "u8": (0, 255),
-    "i16": (-32768, 32767),
-    "u16": (0, 65535),
-}
-"""What numbers are quantised to, of integers."""
-
-_FLOATS: Final = frozenset(
-    {"f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1fn"}
-)
-"""The same of floats."""
-
-
-def accepts_codes(
-    call: Call, dtypes: Dtypes, target: Support, more: Collection[str] = ()
-) -> str | None:
-    """Accepts codes that the target takes as elements of the operator, and floats.
-
-    Args:
-        more: elements that are taken as well.
-    """
-    codes = target.elements(call.op_type)
-    if not codes:
-        return f"{call.op_type} is not compiled"
-    taken = NARROW_FLOATS.union(codes, more)
-    for dtype in (*dtypes, *call.dtypes):
-        if dtype is not None and element_of(dtype) not in taken:
-            return f"{call.op_type} is not compiled for {dtype}"
-    return None
-
-
-def _accepts_quantize(call: Call, dtypes: Dtypes, target: Support) -> str | None:
-    result = call.dtypes[0]
-    if result is not None and element_of(result) not in _LIMITS.keys() | _FLOATS:
-        return f"QuantizeLinear is not compiled to {result}"
-    if call.attributes.get("precision") not in (None, 0, 1):
-        return "QuantizeLinear is compiled to divide in the scale's type or float32"
-    scale = dtypes[1]
-    if scale is not None and element_of(scale) not in NARROW_FLOATS:
-        return f"QuantizeLinear is not compiled for a scale of {scale}"
-    return accepts_codes(call, dtypes, target)
-
 
 def _check(call: Call, inputs: Inputs, results: Results) -> None:
     x, scale = given(inputs), given(inputs, 1)
@@ -83,38 +43,21 @@ def _check(call: Call, inputs: Inputs, results: Results) -> None:
         raise NotCompiled(f"zero points of {zero.shape} for {scale.shape}", call)
     block = int(call.attributes.get("block_size", 0))
     if not block:
-        if scale.size != 1 and scale.shape != (x.shape[_axis(call, x.shape)],):
+        if scale.size != 1 and scale.shape != (x.shape[axis_of_scales(call.attributes, x.shape)],):
             raise NotCompiled(f"scales of {scale.shape} for {x.shape}", call)
         return
-    axis = _axis(call, x.shape)
+    axis = axis_of_scales(call.attributes, x.shape)
     blocks = -(-x.shape[axis] // block) if block > 0 else -1
     if scale.shape != (*x.shape[:axis], blocks, *x.shape[axis + 1 :]):
         raise NotCompiled(f"scales of {scale.shape} for blocks of {block}", call)
 
 
-def _axis(call: Call, shape: tuple[int, ...]) -> int:
-    """The axis of scales; of a vector the one there is."""
-    rank = len(shape)
-    if rank < 2:
-        return 0
-    return normal_axis(int(call.attributes.get("axis", 1)), rank)
-
-
 def _parts(plan: Plan, call: Call, whole: list[View]) -> list[tuple[list[View], ...]]:
-    """Arrays of the input's shape with their scales and zero points, repeated; in two
-    parts where the last block is shorter."""
+    """Arrays of the input's shape with their scales and zero points, repeated in
+    blocks; in two parts where the last block is shorter."""
     shape = whole[0].shape
     parameters = [plan.view(name) for name in call.inputs[1:3] if name is not None]
-    block = int(call.attributes.get("block_size", 0))
-    axis = _axis(call, shape)
-    if not block:
-        one = [
-            as_shape(plan, each, ())
-            if each.size == 1
-            else as_shape(plan, each, (each.size, *[1] * (len(shape) - 1 - axis)))
-            for each in parameters
-        ]
-        return [(whole, [each.broadcast_to(shape) for each in one])]
+    block, axis = int(call.attributes["block_size"]), axis_of_scales(call.attributes, shape)
     found: list[tuple[list[View], ...]] = []
     full, rest = divmod(shape[axis], block)
     for first, count, size in ((0, full, block), (full, 1, rest)):
@@ -153,33 +96,10 @@ def _record_dequantize(plan: Plan, call: Call) -> None:
         if not out.size:
             continue
         chain = Formula("f32")
-        value = chain.read_wide(x)
-        scale = chain.read_wide(parameters[0])
-        if len(parameters) > 1:
-            value = chain.step("Sub", value, chain.read_wide(parameters[1]))
-        chain.record(plan.recorder, chain.step("Mul", value, scale), out, call.op_type)
-
-
-def quantised(
-    chain: Formula,
-    steps: Number,
-    zero: Number | None,
-    element: str,
-    *,
-    saturates: bool = True,
-) -> Number:
-    """*steps*, in float32, rounded, with a zero point added, and saturated; of floats
-    only where *saturates*, and rounded when the zero point is added."""
-    if element in _FLOATS:
-        if zero is not None:
-            steps = chain.step("Add", steps, zero)
-        return chain.cast(steps, element, saturate=int(saturates))
-    value = chain.step("Round", steps)
-    if zero is not None:
-        value = chain.step("Add", value, zero)
-    low, high = (chain.number(float(limit)) for limit in _LIMITS[element])
-    value = chain.step("Min", chain.step("Max", value, low), high)
-    return chain.cast(value, element)
+        value, scale = (chain.read_wide(each) for each in (x, parameters[0]))
+        zero = chain.read_wide(parameters[1]) if len(parameters) > 1 else None
+        value = dequantised(chain, value, scale, zero)
+        chain.record(plan.recorder, value, out, call.op_type)
 
 
 def _record_quantize(plan: Plan, call: Call) -> None:
@@ -193,14 +113,8 @@ def _record_quantize(plan: Plan, call: Call) -> None:
         assert narrow is not None
         if call.attributes.get("precision"):
             narrow = "f32"
-        # in the precision of the scale
-        x_there, scale = (
-            chain.cast(chain.cast(chain.read(each), narrow), "f32")
-            for each in (x, parameters[0])
-        )
-        steps = chain.step("Div", x_there, scale)
-        if narrow != "f32":
-            steps = chain.cast(chain.cast(steps, narrow), "f32")
+        x_there, scale = (chain.read(each) for each in (x, parameters[0]))
+        steps = in_steps(chain, x_there, scale, narrow)
         zero = chain.read_wide(parameters[1]) if len(parameters) > 1 else None
         element = element_of(out.dtype)
         assert element is not None
@@ -211,11 +125,11 @@ def _record_quantize(plan: Plan, call: Call) -> None:
 
 register(
     "DequantizeLinear com.microsoft.DequantizeLinear",
-    Operation(_record_dequantize, accepts_codes, _check),
+    Operation(_record_dequantize, accepts_scaled, _check),
 )
 register(
     "QuantizeLinear com.microsoft.QuantizeLinear",
-    Operation(_record_quantize, _accepts_quantize, _check),
+    Operation(_record_quantize, accepts_scaled, _check),
 )
 
 
