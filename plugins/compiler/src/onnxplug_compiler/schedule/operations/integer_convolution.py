@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.frontend.quantization import accepts_codes
+from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.epilogue import Epilogue

@@ -43,7 +43,9 @@ def _check(call: Call, inputs: Inputs, results: Results) -> None:
         raise NotCompiled(f"zero points of {zero.shape} for {scale.shape}", call)
     block = int(call.attributes.get("block_size", 0))
     if not block:
-        if scale.size != 1 and scale.shape != (x.shape[axis_of_scales(call.attributes, x.shape)],):
+        if scale.size != 1 and scale.shape != (
+            x.shape[axis_of_scales(call.attributes, x.shape)],
+        ):
             raise NotCompiled(f"scales of {scale.shape} for {x.shape}", call)
         return
     axis = axis_of_scales(call.attributes, x.shape)
@@ -57,7 +59,10 @@ def _parts(plan: Plan, call: Call, whole: list[View]) -> list[tuple[list[View], 
     blocks; in two parts where the last block is shorter."""
     shape = whole[0].shape
     parameters = [plan.view(name) for name in call.inputs[1:3] if name is not None]
-    block, axis = int(call.attributes["block_size"]), axis_of_scales(call.attributes, shape)
+    block, axis = (
+        int(call.attributes["block_size"]),
+        axis_of_scales(call.attributes, shape),
+    )
     found: list[tuple[list[View], ...]] = []
     full, rest = divmod(shape[axis], block)
     for first, count, size in ((0, full, block), (full, 1, rest)):
