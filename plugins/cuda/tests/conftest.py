@@ -147,7 +147,8 @@ def factory(cupy: CuPy) -> Iterator[StandInFactory]:
     onnxplug.register_ep_library("stand-in", found)
     yield found
     gc.collect()
-    # those of a test that failed, whose frames are kept
+    # those of a test that failed, whose frames are kept; it may have held work up
+    cupy.machine.gate.set()
     left: set[Any] = registry.table.sessions(EP)
     for session in left:
         session.close()

@@ -136,3 +136,17 @@ def test_it_sees_what_may_not_be_done(machine: Machine) -> None:
     assert "which is no pinned memory of the host" in said
     assert "not allocated" in said
     machine.violations.clear()
+
+
+def test_what_is_held_up_ends_with_it(machine: Machine) -> None:
+    """So a test that fails meanwhile lets nobody wait."""
+    runtime = CuPy(machine).cuda.runtime
+    machine.gate.clear()
+    device, stream = runtime.malloc(100), runtime.streamCreateWithFlags(1)
+    runtime.memsetAsync(device, 7, 100, stream)
+    machine.close()
+    assert (machine.bytes(device, 100, "the test") == 7).all()
+    with pytest.raises(module.CudaError, match="709"):
+        runtime.memsetAsync(device, 8, 100, stream)
+    with pytest.raises(module.CudaError, match="709"):
+        machine.wait_until(lambda: False)

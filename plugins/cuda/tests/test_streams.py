@@ -103,6 +103,54 @@ def test_events_tell_how_far_work_is_without_waiting(
     assert event.done() and (found == 3).all()
 
 
+def test_pinned_memory_returns_of_a_stream_that_nobody_waits_for(
+    machine: Machine, gpu: CudaDevice
+) -> None:
+    """When its copies are done, and not before."""
+    staging = gpu.shared.staging
+    stream, other = gpu.new_stream(), gpu.new_stream()
+    memory = placed(gpu, stream, 3)
+    stream.synchronize()
+    machine.gate.clear()
+    stream.read_array(memory, np.zeros(COUNT, np.uint32))
+    allocated = machine.counts["hostAlloc"]
+    del stream
+    gc.collect()
+    gpu.new_stream()  # which closes what went
+    other.read_array(memory, np.zeros(COUNT, np.uint32))
+    assert machine.counts["hostAlloc"] == allocated + 1  # the first is being filled
+    machine.gate.set()
+    other.synchronize()
+    with gpu.lock, gpu.driver:
+        gpu.driver.runtime.deviceSynchronize()
+        staging.trim()
+    assert machine.counts["freeHost"] == machine.counts["hostAlloc"]
+
+
+def test_what_is_interrupted_is_read_once_more(gpu: CudaDevice) -> None:
+    stream = gpu.new_stream()
+    first, second = placed(gpu, stream, 3), placed(gpu, stream, 4)
+    found, interrupted = [], []
+
+    def interrupt(content: Any) -> None:
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        found.append(int(content[0]))
+
+    stream.read(first, 4, lambda content: found.append(int(content[0])))
+    stream.read(second, 4, interrupt)
+    event = stream.record()
+    with pytest.raises(KeyboardInterrupt):
+        event.synchronize()
+    event.synchronize()
+    assert found == [3, 4]
+    # each room has returned once
+    with gpu.lock, gpu.driver:
+        rooms = [gpu.shared.staging.take(4).address for _ in range(4)]
+    assert len(set(rooms)) == 4
+
+
 def test_what_reads_say_is_raised_to_all_who_wait(gpu: CudaDevice) -> None:
     stream, other = gpu.new_stream(), gpu.new_stream()
     memory = placed(gpu, stream, 3)

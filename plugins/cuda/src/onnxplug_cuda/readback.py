@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from onnxplug import ep
@@ -10,7 +11,7 @@ from onnxplug_compiler.gpu.execution.device import Consumer
 from onnxplug_cuda.staging import Room, Staging
 
 if TYPE_CHECKING:
-    from onnxplug_cuda.timeline import Point
+    from onnxplug_cuda.timeline import Point, Timeline
 
 
 class Readback:
@@ -18,11 +19,15 @@ class Readback:
 
     It is *open* until a point after its copies is recorded.  What is read may say that
     work failed, which is raised from then on, to whoever waits.
+
+    Args:
+        timeline: of the copies.
     """
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, timeline: Timeline) -> None:
         self._staging = staging
-        self._parts: list[tuple[Room, int, Consumer]] = []
+        self._timeline = timeline
+        self._parts: deque[tuple[Room, int, Consumer]] = deque()
         self._points: tuple[Point, ...] = ()
         # held while it is waited for
         self._lock: Final = new_rlock()
@@ -81,12 +86,14 @@ class Readback:
 
     def _consumed(self) -> Exception | None:
         first: Exception | None = None
-        for room, nbytes, consume in self._parts:
+        while self._parts:
+            room, nbytes, consume = self._parts[0]
             try:
                 consume(room.bytes[:nbytes])
             except Exception as error:  # noqa: BLE001
-                ep.raise_interruption(error)
+                ep.raise_interruption(error)  # it is read once more then
                 first = first or error
+            self._parts.popleft()
             self._staging.return_soon(room)
         return first
 
@@ -95,6 +102,11 @@ class Readback:
         self.is_finished = True
         self._parts.clear()
         self._points = ()
+
+    def __del__(self) -> None:
+        # in whatever thread, maybe as garbage is collected: no lock may be taken
+        for room, *_ in self._parts:
+            self._staging.return_after(room, self._timeline)
 
 
 def finish(readbacks: tuple[Readback, ...]) -> None:

@@ -62,7 +62,7 @@ class Staging:
         # by the stream, as one does not wait for another's work
         self._pending: dict[Timeline, deque[tuple[int, Room]]] = {}
         self._pending_bytes: Counter[Timeline] = Counter()
-        self._returned: deque[Room] = deque()
+        self._returned: deque[tuple[Room, Timeline | None]] = deque()
         self._starts: list[int] = []
         self._ends: dict[int, int] = {}
         self.idle = 0
@@ -123,11 +123,21 @@ class Staging:
 
     def return_soon(self, room: Room) -> None:
         """Take a room back, from whatever thread, maybe as garbage is collected."""
-        self._returned.append(room)
+        self._returned.append((room, None))
+
+    def return_after(self, room: Room, timeline: Timeline) -> None:
+        """The same, of a room that what is queued on *timeline* may still fill."""
+        self._returned.append((room, timeline))
 
     def _collect(self) -> None:
         while self._returned:
-            self.give_back(self._returned.popleft())
+            room, timeline = self._returned.popleft()
+            if timeline is None:
+                self.give_back(room)
+            else:
+                pending = self._pending.setdefault(timeline, deque())
+                pending.append((timeline.submitted, room))
+                self._pending_bytes[timeline] += room.nbytes
         for timeline, pending in list(self._pending.items()):
             while pending and timeline.is_past(pending[0][0]):
                 _, room = pending.popleft()

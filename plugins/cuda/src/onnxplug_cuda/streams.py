@@ -325,7 +325,7 @@ class CudaStream(DeviceStream):
         if last is None or not last.is_open:
             while self._readbacks and _is_fine(self._readbacks[0]):
                 self._readbacks.popleft()
-            last = Readback(self._shared.staging)
+            last = Readback(self._shared.staging, self._beside())
             self._readbacks.append(last)
         return last
 

@@ -37,6 +37,7 @@ MEANINGS = {
     400: "invalid resource handle",
     600: "device not ready",
     700: "an illegal memory access was encountered",
+    709: "context is destroyed",
     719: "unspecified launch failure",
     900: "operation not permitted when stream is capturing",
     901: "operation failed due to a previous error during capture",
@@ -46,7 +47,10 @@ MEANINGS = {
 PATIENCE = 300
 """Seconds in which something is done: g++ may compile kernels meanwhile."""
 
-STICKY = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999}
+CLOSED = 709
+"""What the context of a machine that was closed answers: it was destroyed."""
+
+STICKY = {214, 700, 702, CLOSED, 710, 714, 715, 716, 717, 718, 719, 999}
 
 
 class Region:
@@ -209,6 +213,7 @@ class Machine:
         self.starts: list[int] = []
         self.graveyard: deque[Region] = deque(maxlen=64)
         self.streams: dict[int, Stream] = {}
+        self.destroyed: list[Stream] = []
         self.events: dict[int, Event] = {}
         self.graphs: dict[int, list[Work]] = {}
         self.host: Clock = {}
@@ -396,11 +401,16 @@ class Machine:
                 raise CudaError(self.fault)
 
     def close(self) -> None:
-        """End the threads."""
+        """Have what is queued done, and end the threads; nobody waits any more."""
         self.gate.set()
         with self.changed:
+            queues = [*self.streams.values(), *self.destroyed]
+            self.changed.wait_for(
+                lambda: self.fault or all(each.is_idle for each in queues), PATIENCE
+            )
             for stream in self.streams.values():
                 stream.is_open = False
+            self.fault = self.fault or CLOSED
             self.changed.notify_all()
 
 

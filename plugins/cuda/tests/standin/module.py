@@ -73,10 +73,12 @@ class Runtime:
         machine.called("deviceSynchronize")
         if any(stream.capture is not None for stream in machine.streams.values()):
             raise CudaError(900)
-        clocks = [dict(stream.clock) for stream in machine.streams.values()]
-        machine.wait_until(lambda: all(s.is_idle for s in machine.streams.values()))
+        queues = [*machine.streams.values(), *machine.destroyed]
+        clocks = [dict(stream.clock) for stream in queues]
+        machine.wait_until(lambda: all(stream.is_idle for stream in queues))
         for clock in clocks:
             merge(machine.host, clock)
+        machine.destroyed = [each for each in machine.destroyed if each not in queues]
 
     # memory
 
@@ -160,6 +162,7 @@ class Runtime:
         queue = self._stream(stream)
         with machine.changed:
             del machine.streams[stream]
+            machine.destroyed.append(queue)  # what is queued goes on
             queue.is_open = False
             machine.changed.notify_all()
 
