@@ -101,8 +101,9 @@ class Memory:
             int(self.of(view.buffer).ctypes.data) + view.offset
             for view in command.views
         ]
-        place = workspace.ctypes.data, workspace.nbytes
-        self.cudnn.bind(command.call, addresses, place).queue(77)
+        begins = [view.offset for view in command.views]
+        prepared = self.cudnn.prepare(command.call, begins, workspace.nbytes)
+        prepared.bind(addresses, workspace.ctypes.data).queue(77)
         assert self.frontend.ran[-1][1] == 77
         return "library"
 

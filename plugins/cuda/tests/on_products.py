@@ -80,12 +80,10 @@ class Memory:
         command.call.check([view.buffer.nbytes - view.offset for view in command.views])
         workspace = np.zeros(command.workspace, np.uint8)
         self.library.memory.append(workspace)
-        bound = self.engine.bind(
-            command.call,
-            [self.address(view) for view in command.views],
-            (workspace.ctypes.data, workspace.nbytes),
-        )
-        bound.queue(77)
+        begins = [view.offset for view in command.views]
+        prepared = self.engine.prepare(command.call, begins, workspace.nbytes)
+        addresses = [self.address(view) for view in command.views]
+        prepared.bind(addresses, workspace.ctypes.data).queue(77)
         assert not self.library.wrong
         return "library"
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from onnxplug_compiler.gpu.command import Launch
-from onnxplug_compiler.gpu.execution.device import KernelRefused
+from onnxplug_compiler.gpu.execution.device import DeviceLost, KernelRefused
 from onnxplug_cuda.engines import cublaslt
 from onnxplug_cuda.engines.choices import Choices
-from onnxplug_cuda.engines.cublaslt import CublasError, CublasLt
+from onnxplug_cuda.engines.cublaslt import BoundProduct, CublasError, CublasLt
 from onnxplug_cuda.engines.product import Matrix, Product
 from onnxplug_cuda.families.products import Products
 
@@ -29,14 +29,18 @@ from .on_products import (
 # the library, and what may go wrong
 
 
+def bound_to(memory: Memory, found: Product, addresses: list[int]) -> BoundProduct:
+    return memory.engine.prepare(found, [0] * len(addresses), 0).bind(addresses, 0)
+
+
 def test_plans_are_made_once_for_a_product() -> None:
     memory = Memory()
     found, addresses, _ = bound_product(memory)
     for _ in range(3):
-        memory.engine.bind(found, addresses, (0, 0)).queue(5)
+        bound_to(memory, found, addresses).queue(5)
     asked = memory.library.calls.count("cublasLtMatmulAlgoGetHeuristic")
     assert asked == 1
-    memory.engine.bind(found._replace(tf32=True), addresses, (0, 0))
+    bound_to(memory, found._replace(tf32=True), addresses)
     assert memory.library.calls.count("cublasLtMatmulAlgoGetHeuristic") == 2
 
 
@@ -44,7 +48,7 @@ def test_algorithms_that_want_more_workspace_are_left_out() -> None:
     memory = Memory()
     memory.library.workspaces = [1 << 20, 256, 0]
     found, addresses, _ = bound_product(memory)
-    bound = memory.engine.bind(found, addresses, (0, 0))
+    bound = bound_to(memory, found, addresses)
     bound.queue(5)
     assert memory.library.ran == [(2, 0, 5)]
 
@@ -54,7 +58,7 @@ def test_an_algorithm_that_does_not_run_gives_way_to_the_next() -> None:
     memory.library.workspaces = [0, 0, 0]
     memory.library.refuses = {0, 1}
     found, addresses, out = bound_product(memory)
-    bound = memory.engine.bind(found, addresses, (0, 0))
+    bound = bound_to(memory, found, addresses)
     for _ in range(2):
         bound.queue(5)
     assert memory.library.ran == [(2, 0, 5)] * 2 and out.any()
@@ -68,7 +72,7 @@ def test_a_gpu_that_fails_is_no_reason_to_try_another_algorithm() -> None:
     memory.library.refuses = {0, 1, 2, 3}
     memory.library.run_status = library_of_products.FAILED
     found, addresses, _ = bound_product(memory)
-    bound = memory.engine.bind(found, addresses, (0, 0))
+    bound = bound_to(memory, found, addresses)
     with pytest.raises(CublasError, match="EXECUTION_FAILED"):
         bound.queue(5)
     assert memory.library.calls.count("cublasLtMatmul") == 1
@@ -81,18 +85,18 @@ def test_a_product_without_an_algorithm_is_refused(status: int) -> None:
     memory.library.workspaces = []
     found, addresses, _ = bound_product(memory)
     with pytest.raises(KernelRefused, match="cuBLASLt"):
-        memory.engine.bind(found, addresses, (0, 0))
+        bound_to(memory, found, addresses)
 
 
 def test_algorithms_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublaslt, "MOST_PLANS", 1)
     memory = Memory()
     found, addresses, _ = bound_product(memory)
-    bound = memory.engine.bind(found, addresses, (0, 0))
-    other = memory.engine.bind(found._replace(tf32=True), addresses, (0, 0))
+    bound = bound_to(memory, found, addresses)
+    other = bound_to(memory, found._replace(tf32=True), addresses)
     alive = memory.library.alive
     del other
-    memory.engine.bind(found, addresses, (0, 0))
+    bound_to(memory, found, addresses)
     assert memory.library.calls.count("cublasLtMatmulAlgoGetHeuristic") == 3
     assert memory.library.alive < alive
     bound.queue(5)  # whose descriptors are its own
@@ -102,9 +106,9 @@ def test_algorithms_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> 
 def test_descriptors_are_given_back() -> None:
     memory = Memory()
     found, addresses, _ = bound_product(memory)
-    bound = memory.engine.bind(found, addresses, (0, 0))
+    bound = bound_to(memory, found, addresses)
     one = memory.library.alive
-    bound = memory.engine.bind(found, addresses, (0, 0))
+    bound = bound_to(memory, found, addresses)
     assert memory.library.alive == one
     del bound
     memory.engine.close()
@@ -215,7 +219,7 @@ def tuned(
     found, addresses, out = bound_product(memory)
     options = {"uses_measured": True, "measures": True, **options}
     found = found._replace(**options)
-    bound = memory.engine.bind(found, addresses, (0, 0))
+    bound = bound_to(memory, found, addresses)
     assert not out.any()  # which is not what is measured with
     bound.queue(5)
     return sorted(set(bench.measured)), memory.library.ran[-1][0]
@@ -234,6 +238,40 @@ def test_an_algorithm_that_fails_when_it_is_measured_is_out(cached: Path) -> Non
     assert tuned(TIMES, refuses={1}) == ([0, 2], 2)
 
 
+def test_what_lacked_memory_is_measured_again_by_the_next_process(
+    cached: Path,
+) -> None:
+    asked = []
+
+    def measure(number: int) -> float:
+        asked.append(number)
+        if number == 1:
+            raise MemoryError("64 bytes of device memory were asked for")
+        return TIMES[number]
+
+    names, measures = ["a", "b", "c"], choices()
+    for _ in range(2):
+        assert measures.best("x", names, measure) == 2
+    assert len(asked) == 7
+    assert choices().best("x", names, None) == 0
+    assert choices().best("x", names, TIMES.__getitem__) == 1
+    assert choices().best("x", names, None) == 1
+
+
+def test_a_device_that_is_lost_as_it_is_measured_is_no_reason_to_go_on(
+    cached: Path,
+) -> None:
+    asked = []
+
+    def measure(number: int) -> float:
+        asked.append(number)
+        raise DeviceLost("the GPU was lost")
+
+    with pytest.raises(DeviceLost):
+        choices().best("x", ["a", "b"], measure)
+    assert asked == [0]
+
+
 def test_measuring_ends_when_its_time_is_over(cached: Path) -> None:
     assert tuned(TIMES, seconds=1e-9) == ([0], 0)
 
@@ -250,7 +288,7 @@ def test_nothing_is_measured_unasked(cached: Path) -> None:
     memory = Memory()
     memory.engine = CublasLt(memory.library, choices=choices())
     found, addresses, _ = bound_product(memory)
-    memory.engine.bind(found, addresses, (0, 0)).queue(5)
+    bound_to(memory, found, addresses).queue(5)
     assert memory.library.ran == [(1, 0, 5)]
     assert not list(cached.rglob("products-*"))
     assert tuned(TIMES, measures=False) == ([], 0)

@@ -15,9 +15,13 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import onnxplug
+from onnxplug import errors
 from onnxplug.errors import OnnxplugError
+from onnxplug_compiler.gpu.execution.device import KernelRefused
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.engines import opening
+from onnxplug_cuda.engines.cublaslt import CublasLt
+from onnxplug_cuda.engines.cudnn import Cudnn
 
 from . import library_of_graphs, library_of_products
 from .planted import Planted
@@ -176,6 +180,38 @@ def test_a_library_that_has_no_plan_leaves_it_to_kernels(
     model = network(parse)
     check(alone(model, use_tf32=0), model, {"x": random(4, 3, 18, 18)}, 1e-5)
     assert not planted.graphs.ran and not planted.products.ran
+
+
+@pytest.mark.parametrize("library", [CublasLt, Cudnn])
+def test_what_a_library_does_not_do_after_all_is_found_as_a_session_is_made(
+    planted: Planted,
+    alone: Session,
+    parse: Callable[..., onnx.ModelProto],
+    monkeypatch: pytest.MonkeyPatch,
+    library: type,
+) -> None:
+    def prepare(*given: Any) -> None:
+        raise KernelRefused("it was planted")
+
+    monkeypatch.setattr(library, "prepare", prepare)
+    if library is CublasLt:
+        monkeypatch.setattr(library, "takes", lambda *given: True)
+    with pytest.raises(errors.UnassignedNode, match="it was planted"):
+        alone(network(parse))
+
+
+def test_calls_are_bound_once_to_the_same_memory(
+    planted: Planted, alone: Session, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    model, feeds = network(parse), {"x": random(4, 3, 18, 18)}
+    session = alone(model, use_tf32=0, cudnn_conv_algo_search="HEURISTIC")
+    planted.products.refuses = {0}
+    for _ in range(2):
+        check(session, model, feeds, 1e-5)
+    planted.products.calls.clear()
+    check(session, model, feeds, 1e-5)
+    # by the algorithm that did it before
+    assert planted.products.calls == ["cublasLtMatmul"]
 
 
 def test_attention_of_narrow_floats_is_cudnns(

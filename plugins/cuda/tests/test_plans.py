@@ -27,8 +27,8 @@ def queued(memory: Memory, call: Any = CALL, most: int = 1 << 30) -> str:
     workspace = np.zeros(min(most, memory.cudnn.workspace(call)), np.uint8)
     memory.frontend.memory += [*arrays, workspace]
     addresses = [array.ctypes.data for array in arrays]
-    place = workspace.ctypes.data, workspace.nbytes
-    memory.cudnn.bind(call, addresses, place).queue(5)
+    prepared = memory.cudnn.prepare(call, [0] * len(addresses), workspace.nbytes)
+    prepared.bind(addresses, workspace.ctypes.data).queue(5)
     return memory.frontend.ran[-1][0]
 
 

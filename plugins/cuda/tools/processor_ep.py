@@ -168,7 +168,7 @@ class Device:
         own = numbers[start : start + window]
         return Step(*kernel, groups, own, tuple(buffers))
 
-    def engine(self, call: Any) -> Any:
+    def engine(self, call: Any, begins: Sequence[int], workspace: int) -> Any:
         """There is no library."""
         raise KernelRefused("the processor has no libraries of CUDA")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from onnxplug_compiler.gpu.render.cuda import CUDA
 from onnxplug_compiler.gpu.render.dialect import Dialect
 from onnxplug_cuda import __version__
 from onnxplug_cuda.array import CudaArray
+from onnxplug_cuda.calls import Bound, Library, LibraryCall
 from onnxplug_cuda.driver import Driver
 from onnxplug_cuda.kernels import Kernel, KernelLaunch, Kernels, LaunchCache
 from onnxplug_cuda.options import PER_THREAD
@@ -34,33 +35,6 @@ MOST_GROUPS: Final = ((1 << 31) - 1, 65535)
 
 MOST_BUFFERS: Final = 64
 """Arrays of a kernel; a launch has bytes of arguments for many more."""
-
-
-class Bound(Protocol):
-    """A library's call on memory, ready to be queued."""
-
-    def queue(self, stream: int) -> None:
-        """Queue it on a stream of CUDA's."""
-
-
-class Library(Protocol):
-    """What does an EP's calls of one type; see :mod:`onnxplug_cuda.engines`."""
-
-    def bind(
-        self, call: Any, addresses: Sequence[int], workspace: tuple[int, int]
-    ) -> Bound:
-        """A call on memory.
-
-        Args:
-            addresses: where the first element of each of the command's views is.
-            workspace: the address and the bytes of what it may use.
-
-        Raises:
-            KernelRefused: it is not done.
-        """
-
-    def close(self) -> None:
-        """Give up the library's own memory; idempotent, after all queued work."""
 
 
 class _DriverSource:
@@ -180,19 +154,22 @@ class CudaDevice:
         return word
 
     def close_arena(self, word: str) -> None:
-        """Give an arena up, once what was taken from it has returned."""
+        """Give an arena up, once what was taken from it has returned; of the one that
+        sessions share, what nobody uses."""
         with self.lock:
-            self._arenas[word].is_closing = True
-            self._close_arenas()
+            self._arenas[word].is_closing = bool(word)
+            if not self.driver.fault:
+                self._close_arenas()
 
     def _close_arenas(self) -> None:
-        """Give up arenas that are closing and of which nothing is in use."""
+        """Give back to the driver what nobody uses of arenas that are closing, and of
+        the one that sessions share."""
         for word, arena in list(self._arenas.items()):
-            if arena.is_closing and not self.driver.fault:
+            if not word or arena.is_closing:
                 with self.driver:
                     arena.trim()
-                if not arena.held:
-                    del self._arenas[word]
+            if arena.is_closing and not arena.held:
+                del self._arenas[word]
 
     def arena(self, word: str = "") -> Arena:
         """An arena, by its word; nothing for that of values which are of no session."""
@@ -338,8 +315,8 @@ class CudaDevice:
         """
         return self._launches.launch(kernel, numbers, start, window, groups, buffers)
 
-    def engine(self, call: Any) -> tuple[Library, Any]:
-        """The library that does a call, with the call.
+    def engine(self, call: Any, begins: Sequence[int], workspace: int) -> LibraryCall:
+        """The plan of the library that does a call; as of the protocol.
 
         Raises:
             KernelRefused: there is none.
@@ -347,28 +324,22 @@ class CudaDevice:
         library = self.engines.get(type(call))
         if library is None:
             raise KernelRefused(f"no library of {self} does {type(call).__name__}")
-        return library, call
+        with self.lock, self.driver:
+            return LibraryCall(call, library.prepare(call, begins, workspace))
 
     def engine_call(
         self,
-        plan: tuple[Library, Any],
+        plan: LibraryCall,
         buffers: Sequence[tuple[Memory, int, int]],
         workspace: Memory | None,
     ) -> Bound:
         """A call of a library that is ready to be queued; as of the protocol.
 
         Raises:
-            KernelRefused: the library does not do it.
+            KernelRefused: the call leaves its memory.
         """
-        library, call = plan
-        try:
-            call.check([nbytes for _, _, nbytes in buffers])
-        except ValueError as error:
-            raise KernelRefused(str(error)) from error
-        addresses = [memory.address + begin for memory, begin, _ in buffers]
-        room = (0, 0) if workspace is None else (workspace.address, workspace.nbytes)
         with self.driver:
-            return library.bind(call, addresses, room)
+            return plan.bound(buffers, workspace)
 
     def close(self) -> None:
         """Give up all that nobody uses."""

@@ -63,8 +63,8 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
     "gpu_mem_limit": ep.Option(
         default=UNLIMITED,
         minimum=1,
-        doc="bytes that the arena of the session's values takes of the device at most; "
-        "what CUDA and its libraries take is not counted",
+        doc="bytes that the session's arena, of weights and of what is between nodes, "
+        "takes of the device at most; what CUDA and its libraries take is not counted",
         compiled_in=False,
     ),
     "arena_extend_strategy": ep.Option(
@@ -166,8 +166,8 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
     ),
     "tunable_op_tuning_enable": ep.Option(
         default=False,
-        doc="products that were not measured are, at their first run, and the result "
-        "is kept on disk; needs tunable_op_enable",
+        doc="products that were not measured are, when they are compiled for the sizes "
+        "of a run, and the result is kept on disk; needs tunable_op_enable",
         compiled_in=False,
     ),
     "tunable_op_max_tuning_duration_ms": ep.Option(
@@ -224,6 +224,12 @@ class MemorySettings(Record):
     doubles: bool = True
     allocator: Allocator = Allocator()
     copies_apart: bool = False
+
+    @property
+    def has_own_weights(self) -> bool:
+        """Whether weights are in the session's arena, and not shared: they count
+        against its limit, and are from the user's allocator."""
+        return self.limit != UNLIMITED or bool(self.allocator.alloc)
 
 
 class ConvolutionSettings(Record):

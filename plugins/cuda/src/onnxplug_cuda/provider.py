@@ -25,7 +25,8 @@ class CudaProvider(ep.ExecutionProvider):
 
     Args:
         context: of the GPU, whose libraries were opened.
-        weights: where constants on the GPU are shared.
+        weights: where constants on the GPU are shared, unless memory is limited, or
+            the user's.
     """
 
     preferences = ep.Preferences(keeps_qdq=keeps_codes)
@@ -39,7 +40,14 @@ class CudaProvider(ep.ExecutionProvider):
         target = CudaTarget(context.device, settings)
         self._arena = _arena(context, settings.memory)
         self._backend = BACKEND._replace(mode=self._arena, target=target)
-        self._weights = Weights(context.device, weights, BACKEND.distribution)
+        has_own = settings.memory.has_own_weights
+        self._weights = Weights(
+            context.device,
+            None if has_own else weights,
+            BACKEND.distribution,
+            self._arena if has_own else "",
+        )
+        self._is_closed = False
         self.capture = CudaCapture() if settings.captures else None
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
@@ -62,11 +70,11 @@ class CudaProvider(ep.ExecutionProvider):
         )
 
     def close(self) -> None:
-        """Give up constants, and the session's own memory."""
-        self._weights.clear()
-        if self._arena:
+        """Give up constants, and memory."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._weights.clear()
             self._context.device.close_arena(self._arena)
-            self._arena = ""
 
 
 class CudaPartition(GpuPartition):

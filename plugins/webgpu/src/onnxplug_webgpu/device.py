@@ -185,7 +185,7 @@ class Device(Queue):
         # the numbers, for them to be there as long as the launch
         return kernel.native, found, [start], *groups, numbers
 
-    def engine(self, call: Any) -> Any:
+    def engine(self, call: Any, begins: Sequence[int], workspace: int) -> Any:
         """Nothing: no library is called.
 
         Raises:
@@ -204,7 +204,7 @@ class Device(Queue):
         Raises:
             KernelRefused: always.
         """
-        return self.engine(plan)
+        return self.engine(plan, (), 0)
 
     def numbers(self, content: bytes) -> Memory:
         """Memory for the numbers of launches, filled."""

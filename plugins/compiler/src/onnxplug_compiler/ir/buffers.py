@@ -66,7 +66,7 @@ class Constant(Buffer):
         memory: where the target has the content; ``None`` as long as it has not.
     """
 
-    __slots__ = ("_array", "_load", "find_source", "key", "memory")
+    __slots__ = ("__weakref__", "_array", "_load", "find_source", "key", "memory")
 
     def __init__(
         self,
@@ -117,7 +117,16 @@ class Packed(Buffer):
             nothing of that.
     """
 
-    __slots__ = ("accepts", "fill", "lock", "memory", "recipe", "refused", "source")
+    __slots__ = (
+        "__weakref__",
+        "accepts",
+        "fill",
+        "lock",
+        "memory",
+        "recipe",
+        "refused",
+        "source",
+    )
 
     def __init__(self, nbytes: int, accepts: Acceptance | None = None) -> None:
         super().__init__(nbytes)

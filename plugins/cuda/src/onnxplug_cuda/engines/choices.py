@@ -87,12 +87,18 @@ class Choices:
         """The number of the fastest way: as found before, else measured now; the first
         if that is not to be, or all fail.
 
+        What is found where there was no memory for one of them, which may be faster
+        where there is, is kept by this process alone.
+
         Args:
             key: what is computed.
             names: of the ways, which tell them apart with these versions.
             measure: the seconds that the way of a number takes; ``None``: nothing is
                 measured.  One that raises is out.
             seconds: after which no other way is tried; 0: all are.
+
+        Raises:
+            DeviceLost: the device was, when it was measured.
         """
         if len(names) < 2:
             return 0
@@ -100,15 +106,29 @@ class Choices:
         with self._lock:
             found = self._known.get(entry) or self._kept(entry)
             if found not in names:
-                number = measure and self._measured(names, measure, seconds)
-                if number is None:
+                if measure is None:
                     return 0
-                found = names[number]
-                self._logger.info("%s: %s is computed by %s", self._kind, key, found)
-                self._cache.store(entry, found.encode())
-                self._cache.prune_if_due()
+                found = self._fastest(entry, key, names, measure, seconds)
             self._known[entry] = found
         return names.index(found)
+
+    def _fastest(
+        self,
+        entry: str,
+        key: str,
+        names: Sequence[str],
+        measure: Callable[[int], float],
+        seconds: float,
+    ) -> str:
+        """The name of the way that takes the least time, kept on disk; the first if all
+        fail."""
+        times, lacked_memory = self._measured(names, measure, seconds)
+        found = names[min(times, key=times.__getitem__, default=0)]
+        self._logger.info("%s: %s is computed by %s", self._kind, key, found)
+        if times and not lacked_memory:
+            self._cache.store(entry, found.encode())
+            self._cache.prune_if_due()
+        return found
 
     def entry_name(self, key: str) -> str:
         """The name of the entry for *key* on disk."""
@@ -124,16 +144,21 @@ class Choices:
 
     def _measured(
         self, names: Sequence[str], measure: Callable[[int], float], seconds: float
-    ) -> int | None:
-        """The number of the way that takes the least time; ``None``: all fail."""
+    ) -> tuple[dict[int, float], bool]:
+        """The seconds of ways by their numbers, without those that fail; and whether
+        there was no memory for one."""
         times: dict[int, float] = {}
+        lacked_memory = False
         end = time.monotonic() + seconds
         for number, name in enumerate(names):
             if times and seconds and time.monotonic() >= end:
                 break
             try:
                 times[number] = min(measure(number) for _ in range(_ROUNDS))
-            except Exception as error:  # noqa: BLE001  # others are tried
+            except Exception as error:  # others are tried
                 ep.raise_interruption(error)
+                if isinstance(error, ep.OnnxplugError):
+                    raise  # the device was lost
+                lacked_memory |= isinstance(error, MemoryError)
                 self._logger.info("%s: %s fails: %s", self._kind, name, error)
-        return min(times, key=times.__getitem__) if times else None
+        return times, lacked_memory

@@ -15,7 +15,16 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from ctypes import POINTER, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_double,
+    c_float,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any, Final
 
 from onnxplug.authoring.locks import new_rlock
@@ -77,6 +86,9 @@ MOST_ALGORITHMS: Final = 8
 """Algorithms that are asked for."""
 
 _MOST_ALIGNMENT: Final = 256
+
+_SCALARS: Final = (c_float(1), c_float(0)), (c_double(1), c_double(0))
+"""One and zero of float32, and of float64."""
 
 
 class Algorithm(ctypes.Structure):
@@ -175,59 +187,54 @@ class CublasLt:
         with self._current:
             self._handle = self._made("cublasLtCreate")
 
-    def bind(
-        self, product: Product, addresses: Sequence[int], workspace: tuple[int, int]
-    ) -> BoundProduct:
-        """The product of what is at *addresses*, ready to be queued.
+    def prepare(
+        self, product: Product, begins: Sequence[int], workspace: int
+    ) -> PreparedProduct:
+        """The algorithms for a product.
 
         Args:
-            product: which was checked against memory.
-            addresses: of A, B, the bias if there is one, and D.
-            workspace: its address and bytes.
+            begins: where A, B, the bias if there is one, and D begin, in bytes, in
+                memory whose address is a multiple of what algorithms may ask for.
+            workspace: bytes that it may have.
 
         Raises:
             KernelRefused: no algorithm does it.
         """
-        a, b, *bias, d = addresses
+        # as aligned as what is bound will be
+        a, b, *bias, d = (_MOST_ALIGNMENT + begin for begin in begins)
         alignments = tuple(map(_alignment, (a, b, d, d)))
         description = self.description(product, *bias)
-        plan = self._plan(product, description, alignments, workspace[1])
-        bound = BoundProduct(self, product, plan, description, (a, b, d), workspace)
+        plan = self._plan(product, description, alignments, workspace)
+        prepared = PreparedProduct(self, product, plan, workspace)
         if product.uses_measured and self._choices is not None:
-            bound.order = self._order(bound, alignments)
-        return bound
+            prepared.order = self._order(prepared, alignments)
+        return prepared
 
-    def takes(self, product: Product, offsets: Sequence[int], workspace: int) -> bool:
-        """Whether there is an algorithm for a product.
-
-        Args:
-            offsets: of the first elements of what ``needed`` is of, in bytes, in memory
-                that begins where all may.
-            workspace: bytes that it may have.
-        """
-        a, b, *bias, d = offsets
-        alignments = tuple(map(_alignment, (a, b, d, d)))
-        description = self.description(product, *bias)
+    def takes(self, product: Product, begins: Sequence[int], workspace: int) -> bool:
+        """Whether there is an algorithm for a product; see :meth:`prepare`."""
+        plain = product._replace(uses_measured=False, measures=False)
         try:
-            self._plan(product, description, alignments, workspace)
+            self.prepare(plain, begins, workspace)
         except KernelRefused:
             return False
         return True
 
-    def _order(self, bound: BoundProduct, alignments: tuple[int, ...]) -> list[int]:
+    def _order(
+        self, prepared: PreparedProduct, alignments: tuple[int, ...]
+    ) -> list[int]:
         """The algorithms, beginning with the one that was measured to be fastest."""
         assert self._choices is not None
-        product = bound.product
-        names = [bytes(each.algorithm).hex() for each in bound.plan.suggestions]
+        product = prepared.product
+        names = [bytes(each.algorithm).hex() for each in prepared.plan.suggestions]
         measure = None
         if product.measures and self._bench is not None:
-            measure = _Trial(self, self._bench, bound).seconds
+            measure = _Trial(self, self._bench, prepared).seconds
         # the same, however it is found
         key = product._replace(uses_measured=True, measures=True, seconds=0.0)
         best = self._choices.best(
             repr((key, alignments)), names, measure, product.seconds
         )
-        return sorted(bound.order, key=lambda number: number != best)
+        return sorted(prepared.order, key=lambda number: number != best)
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call *function*.
@@ -245,16 +252,15 @@ class CublasLt:
         Raises:
             CublasError: it is not queued.
         """
-        product, (a, b, d) = bound.product, bound.addresses
-        scalar = ctypes.c_double if product.element == "f64" else c_float
-        one, zero = scalar(1), scalar(0)
-        layout_a, layout_b, layout_d = bound.plan.layouts
-        suggestion = bound.plan.suggestions[number]
+        prepared, (a, b, d) = bound.prepared, bound.addresses
+        one, zero = _SCALARS[prepared.product.element == "f64"]
+        layout_a, layout_b, layout_d = prepared.plan.layouts
+        suggestion = prepared.plan.suggestions[number]
         self.call(
             "cublasLtMatmul", self._handle, bound.description, ctypes.byref(one),
             a, layout_a, b, layout_b, ctypes.byref(zero), d, layout_d, d, layout_d,
-            ctypes.byref(suggestion.algorithm), bound.workspace[0] or None,
-            bound.workspace[1], stream,
+            ctypes.byref(suggestion.algorithm), bound.workspace or None,
+            prepared.workspace if bound.workspace else 0, stream,
         )  # fmt: skip
 
     def _plan(
@@ -381,29 +387,48 @@ class CublasLt:
                 self._functions["cublasLtDestroy"](handle)
 
 
-class BoundProduct:
-    """A product of what is at fixed addresses.
+class PreparedProduct:
+    """A product, and what it is computed by.
 
     Attributes:
         order: the numbers of the algorithms, the first of which is tried first.
+        workspace: bytes that it may have.
     """
 
     def __init__(
-        self,
-        library: CublasLt,
-        product: Product,
-        plan: _Plan,
-        description: c_void_p,
-        addresses: tuple[int, ...],
-        workspace: tuple[int, int],
+        self, library: CublasLt, product: Product, plan: _Plan, workspace: int
     ) -> None:
-        self._library = library
+        self.library = library
         self.product = product
         self.plan = plan
-        self.description = description
-        self.addresses = addresses
         self.workspace = workspace
         self.order = list(range(len(plan.suggestions)))
+
+    def bind(self, addresses: Sequence[int], workspace: int) -> BoundProduct:
+        """The product of what is at *addresses*, ready to be queued.
+
+        Args:
+            addresses: of A, B, the bias if there is one, and D, which were checked to
+                be in memory.
+            workspace: its address; 0 where there is none.
+        """
+        a, b, *bias, d = addresses
+        description = self.library.description(self.product, *bias)
+        return BoundProduct(self, description, (a, b, d), workspace)
+
+
+class BoundProduct(Record):
+    """A product of what is at fixed addresses.
+
+    Attributes:
+        addresses: of A, B and D.
+        workspace: the address of it.
+    """
+
+    prepared: PreparedProduct
+    description: c_void_p
+    addresses: tuple[int, int, int]
+    workspace: int
 
     def queue(self, stream: int) -> None:
         """Queue it on the CUDA stream of this address.
@@ -413,13 +438,14 @@ class BoundProduct:
         Raises:
             CublasError: none does it, or the GPU fails.
         """
+        prepared = self.prepared
         while True:
             try:
-                self._library.queue(self, self.order[0], stream)
+                prepared.library.queue(self, prepared.order[0], stream)
             except CublasError as error:
-                if error.code not in _REFUSALS or len(self.order) == 1:
+                if error.code not in _REFUSALS or len(prepared.order) == 1:
                     raise
-                self.order = self.order[1:]
+                prepared.order = prepared.order[1:]
                 continue
             return
 
@@ -427,10 +453,12 @@ class BoundProduct:
 class _Trial:
     """Measures the algorithms of a product, on memory of its own."""
 
-    def __init__(self, library: CublasLt, bench: Bench, bound: BoundProduct) -> None:
-        self._library, self._bench, self._bound = library, bench, bound
+    def __init__(
+        self, library: CublasLt, bench: Bench, prepared: PreparedProduct
+    ) -> None:
+        self._library, self._bench, self._prepared = library, bench, prepared
         self._memories: list[Scratch] = []
-        self._copy: BoundProduct | None = None
+        self._bound: BoundProduct | None = None
 
     def seconds(self, number: int) -> float:
         """The time of the algorithm of a number.
@@ -439,27 +467,16 @@ class _Trial:
             CublasError: it does not do the product.
             MemoryError: there is no memory to measure with.
         """
-        if self._copy is None:
-            self._copy = self._bound_to_scratch()
-        copy = self._copy
+        bound = self._bound = self._bound or self._bound_to_scratch()
         return self._bench.seconds(
-            lambda stream: self._library.queue(copy, number, stream)
+            lambda stream: self._library.queue(bound, number, stream)
         )
 
     def _bound_to_scratch(self) -> BoundProduct:
-        product, bound = self._bound.product, self._bound
-        self._memories = [self._bench.memory(each) for each in product.needed]
-        a, b, *bias, d = (memory.address for memory in self._memories)
-        workspace = self._bench.memory(bound.workspace[1])
-        self._memories.append(workspace)
-        return BoundProduct(
-            self._library,
-            product,
-            bound.plan,
-            self._library.description(product, *bias),
-            (a, b, d),
-            (workspace.address, bound.workspace[1]),
-        )
+        needed = (*self._prepared.product.needed, self._prepared.workspace)
+        self._memories = [self._bench.memory(each) for each in needed]
+        *addresses, workspace = (memory.address for memory in self._memories)
+        return self._prepared.bind(addresses, workspace)
 
 
 def _alignment(address: int) -> int:

@@ -94,27 +94,25 @@ class Cudnn:
         """
         return self._plan(call).workspace
 
-    def bind(
-        self, call: Call, addresses: Sequence[int], workspace: tuple[int, int]
-    ) -> BoundGraph:
-        """*call* on what is at *addresses*, ready to be queued.
+    def prepare(
+        self, call: Call, begins: Sequence[int], workspace: int
+    ) -> PreparedGraph:
+        """The plan for *call*.
 
         Args:
-            call: which was checked against memory.
-            addresses: in the order of its ``needed``.
-            workspace: its address and bytes.
+            begins: where arrays begin, which plans do not depend on.
+            workspace: bytes that it may have.
 
         Raises:
             KernelRefused: no plan does it with as much workspace.
         """
         plan = self._plan(call)
-        if plan.workspace > workspace[1]:
+        if plan.workspace > workspace:
             raise KernelRefused(
                 f"cuDNN's plan takes {plan.workspace} bytes of workspace; there are "
-                f"{workspace[1]}"
+                f"{workspace}"
             )
-        pack = dict(zip(plan.tensors, addresses, strict=True))
-        return BoundGraph(self, call, plan, pack, workspace[0])
+        return PreparedGraph(self, call, plan)
 
     def queue(
         self, plan: _Plan, number: int, pack: Any, workspace: int, stream: int
@@ -234,19 +232,36 @@ class Cudnn:
                     self._cudnn.destroy_handle(handle)
 
 
-class BoundGraph:
-    """A graph of what is at fixed addresses."""
+class PreparedGraph(Record):
+    """A call, and the plan that does it."""
 
-    def __init__(
-        self,
-        library: Cudnn,
-        call: Call,
-        plan: _Plan,
-        pack: dict[Any, int],
-        workspace: int,
-    ) -> None:
-        self._library, self._call, self._plan = library, call, plan
-        self._pack, self._workspace = pack, workspace
+    library: Cudnn
+    call: Call
+    plan: _Plan
+
+    def bind(self, addresses: Sequence[int], workspace: int) -> BoundGraph:
+        """The call on what is at *addresses*, ready to be queued.
+
+        Args:
+            addresses: in the order of its ``needed``, which were checked to be in
+                memory.
+            workspace: the address of it.
+        """
+        pack = dict(zip(self.plan.tensors, addresses, strict=True))
+        return BoundGraph(self, pack, workspace)
+
+
+class BoundGraph(Record):
+    """A graph of what is at fixed addresses.
+
+    Attributes:
+        pack: addresses by the graph's tensors.
+        workspace: the address of it.
+    """
+
+    prepared: PreparedGraph
+    pack: dict[Any, int]
+    workspace: int
 
     def queue(self, stream: int) -> None:
         """Queue it on the CUDA stream of this address.
@@ -254,14 +269,13 @@ class BoundGraph:
         Raises:
             CudnnError: cuDNN fails.
         """
-        plan = self._plan
+        library, call, plan = self.prepared
         try:
-            self._library.queue(plan, plan.number, self._pack, self._workspace, stream)
+            library.queue(plan, plan.number, self.pack, self.workspace, stream)
         except Exception as error:
             ep.raise_interruption(error)
             raise CudnnError(
-                f"cuDNN fails at {type(self._call).__name__} {tuple(self._call)}: "
-                f"{error}"
+                f"cuDNN fails at {type(call).__name__} {tuple(call)}: {error}"
             ) from error
 
 

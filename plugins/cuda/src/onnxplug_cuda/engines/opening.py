@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug_cuda.bench import DeviceBench
-from onnxplug_cuda.device import CudaDevice, Library
+from onnxplug_cuda.calls import Library
+from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.engines.choices import Choices
 from onnxplug_cuda.engines.cublaslt import CublasError, CublasLt
 from onnxplug_cuda.engines.cudnn import Cudnn, CudnnError

@@ -353,11 +353,14 @@ class Device(Protocol):
             DeviceLost: the device is, or the one that a memory is of.
         """
 
-    def engine(self, call: Any) -> Any:
-        """A library's plan for a call; the same one for equal calls.
+    def engine(self, call: Any, begins: Sequence[int], workspace: int) -> Any:
+        """A library's plan for a call, which is done wherever memory is.
 
         Args:
             call: what an ``EngineCall`` has: the EP's own.
+            begins: bytes from the beginnings of memories to the first elements of the
+                command's views.
+            workspace: bytes that it may use besides.
 
         Raises:
             KernelRefused: the library does not do it.

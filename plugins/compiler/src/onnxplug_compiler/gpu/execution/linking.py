@@ -98,7 +98,8 @@ class CallStep(Record):
     Attributes:
         call: the command's.
         places: of its views, from the first element of each to the buffer's end.
-        workspace: where there is room for it; ``None`` if it needs none.
+        workspace: where there is room for it, and how much it needs; ``None`` if it
+            needs none.
         nodes, label, flops, nbytes: as a launch's.
     """
 
@@ -109,6 +110,16 @@ class CallStep(Record):
     label: str = ""
     flops: int = 0
     nbytes: int = 0
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """Where the first elements are, in bytes from the beginnings of memories."""
+        return tuple(place.begin for place in self.places)
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes that it needs besides."""
+        return 0 if self.workspace is None else self.workspace.nbytes
 
 
 AnyStep: TypeAlias = Step | CallStep
@@ -374,7 +385,7 @@ class _Linker:
                 self.slots.append(0)
             number = self._workspace
             self.slots[number] = max(self.slots[number], command.workspace)
-            workspace = Place("slot", number)
+            workspace = Place("slot", number, 0, command.workspace)
         places = [
             place._replace(begin=begin, nbytes=max(0, view.buffer.nbytes - view.offset))
             for place, begin, view in zip(bound, begins, command.views, strict=True)

@@ -34,6 +34,7 @@ class GpuPartition(ep.CompiledPartition):
 
     Raises:
         Declined: some nodes are not computed; the next EP gets them.
+        OutOfMemory: there is no memory for a constant.
     """
 
     in_place = True
@@ -119,6 +120,7 @@ class GpuPartition(ep.CompiledPartition):
 
         Raises:
             Declined: a node is not computed for them.
+            OutOfMemory: there is no memory for a constant.
         """
         for segment in self._segments.values():
             shapes = self._stated_shapes(segment)
@@ -127,6 +129,9 @@ class GpuPartition(ep.CompiledPartition):
                     segment.plan(shapes, {}, self._look)
                 except NotCompiled as refusal:
                     self._decline(self._named_by(refusal, segment))
+                except MemoryError as error:
+                    node = describe(segment.nodes[0])
+                    raise ep.OutOfMemory.of(error, node, node=node) from error
 
     def _stated_shapes(self, segment: Segment) -> Shapes | None:
         """The shapes of the inputs; ``None`` if one is not known in numbers."""

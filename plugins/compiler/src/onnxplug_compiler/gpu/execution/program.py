@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -35,20 +36,27 @@ class Weights:
     """Constants on a device, each once.
 
     Args:
-        store: where they are shared with other sessions.
+        store: where they are shared with other sessions; ``None``: they are not.
         distribution: the EP's, which their layouts there are named by.
+        mode: of their memory; see :meth:`~.device.Device.memory`.
 
     Attributes:
         packed: those of the session that are packed, for recorders.
     """
 
     def __init__(
-        self, device: Device, store: ep.WeightStore | None, distribution: str
+        self,
+        device: Device,
+        store: ep.WeightStore | None,
+        distribution: str,
+        mode: str = "",
     ) -> None:
         self._device = device
         self._store = store
         self._distribution = distribution
+        self._mode = mode
         self._known: dict[Any, Memory] = {}
+        self._placed: weakref.WeakSet[Constant | Packed] = weakref.WeakSet()
         self.packed: PackedConstants = {}
 
     def memory(self, constant: Constant | Packed) -> Memory:
@@ -63,21 +71,23 @@ class Weights:
             with constant.lock:
                 if constant.memory is None or not has(constant.memory):
                     constant.memory = self._filled(constant)
+                    self._placed.add(constant)
                 packed_memory: Memory = constant.memory
                 return packed_memory
         if constant.memory is None or not has(constant.memory):
             known = self._known.get(constant.key) if constant.key is not None else None
             is_there = known is not None and has(known)
-            constant.memory = known if is_there else self._placed(constant)
+            constant.memory = known if is_there else self._uploaded(constant)
+            self._placed.add(constant)
             if constant.key is not None:
                 self._known[constant.key] = constant.memory
         found: Memory = constant.memory
         return found
 
-    def _placed(self, constant: Constant) -> Memory:
+    def _uploaded(self, constant: Constant) -> Memory:
         def upload() -> Memory:
             content = packed(constant.array)
-            memory = self._device.memory(content.nbytes)
+            memory = self._device.memory(content.nbytes, None, self._mode)
             self._device.upload(memory, content)
             return memory
 
@@ -91,11 +101,12 @@ class Weights:
 
     def _filled(self, buffer: Packed) -> Memory:
         """Memory that the commands which pack a constant have written."""
-        memory = self._device.memory(buffer.nbytes)
+        memory = self._device.memory(buffer.nbytes, None, self._mode)
         linked = link(_work_of(buffer), (), lambda: None, self._device)
         stream = self._device.new_stream()
         try:
-            Program(linked, self._device, self).run([], [memory], stream)
+            program = Program(linked, self._device, self, mode=self._mode)
+            program.run([], [memory], stream)
             # all streams read it
             stream.synchronize()
         finally:
@@ -103,7 +114,10 @@ class Weights:
         return memory
 
     def clear(self) -> None:
-        """Give them up."""
+        """Give them up, also those of plans that others still hold."""
+        for constant in self._placed:
+            constant.memory = None
+        self._placed.clear()
         self._known.clear()
         self.packed.clear()
 
@@ -164,7 +178,7 @@ class Program:
             look()
             try:
                 self._kernels.append(
-                    device.engine(step.call)
+                    device.engine(step.call, step.begins, step.workspace_nbytes)
                     if isinstance(step, CallStep)
                     else device.kernel(step.text, step.written, step.lanes)
                 )

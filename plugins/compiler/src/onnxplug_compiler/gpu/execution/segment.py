@@ -127,6 +127,7 @@ class Segment:
 
         Raises:
             NotCompiled: some call is not computed for them.
+            MemoryError: there is no memory for a constant.
         """
         self._device.ensure()
         contents = {
@@ -167,7 +168,7 @@ class Segment:
             program = Program(linked, self._device, self._weights, look, self._mode)
         except RefusedLaunch as error:
             raise NotCompiled(str(error), self._call_of(error.nodes)) from error
-        except (ValueError, MemoryError) as error:
+        except ValueError as error:
             if isinstance(error, ep.OnnxplugError):
                 raise
             raise NotCompiled(str(error)) from error
@@ -198,6 +199,7 @@ class Segment:
 
         Raises:
             NotCompiled: some call is not computed for these shapes.
+            MemoryError: there is no memory for a constant, or between nodes.
             DeviceLost: the device is, or the one was that *arrays* are in.
             OutputMismatch: a bound array is of another shape or dtype.
             RuntimeError: the stream captures, and sizes depend on elements.
