@@ -218,7 +218,8 @@ def rms_normalization(
 def mean_variance_normalization(
     xp: Any, x: Any, *, axes: Sequence[int] = (0, 2, 3)
 ) -> Any:
-    axes = normal_axes(axes, x.ndim)
+    # of no axes the reductions of its definition take all
+    axes = normal_axes(axes or range(x.ndim), x.ndim)
     wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     centered = wide - mean_of(xp, wide, axes)
     variance = mean_of(xp, centered * centered, axes)

@@ -76,12 +76,15 @@ TRAITS: Final = {
         (having("reshapes"), Traits(reshapes=True)),
         ("Transpose", Traits(permutes=True)),
         ("Identity Slice Split", Traits(selects=True)),
-        ("AveragePool LpPool MaxPool RoiAlign", Traits(channels_last=True)),
+        (
+            "AveragePool CausalConvWithState LpPool MaxPool RoiAlign",
+            Traits(channels_last=True),
+        ),
         ("GlobalAveragePool GlobalLpPool GlobalMaxPool", Traits(any_order=True)),
-        ("Concat Pad Resize Tile Upsample", Traits(any_order=True)),
+        ("CenterCropPad Concat Pad Resize Tile Upsample", Traits(any_order=True)),
         (
             "BatchNormalization GroupNormalization InstanceNormalization "
-            "LpNormalization LRN",
+            "LpNormalization LRN MeanVarianceNormalization",
             Traits(any_order=True),
         ),
         (having("reduction"), Traits(any_order=True)),

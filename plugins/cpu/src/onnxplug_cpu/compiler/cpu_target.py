@@ -53,14 +53,19 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity "
             "Dropout Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
-            "ArrayFeatureExtractor Compress ReverseSequence BitCast"
+            "ArrayFeatureExtractor Compress ReverseSequence BitCast CenterCropPad "
+            "BlackmanWindow HammingWindow HannWindow MelWeightMatrix"
         ).split(),
         _MOVED,
     ),
     **dict.fromkeys(having("reduction"), _WIDE),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _WIDE | {"i8", "u8", "i1"}),
     **dict.fromkeys(("Einsum", "Gemm", "MatMul"), _WIDE),
-    **dict.fromkeys(("Softmax", "LogSoftmax"), frozenset({"f32", "f64"})),
+    **dict.fromkeys(
+        ("Softmax", "LogSoftmax", "MeanVarianceNormalization"),
+        frozenset({"f32", "f64"}),
+    ),
+    "AffineGrid": FLOATS,
     **dict.fromkeys(("If", "Loop", "Scan"), frozenset(ELEMENTS.values())),
     **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
     **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
@@ -88,6 +93,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "ConstantOfShape EyeLike Conv ConvTranspose Attention ScaledDotProduct "
+            "CausalConvWithState "
             "LayerNormalization RMSNormalization BatchNormalization "
             "InstanceNormalization GroupNormalization LpNormalization LRN "
             "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "

@@ -54,7 +54,8 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Dropout Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
             "ArrayFeatureExtractor ReverseSequence Compress TensorScatter "
-            "ConstantOfShape BitCast"
+            "ConstantOfShape BitCast CenterCropPad "
+            "BlackmanWindow HammingWindow HannWindow MelWeightMatrix"
         ).split(),
         _MOVED,
     ),
@@ -100,7 +101,8 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         (
             "Softmax LogSoftmax LayerNormalization RMSNormalization "
             "RNN GRU LSTM BatchNormalization InstanceNormalization GroupNormalization "
-            "LpNormalization Conv ConvTranspose ScaledDotProduct Attention "
+            "LpNormalization MeanVarianceNormalization CausalConvWithState AffineGrid "
+            "Conv ConvTranspose ScaledDotProduct Attention "
             "AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
             "Hardmax LRN Resize Upsample GridSample RoiAlign DeformConv MaxUnpool"
         ).split(),
@@ -115,7 +117,8 @@ WIDE_ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         operator: {*ELEMENTS[operator], "f64"}
         for operator in (
             *having("reduction"),
-            *"CumSum CumProd MatMul Gemm Einsum Conv Softmax LogSoftmax".split(),
+            *"CumSum CumProd MatMul Gemm Einsum Conv Softmax LogSoftmax AffineGrid "
+            "MeanVarianceNormalization".split(),
         )
     },
 }

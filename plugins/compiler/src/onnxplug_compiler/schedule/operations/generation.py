@@ -10,7 +10,7 @@ from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
-from onnxplug_compiler.schedule.copies import record_fill
+from onnxplug_compiler.schedule.copies import record_copy, record_fill
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
@@ -23,6 +23,9 @@ from onnxplug_compiler.schedule.operations.registry import (
 
 _FARTHEST: Final = 1 << 30
 """Rows and columns whose numbers are compared."""
+
+_MOST_NUMBERS: Final = 1 << 25
+"""Elements of a result that are computed when planning."""
 
 
 def _accepts_result(call: Call, dtypes: Dtypes, target: Support) -> str | None:
@@ -78,3 +81,37 @@ def _record_eye(plan: Plan, call: Call) -> None:
 
 
 register("EyeLike", Operation(_record_eye, _accepts_result, _check_eye))
+
+
+# What is computed of a few numbers when planning
+
+
+def _check_numbers(call: Call, inputs: Inputs, results: Results) -> None:
+    if given(results).size > _MOST_NUMBERS:
+        raise NotCompiled(f"{call.op_type} of {given(results).shape}", call)
+
+
+def _record_numbers(plan: Plan, call: Call) -> None:
+    output = call.outputs[0]
+    assert output is not None and call.function is not None
+    contents = [
+        None if name is None else plan.known(name).content for name in call.inputs
+    ]
+    try:
+        found = np.asarray(call.function(*contents))
+    except ValueError as error:
+        raise NotCompiled(str(error), call) from error
+    record_copy(
+        plan.recorder,
+        plan.recorder.constant(found),
+        plan.destination(output),
+        label=call.op_type,
+    )
+
+
+register(
+    "BlackmanWindow HammingWindow HannWindow MelWeightMatrix",
+    Operation(
+        _record_numbers, _accepts_result, _check_numbers, known=frozenset(range(5))
+    ),
+)

@@ -162,6 +162,51 @@ register(
 )
 
 
+# CenterCropPad
+
+
+def _middle(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
+    """How much is added before and after each axis; less than 0 is taken away."""
+    shape = given(inputs).shape
+    axes: Sequence[int] = range(len(shape))
+    if call.attributes["axes"] is not None:
+        axes = normal_axes(call.attributes["axes"], len(shape))
+    wanted = integers(call, inputs[1], "the shape")
+    if len(wanted) != len(axes):
+        raise NotCompiled(f"{len(wanted)} sizes for {len(axes)} axes", call)
+    before, after = [0] * len(shape), [0] * len(shape)
+    for axis, size in zip(axes, wanted, strict=True):
+        missing = size - shape[axis]
+        # an odd number leaves the smaller half at the start, cropped or padded
+        before[axis] = missing // 2 if missing > 0 else -(-missing // 2)
+        after[axis] = missing - before[axis]
+    return before, after
+
+
+def _check_middle(call: Call, inputs: Inputs, results: Results) -> None:
+    x, out = given(inputs).shape, given(results).shape
+    before, after = _middle(call, inputs)
+    found = [b + n + a for b, n, a in zip(before, x, after, strict=True)]
+    if tuple(found) != out:
+        raise NotCompiled(f"the middle of {x} is {found}, not {list(out)}", call)
+
+
+def _record_middle(plan: Plan, call: Call) -> None:
+    from onnxplug_compiler.schedule.pad import record_pad
+
+    x, out = _border(plan, call)
+    inputs = [None if name is None else plan.known(name) for name in call.inputs]
+    before, after = _middle(call, inputs)
+    zero = np.zeros((), x.dtype)
+    record_pad(plan.recorder, x, out, before, after, value=zero, label=call.op_type)
+
+
+register(
+    "CenterCropPad",
+    Operation(_record_middle, _accepts_first, _check_middle, known=frozenset({1})),
+)
+
+
 # Trilu
 
 

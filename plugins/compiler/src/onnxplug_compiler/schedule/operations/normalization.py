@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from onnxplug.authoring.bounds import normal_axis
+from onnxplug.authoring.bounds import normal_axes, normal_axis
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.elements import wide_dtype
 from onnxplug_compiler.ir.formula import Formula
@@ -351,3 +351,66 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
 
 
 register("LRN", Operation(_record_lrn, computed, _check_lrn))
+
+# MeanVarianceNormalization
+
+_DEVIATION: Final = 1e-9
+"""What the operator's definition adds to the standard deviation."""
+
+
+def _moment_axes(call: Call, rank: int) -> tuple[int, ...]:
+    """The axes of a mean; of none ONNX's reductions take all."""
+    return normal_axes(call.attributes["axes"] or range(rank), rank)
+
+
+def _check_moments(call: Call, inputs: Inputs, results: Results) -> None:
+    shape = given(inputs).shape
+    if not _moment_axes(call, len(shape)):
+        raise NotCompiled(f"{call.op_type} of {shape}", call)
+
+
+def _record_moments(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    if not out.size:
+        return
+    axes = _moment_axes(call, len(x.shape))
+    if x.dtype == np.float64:
+        centered, variance = _moments_of_doubles(plan, x, axes)
+        chain = Formula.of(x)
+        difference = chain.read(centered)
+    else:
+        reductions = plan.recorder.target.reductions
+        mean, variance = reductions.record_moments(
+            plan.recorder, x, axes, label=call.op_type
+        )
+        chain = Formula.wide(x)
+        difference = chain.step("Sub", chain.read_wide(x), chain.read_wide(mean))
+    deviation = chain.step("Sqrt", chain.read_wide(variance))
+    divisor = chain.step("Add", deviation, chain.number(_DEVIATION))
+    result = chain.step("Div", difference, divisor)
+    chain.record(plan.recorder, result, out, call.op_type)
+
+
+def _moments_of_doubles(
+    plan: Plan, x: View, axes: tuple[int, ...]
+) -> tuple[View, View]:
+    """What differs from the mean, and the variance: moments are of floats of at most
+    32 bits, but reductions of all."""
+    recorder, reductions = plan.recorder, plan.recorder.target.reductions
+    kept = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    mean, variance = (recorder.temporary(x.dtype, kept) for _ in range(2))
+    reductions.record_reduce(recorder, "ReduceMean", x, mean, axes)
+    centered, squares = (recorder.temporary(x.dtype, x.shape) for _ in range(2))
+    chain = Formula.of(x)
+    difference = chain.step("Sub", chain.read(x), chain.read(mean))
+    square = chain.step("Mul", difference, difference)
+    chain.record_all(
+        recorder, [difference, square], [centered, squares], "Normalization"
+    )
+    reductions.record_reduce(recorder, "ReduceMean", squares, variance, axes)
+    return centered, variance
+
+
+register(
+    "MeanVarianceNormalization", Operation(_record_moments, computed, _check_moments)
+)

@@ -124,6 +124,7 @@ OPERATORS: Final = {
     "coded_results": "com.microsoft.MatMulIntegerToFloat "
     "com.microsoft.DynamicQuantizeMatMul com.microsoft.QGemm",
     "control_flow": "If Loop Scan",
+    "causal_convolution": "CausalConvWithState",
     "convolution": "Conv ConvTranspose",
     "einsum": "Einsum",
     "encoders": "ai.onnx.ml.OneHotEncoder ai.onnx.ml.LabelEncoder "
@@ -131,7 +132,8 @@ OPERATORS: Final = {
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
-    "generation": "ConstantOfShape EyeLike",
+    "generation": "ConstantOfShape EyeLike BlackmanWindow HammingWindow HannWindow "
+    "MelWeightMatrix",
     "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
     "TensorScatter Window",
     "integer_convolution": "ConvInteger QLinearConv DequantizedConv",
@@ -145,9 +147,9 @@ OPERATORS: Final = {
     ),
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
-    "movement": "Concat Tile Pad Trilu CumProd CumSum",
+    "movement": "Concat Tile Pad CenterCropPad Trilu CumProd CumSum",
     "normalization": "BatchNormalization InstanceNormalization GroupNormalization "
-    "LpNormalization LRN",
+    "LpNormalization LRN MeanVarianceNormalization",
     "one_hot": "OneHot",
     "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
     "GlobalLpPool",
@@ -159,7 +161,7 @@ OPERATORS: Final = {
     "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
     "selection": "ArgMax ArgMin TopK Hardmax",
     "sequences": "ReverseSequence",
-    "spatial": "Resize Upsample GridSample RoiAlign",
+    "spatial": "Resize Upsample GridSample RoiAlign AffineGrid",
     "support_vectors": "ai.onnx.ml.SVMRegressor ai.onnx.ml.SVMClassifier",
     "texts": "TfIdfVectorizer",
     "trees": "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier "

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.ir.elements import INTEGERS, element_of
+from onnxplug_compiler.ir.elements import INTEGERS, element_of, wide_dtype
+from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_fill
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
@@ -189,6 +191,11 @@ register(
     Operation(_record_grid_sample, computed, _check_grid_sample),
 )
 
+
+def _accepts_first(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    return computed(call, dtypes[:1], target)
+
+
 # RoiAlign
 
 
@@ -227,3 +234,81 @@ def _record_roi_align(plan: Plan, call: Call) -> None:
 
 
 register("RoiAlign", Operation(_record_roi_align, _accepts_roi_align, _check_roi_align))
+
+# AffineGrid
+
+
+def _check_affine_grid(call: Call, inputs: Inputs, results: Results) -> None:
+    theta, out = given(inputs).shape, given(results).shape
+    rank = len(out) - 2
+    if rank not in (2, 3) or theta != (out[0], rank, rank + 1) or out[-1] != rank:
+        raise NotCompiled(f"AffineGrid of {theta} gives no {out}", call)
+    if max(out[1:-1]) > _MOST_PLACES:
+        raise NotCompiled(f"coordinates for axes of {out}", call)
+
+
+def _record_affine_grid(plan: Plan, call: Call) -> None:
+    """A chain of *theta*, repeated for all places, and the coordinates of each axis,
+    repeated along the others."""
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    theta, out = plan.view(source), plan.destination(output)
+    if not out.size:
+        return
+    spatial = out.shape[1:-1]
+    lines = _coordinates(spatial, wide_dtype(theta.dtype), call)
+    numbers = plan.recorder.constant(np.concatenate(lines))
+    chain = Formula.wide(theta)
+    total, first = None, 0
+    # columns are of the innermost axis first, and the last one is added as it is
+    for column in range(len(spatial) + 1):
+        term = chain.read_wide(_for_places(theta, column, len(spatial)))
+        if column < len(spatial):
+            axis = len(spatial) - 1 - column
+            line = numbers.slice((first,), (spatial[axis],))
+            first += spatial[axis]
+            shape = [1] * len(out.shape)
+            shape[1 + axis] = spatial[axis]
+            along = line.reshape(shape)
+            assert along is not None
+            term = chain.step("Mul", term, chain.read(along))
+        total = term if total is None else chain.step("Add", total, term)
+    assert total is not None
+    chain.record(plan.recorder, total, out, call.op_type)
+
+
+def _coordinates(
+    spatial: tuple[int, ...], dtype: np.dtype[Any], call: Call
+) -> list[np.ndarray[Any, Any]]:
+    """The coordinates of each axis' places between -1 and 1, the innermost axis
+    first."""
+    found = []
+    for size in map(int, reversed(spatial)):
+        steps = np.arange(size, dtype=np.float64)
+        if call.attributes["align_corners"]:
+            line = steps * 2 / max(size - 1, 1) - 1
+        else:
+            line = (2 * steps + 1) / size - 1
+        found.append(line.astype(dtype))
+    return found
+
+
+def _for_places(theta: View, column: int, rank: int) -> View:
+    """A column of each matrix [N, axes, axes + 1], as [N, *spatial, axes] with sizes of
+    1."""
+    images, axis, along = theta.strides
+    return View(
+        theta.buffer,
+        theta.offset + column * along * theta.dtype.itemsize,
+        theta.dtype,
+        (theta.shape[0], *(1,) * rank, theta.shape[1]),
+        (images, *(0,) * rank, axis),
+    )
+
+
+register(
+    "AffineGrid",
+    Operation(
+        _record_affine_grid, _accepts_first, _check_affine_grid, known=frozenset({1})
+    ),
+)

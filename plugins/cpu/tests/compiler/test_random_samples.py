@@ -1,0 +1,94 @@
+"""Operators that models seldom have, compiled, against their definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+import onnxplug
+from onnxplug_testing.random_samples import SAMPLES
+
+RNG = np.random.default_rng(3)
+OTHERS = {
+    "AffineGrid": [np.float64, np.float16, ml_dtypes.bfloat16],
+    "CenterCropPad": [np.int8, np.bool_, np.float64, np.int64],
+    "MeanVarianceNormalization": [np.float64],
+}
+"""Elements that are compiled beside float32."""
+
+
+@pytest.mark.parametrize("operator", SAMPLES)
+def test_operators_are_compiled(operator: str) -> None:
+    seeds = [(np.float32, seed) for seed in range(5)]
+    seeds += [(dtype, 1) for dtype in OTHERS.get(operator, ())]
+    for dtype, seed in seeds:
+        sample = SAMPLES[operator](np.random.default_rng(seed), np.dtype(dtype))
+        session = onnxplug.InferenceSession(sample.model)
+        (node,) = session.explain().nodes
+        assert (node.tier, node.note) == ("compiled", ""), (dtype, seed)
+        assert sample.error(session.run(None, sample.feeds)) < 16, (dtype, seed)
+
+
+def parsed(body: str, inputs: str, outputs: str) -> onnxplug.InferenceSession:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g ({inputs}) => ({outputs}) '
+        f"{{ {body} }}"
+    )
+    return onnxplug.InferenceSession(model)
+
+
+@pytest.mark.parametrize(
+    ("size", "periodic"), [(1, 0), (1, 1), (12, 0), (12, 1), ((1 << 20) + 5, 0)]
+)
+def test_windows_of_sizes_that_follow(size: int, periodic: int) -> None:
+    """Also of more numbers than are known when planning."""
+    session = parsed(
+        "s = Size (x)\n"
+        f"a = HannWindow <periodic = {periodic}> (s)\n"
+        f"b = HammingWindow <periodic = {periodic}> (s)\n"
+        f"c = BlackmanWindow <periodic = {periodic}> (s)\n"
+        "y = Mul (x, a)\n z = Mul (x, b)\n w = Mul (x, c)",
+        "float[n] x",
+        "float[n] y, float[n] z, float[n] w",
+    )
+    x = RNG.standard_normal(size).astype(np.float32)
+    found = session.run(None, {"x": x})
+    angles = np.arange(size) * 2 * np.pi / max(1, size if periodic else size - 1)
+    for array, (a, b, c) in zip(
+        found,
+        [(0.5, 0.5, 0), (25 / 46, 21 / 46, 0), (0.42, 0.5, 0.08)],
+        strict=True,
+    ):
+        window = a - b * np.cos(angles) + c * np.cos(2 * angles)
+        if size == 1 and not periodic:
+            window = np.ones(1)
+        np.testing.assert_allclose(array, x * window, rtol=1e-6, atol=1e-6)
+    assert {node.tier for node in session.explain().nodes} == {"compiled"}
+
+
+@pytest.mark.exhaustive
+def test_a_window_of_more_numbers_than_are_planned_for() -> None:
+    session = parsed("s = Size (x)\n y = HannWindow (s)", "bool[n, m] x", "float[k] y")
+    (y,) = session.run(None, {"x": np.zeros((1 << 13, (1 << 12) + 1), np.bool_)})
+    assert y.shape == ((1 << 25) + (1 << 13),)
+    np.testing.assert_allclose(y[:: 1 << 20][:3], 0, atol=0.1)
+    assert abs(y[y.size // 2] - 1) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("operator", "feeds", "message"),
+    [
+        ("y = CenterCropPad <axes = [0, 0]> (x, s)", {}, "twice"),
+        ("y = CenterCropPad <axes = [0]> (x, s)", {}, "shape"),
+        ("y = MeanVarianceNormalization (x)", {}, "axes"),
+    ],
+)
+def test_what_is_none_is_an_error(operator: str, feeds: Any, message: str) -> None:
+    with pytest.raises(onnxplug.errors.OnnxplugError, match=message):
+        session = parsed(operator, "float[a, b] x, int64[2] s", "float[c, d] y")
+        given = {"x": np.ones((2, 3), np.float32), "s": np.array([1, 2])}
+        session.run(None, given | feeds)
