@@ -78,6 +78,7 @@ FAMILIES: Final = (
         "window",
         "winograd",
     },
+    {"caches"},
 )
 """The same of what is in ``kernels``."""
 

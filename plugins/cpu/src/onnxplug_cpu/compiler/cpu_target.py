@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         tables,
         trees,
     )
+    from onnxplug_compiler.ir.caches import Caches
     from onnxplug_compiler.ir.coded import CodedProducts
     from onnxplug_kernels.ml.forest import Forest
 
@@ -72,6 +73,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     "com.microsoft.MatMulNBits": NARROW_FLOATS,
     "QuantizeLinear": _CODES,
     "DequantizeLinear": _CODES | {"i32"},
+    "com.microsoft.GroupQueryAttention": frozenset({"f32"}),
     "TfIdfVectorizer": frozenset({"i32", "i64"}),
     **dict.fromkeys(
         (
@@ -151,11 +153,16 @@ class CpuTarget(Machine):
 
     convolutions = None
     window_places = None
-    caches = None
 
     @property
     def coded_products(self) -> CodedProducts:
         from onnxplug_cpu.compiler.kernels.coded import commands
+
+        return commands
+
+    @property
+    def caches(self) -> Caches:
+        from onnxplug_cpu.compiler.kernels.caches import commands
 
         return commands
 

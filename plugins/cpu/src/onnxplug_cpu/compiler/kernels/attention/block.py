@@ -17,6 +17,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
+from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments
@@ -110,13 +111,18 @@ class ManyQueries(Generator):
     mask: Operand | None
     hides: bool
     fill: float
+    cache: InUse | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (*ManyWords.names, *mask_words(self))
+        return (*ManyWords.names, *self._more)
+
+    @property
+    def _more(self) -> tuple[str, ...]:
+        return (*mask_words(self), *(self.cache.words if self.cache else ()))
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Chunk(ManyWords(module, name, mask_words(self)), isa, self).write()
+        _Chunk(ManyWords(module, name, self._more), isa, self).write()
 
 
 class _Panel(NamedTuple):
@@ -169,6 +175,10 @@ class _Chunk:
         head_turns = heads // chunk_heads
         self.batch = rest // head_turns
         first_head = (rest % head_turns) * chunk_heads
+        self.cache, self.used = None, self.keys
+        if self.form.cache is not None:
+            self.cache = Cache(k, self.form.cache, self.batch)
+            self.used, self.past = self.cache.used(self.keys), self.cache.first
         self._place_scratch()
         self._find_keys(first_head // k.group)
 
@@ -228,9 +238,14 @@ class _Chunk:
         element = f.value(4, I64)
         keys, values = self._matrix("k", kv_head), self._matrix("v", kv_head)
         row = k.k_row
-        self._pack(pack_keys, keys, element, row, self.size, self.keys, self.packed)
+        # whole panels of keys: what is not in use gives scores that nobody reads
+        panels = (self.used + (self.panel_columns - 1)) // self.panel_columns
+        columns = f.minimum(panels * self.panel_columns, self.keys)
+        self._pack(pack_keys, keys, element, row, self.size, columns, self.packed)
         pack_values, row = k.pack_values, k.v_row
-        self._pack(pack_values, values, row, element, self.keys, k.width, target)
+        self._pack(
+            pack_values, values, row, element, self.used, k.width, target, self.keys
+        )
         return [self.packed, target]
 
     def _pack(
@@ -242,6 +257,7 @@ class _Chunk:
         rows: Value,
         columns: Value,
         target: Value,
+        panel_rows: Value | None = None,
     ) -> None:
         f = self.f
         panels = Panels(
@@ -255,6 +271,7 @@ class _Chunk:
             target=target,
             panel=self.panel,
             element=f.value(4, I64),
+            panel_rows=panel_rows,
         )
         count = (columns + (self.panel_columns - 1)) // self.panel_columns
         pack_panels(f, panels, f.value(0, I64), count)
@@ -278,8 +295,8 @@ class _Chunk:
     def _limit(self, end_row: Value) -> Value:
         """How many keys the queries before *end_row* see."""
         if not self.form.causal:
-            return self.keys
-        return self.f.minimum(self.keys, self.past + end_row)
+            return self.used
+        return self.f.minimum(self.used, self.past + end_row)
 
     def _copy_queries(self) -> None:
         k, f = self.k, self.f
@@ -399,11 +416,21 @@ class _Chunk:
                         move(f, self.scores, (i - self.first_row) * self.score_row),
                         self.rows.mask_at(k, self.batch, self.head, i),
                         self._limit(i + 1),
+                        self._hidden(i),
                     )
                 )
             self.rows.softmax(rows, rows[0].length, most)
 
         f.loop(self.end_row, several, start=self.first_row, step=self.side)
+
+    def _hidden(self, row: Value) -> Value | None:
+        """The score of no key, if there is one, of a query that sees no keys before its
+        window from here on."""
+        if self.cache is None:
+            return None
+        place = (row - self.first_row) * self.score_row
+        self.cache.hide(move(self.f, self.scores, place), row, self._limit(row + 1))
+        return self.cache.sink(self.head, self.f.value(0, I64))
 
     def _values(self) -> None:
         """Weights times values, in blocks of keys that stay in the cache."""

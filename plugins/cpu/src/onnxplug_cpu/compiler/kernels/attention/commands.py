@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memo
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
 from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
 from onnxplug_cpu.compiler.kernels.attention.few import FewQueries
+from onnxplug_cpu.compiler.kernels.attention.in_use import InUse, in_use_words
 from onnxplug_cpu.compiler.kernels.contraction.pack import (
     PackMatrices,
     PackPanel,
@@ -38,6 +39,9 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
 )
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
+
+if TYPE_CHECKING:
+    from onnxplug_compiler.ir.caches import Starts
 
 _SCORE_BYTES = 64 << 10
 """Scratch memory for the scores of a chunk, but for a last tile."""
@@ -86,6 +90,50 @@ def record_attention(
     work.causal, work.past = causal, past_length
     work.undefined, work.hides, work.fill = undefined, hides, fill
     if sizes.queries * (sizes.group if sizes.queries == 1 else 1) <= _FEW_QUERIES:
+        work.record_few()
+    else:
+        work.record_blocks()
+
+
+def record_cached_attention(
+    recorder: Recorder,
+    q: View,
+    k: View,
+    v: View,
+    out: View,
+    starts: Starts,
+    *,
+    scale: float,
+    mask: View | None = None,
+    causal: bool = False,
+    window: int | None = None,
+    softcap: float = 0.0,
+    sinks: View | None = None,
+    label: str = "",
+) -> None:
+    """See ``ir.caches.Caches.record_cached_attention``; of float32.
+
+    Raises:
+        ValueError: shapes do not fit, another dtype, or a last axis is strided.
+    """
+    _check(q, k, v, out)
+    if not out.size:
+        return
+    sizes = _Sizes.of(q, k, v)
+    if sinks is not None and (
+        sinks.dtype_name != "float32" or sinks.shape != (sizes.heads,)
+    ):
+        raise ValueError(f"{sinks.dtype} {sinks.shape} are no sinks of {sizes.heads}")
+    if mask is not None:
+        mask = mask.broadcast_to((*q.shape[:3], k.shape[2]))
+    label = (
+        f"{label or 'Attention'} {sizes.batches}×{sizes.heads}×{sizes.queries}"
+        f"×{sizes.keys}×{sizes.size}"
+    )
+    work = _Work(recorder, sizes, q, k, v, out, mask, scale, softcap, label)
+    work.causal, work.undefined = causal, "masked_zero"
+    work.in_use = starts, window, sinks
+    if sizes.queries == 1 or sizes.queries <= _FEW_QUERIES:
         work.record_few()
     else:
         work.record_blocks()
@@ -155,6 +203,7 @@ class _Work:
     undefined: Undefined = "nan"
     hides = False
     fill = -math.inf
+    in_use: tuple[Starts, int | None, View | None] | None = None
 
     def __init__(
         self,
@@ -198,6 +247,12 @@ class _Work:
             f"{name}_row": row,
         }
 
+    def _cache(self) -> InUse | None:
+        return None if self.in_use is None else InUse.of(*self.in_use)
+
+    def _cache_words(self, group: int = 1) -> dict[str, Word]:
+        return {} if self.in_use is None else in_use_words(*self.in_use, group)
+
     def _nbytes(self) -> int:
         return self.q.nbytes + self.k.nbytes + self.v.nbytes + self.out.nbytes
 
@@ -224,9 +279,10 @@ class _Work:
             self._mask_operand(),
             self.hides,
             self.fill,
+            self._cache(),
         )
         keys = sizes.keys
-        if self.causal and grouped:
+        if self.causal and grouped and self.in_use is None:
             keys = min(keys, self.past + 1)
         words: dict[str, Word] = {
             **self._strides("q", q),
@@ -246,6 +302,7 @@ class _Work:
             "scores": scratch,
             "scores_distance": distance,
             "score_row": 4 * row,
+            **self._cache_words(self.sizes.group if grouped else 1),
         }
         call(
             self.recorder,
@@ -324,6 +381,7 @@ class _Work:
             "scratch_rows": rows,
             "q_row_packed": 4 * q_row,
             "score_row": 4 * row,
+            **self._cache_words(),
         }
         form = ManyQueries(
             self.causal,
@@ -332,6 +390,7 @@ class _Work:
             self._mask_operand(),
             self.hides,
             self.fill,
+            self._cache(),
         )
         call(
             recorder,

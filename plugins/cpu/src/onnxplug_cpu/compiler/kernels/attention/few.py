@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
+from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque, spread
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
@@ -79,13 +80,18 @@ class FewQueries(Generator):
     mask: Operand | None
     hides: bool
     fill: float
+    cache: InUse | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (*FewWords.names, *mask_words(self))
+        return (*FewWords.names, *self._more)
+
+    @property
+    def _more(self) -> tuple[str, ...]:
+        return (*mask_words(self), *(self.cache.words if self.cache else ()))
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Head(FewWords(module, name, mask_words(self)), isa, self).write()
+        _Head(FewWords(module, name, self._more), isa, self).write()
 
 
 class _Keys(NamedTuple):
@@ -116,6 +122,11 @@ class _Head:
         heads = k.heads
         self.batch, self.head = k.chunk // heads, k.chunk % heads
         self.queries, self.keys = k.queries, k.keys
+        self.past = k.past
+        self.cache = None
+        if self.form.cache is not None:
+            self.cache = Cache(k, self.form.cache, self.batch)
+            self.keys, self.past = self.cache.used(self.keys), self.cache.first
         self.score_row = k.score_row
         self.scores = move(f, k.scores, k.worker * k.scores_distance)
         kv_head = self.head // k.group
@@ -188,10 +199,16 @@ class _Head:
         def row(i: Value) -> None:
             count = self.keys
             if self.form.causal:
-                count = f.minimum(count, k.past + i + 1)
+                count = f.minimum(count, self.past + i + 1)
             mask = self.rows.mask_at(k, self.batch, self.head, i)
             scores = move(f, self.scores, i * self.score_row)
-            self.rows.softmax([Row(scores, mask, count)], count, self.keys)
+            sink = None
+            if self.cache is not None:
+                # heads that are queries stand at one place
+                at = i if self.form.causal else f.value(0, I64)
+                self.cache.hide(scores, at, self.keys)
+                sink = self.cache.sink(self.head, i)
+            self.rows.softmax([Row(scores, mask, count, sink)], count, self.keys)
 
         f.loop(self.queries, row)
 

@@ -33,11 +33,13 @@ class RowForm(Protocol):
 
 
 class Row(NamedTuple):
-    """Scores, with room for whole vectors; their mask; how many there are."""
+    """Scores, with room for whole vectors; their mask; how many there are; and in all
+    lanes one more, that of no key."""
 
     scores: Value
     mask: Value | None
     length: Value
+    sink: Value | None = None
 
 
 def mask_words(form: RowForm) -> tuple[str, ...]:
@@ -87,12 +89,22 @@ class Rows:
         largest = functools.partial(self._largest, rows)
         tops = self._sweep(rows, least, most, largest, -math.inf)
         tops = [spread(f, top, self._larger) for top in tops]
+        tops = [
+            top if row.sink is None else self._larger(row.sink, top)
+            for row, top in zip(rows, tops, strict=True)
+        ]
         if form.undefined == "masked_zero":
             zero = f.zero(_VECTOR)
             tops = [f.select(t.compare("eq", -math.inf), zero, t) for t in tops]
         exponentials = functools.partial(self._exponentials, rows, tops)
         totals = self._sweep(rows, least, most, exponentials, 0.0)
         totals = [spread(f, total, lambda a, b: a + b) for total in totals]
+        totals = [
+            total
+            if row.sink is None
+            else total + exp_flushed(f, self.isa, row.sink - top)
+            for row, top, total in zip(rows, tops, totals, strict=True)
+        ]
         factors = [1.0 / total for total in totals]
         if form.undefined == "masked_zero":
             factors = [

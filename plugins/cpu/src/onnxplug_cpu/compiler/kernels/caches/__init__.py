@@ -1,0 +1,1 @@
+"""Caches of keys and values: rows are kept, written where they belong, and attended to."""

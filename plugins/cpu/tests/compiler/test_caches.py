@@ -1,0 +1,98 @@
+"""Attention with a cache, compiled and on arrays, beside its definition in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxplug
+from onnxplug_testing.grouped_attention import CASES, POSITIONS, SIZE, Grouped
+
+from .differential import refusing, session
+
+Array = np.ndarray[Any, Any]
+
+
+def check(case: Grouped, found: list[Array], bound: float) -> None:
+    for image, wanted in enumerate(case.expected()):
+        for ours, right in zip(found, wanted, strict=True):
+            part = ours[image].astype(np.float64)
+            part = part[: len(right)] if ours.ndim == 3 else part[:, : right.shape[1]]
+            limit = bound * max(1.0, np.abs(right).max())
+            np.testing.assert_allclose(part, right, 0, limit)
+        behind = max(case.lengths[image], case.rows)
+        for ours in found[1:]:
+            assert not ours[image, :, behind:].any()
+
+
+MORE = {
+    "a token of many groups": Grouped([300], 1, 511, heads=8, groups=1, rotated=0),
+    "a long prompt": Grouped([300, 290], 260, 511, rotated=0, groups=4),
+    "a long window": Grouped([300], 40, 511, rotated=0, local_window_size=40),
+    "sinks of many queries": Grouped([60], 40, 64, rotated=0, sinks=True, softcap=3.0),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", [*CASES, *MORE])
+def test_groups_of_heads_attend_to_a_cache(name: str, threads: int) -> None:
+    case = (CASES | MORE)[name]
+    model = as_exported(case)
+    ours = session(model, compiled=True, threads=threads)
+    is_compiled = case.dtype == np.float32
+    notes = [node.note for node in ours.explain().nodes if node.note]
+    assert not (is_compiled and notes), notes
+    bound = 4e-6 if is_compiled else 2e-3
+    check(case, ours.run(None, feeds_of(case)), bound)
+
+
+@pytest.mark.parametrize("name", [*CASES, *MORE])
+def test_the_same_on_arrays(name: str) -> None:
+    case = (CASES | MORE)[name]
+    with refusing(1.0, 0):
+        ours = session(as_exported(case), compiled=True)
+    bound = 4e-6 if case.dtype == np.float32 else 2e-3
+    check(case, ours.run(None, feeds_of(case)), bound)
+
+
+def as_exported(case: Grouped) -> Any:
+    """The model, with the total length as exporters write it: a size of the mask."""
+    from onnx import TensorProto, helper
+
+    model = case.model()
+    graph = model.graph
+    (total,) = [value for value in graph.input if value.name == "total"]
+    graph.input.remove(total)
+    mask = helper.make_tensor_value_info("mask", TensorProto.INT64, [1, "all"])
+    graph.input.append(mask)
+    nodes = [
+        helper.make_node("Shape", ["mask"], ["sizes"], start=1, end=2),
+        helper.make_node("Cast", ["sizes"], ["total"], to=TensorProto.INT32),
+    ]
+    for node in reversed(nodes):
+        graph.node.insert(0, node)
+    return model
+
+
+def feeds_of(case: Grouped) -> dict[str, Array]:
+    feeds = {name: array for name, array in case.feeds.items() if name != "total"}
+    return {**feeds, "mask": np.ones((1, int(case.feeds["total"])), np.int64)}
+
+
+@pytest.mark.parametrize("fault", ["length", "negative", "position"])
+def test_what_a_cache_has_not_is_an_error(fault: str) -> None:
+    case = Grouped([7], 1, 20, places=True)
+    ours, feeds = session(as_exported(case), compiled=True), feeds_of(case)
+    wanted = ours.run(None, feeds)
+    wrong = {
+        "length": {"lengths": np.array([20], np.int32)},
+        "negative": {"lengths": np.array([-2], np.int32)},
+        "position": {"places": np.array([[POSITIONS]])},
+    }[fault]
+    with pytest.raises(onnxplug.errors.NodeError, match="GroupQueryAttention"):
+        ours.run(None, {**feeds, **wrong})
+    for found, right in zip(ours.run(None, feeds), wanted, strict=True):
+        np.testing.assert_array_equal(found, right)
+    assert SIZE == wanted[1].shape[-1]

@@ -1,0 +1,158 @@
+"""Nodes of GroupQueryAttention, and what has to come of them in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+RNG = np.random.default_rng(9)
+SIZE, POSITIONS = 16, 48
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def turned(x: Any, angles: Any, interleaved: bool) -> Any:
+    """Pairs of elements of each row of *x* [rows, size], rotated by *angles*."""
+    half = angles.shape[1]
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        if interleaved
+        else (slice(0, half), slice(half, 2 * half))
+    )
+    found = x.copy()
+    cos, sin = np.cos(angles), np.sin(angles)
+    found[:, first] = x[:, first] * cos - x[:, second] * sin
+    found[:, second] = x[:, second] * cos + x[:, first] * sin
+    return found
+
+
+class Grouped:
+    """A node of GroupQueryAttention, what is fed, and what has to come of it.
+
+    Args:
+        lengths: of the sequences, with the new rows.
+        rows: new ones.
+        capacity: of the caches that are fed.
+    """
+
+    def __init__(
+        self, lengths: list[int], rows: int, capacity: int, heads: int = 4,
+        groups: int = 2, dtype: Any = np.float32, rotated: int = SIZE,
+        packed: bool = False, sinks: bool = False, places: bool = False,
+        **form: Any,
+    ) -> None:  # fmt: skip
+        self.heads, self.groups, self.form = heads, groups, form
+        self.rows, self.lengths = rows, lengths
+        batch = len(lengths)
+        self.present = max(capacity, max(lengths))
+        parts = [normal(batch, rows, n * SIZE) for n in (heads, groups, groups)]
+        caches = [normal(batch, groups, capacity, SIZE) for _ in range(2)]
+        self.angles = RNG.random((POSITIONS, rotated // 2)) * 6
+        names = "q k v past_k past_v lengths total cos sin places - sinks".split()
+        given: dict[str, Any] = dict(zip(names, [*parts, *caches], strict=False))
+        if packed:
+            given["q"], given["k"], given["v"] = np.concatenate(parts, -1), None, None
+        given["lengths"] = np.array(lengths, np.int32) - np.int32(1)
+        given["total"] = np.array(max(lengths), np.int32)
+        given["cos"], given["sin"] = (
+            (f(self.angles).astype(np.float32) if rotated else None)
+            for f in (np.cos, np.sin)
+        )
+        shape = (batch, rows)
+        given["places"] = RNG.integers(0, POSITIONS, shape) if places else None
+        given["sinks"] = normal(heads) if sinks else None
+        self.feeds = {
+            name: value.astype(dtype) if value.dtype == np.float32 else value
+            for name, value in given.items()
+            if value is not None
+        }
+        self.parts = [part.astype(dtype).astype(np.float64) for part in parts]
+        self.dtype, self.rotated = np.dtype(dtype), rotated
+        inputs = [name if name in self.feeds else "" for name in names]
+        self.node = helper.make_node(
+            "GroupQueryAttention", inputs, ["y", "new_k", "new_v"],
+            domain="com.microsoft", num_heads=heads, kv_num_heads=groups,
+            do_rotary=int(rotated > 0), **form,
+        )  # fmt: skip
+
+    def model(self) -> onnx.ModelProto:
+        make = helper.make_tensor_value_info
+        element = helper.np_dtype_to_tensor_dtype
+        batch = len(self.lengths)
+        cache = [batch, self.groups, self.present, SIZE]
+        outputs = {
+            "y": [batch, self.rows, self.heads * SIZE], "new_k": cache, "new_v": cache,
+        }  # fmt: skip
+        graph = helper.make_graph(
+            [self.node],
+            "g",
+            [make(n, element(x.dtype), x.shape) for n, x in self.feeds.items()],
+            [make(n, element(self.dtype), shape) for n, shape in outputs.items()],
+        )
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    def expected(self) -> list[list[Any]]:
+        """By sequences: the results of the rows that belong to it, and the rows of its
+        caches that are in use."""
+        return [self._of(image, length) for image, length in enumerate(self.lengths)]
+
+    def _of(self, image: int, length: int) -> list[Any]:
+        feeds, rows = self.feeds, self.rows
+        first = max(0, length - rows)  # of a prompt that is shorter than others
+        count = min(rows, length)
+        places = feeds.get("places")
+        at = first + np.arange(count) if places is None else places[image, :count]
+        q, k, v = (
+            part[image, :count].reshape(count, -1, SIZE).transpose(1, 0, 2)
+            for part in self.parts
+        )
+        if self.rotated:
+            interleaved = bool(self.form.get("rotary_interleaved"))
+            q, k = (
+                np.stack([turned(x, self.angles[at], interleaved) for x in part])
+                for part in (q, k)
+            )
+        k, v = (
+            np.concatenate([feeds[past][image, :, :first].astype(np.float64), new], 1)
+            for past, new in (("past_k", k), ("past_v", v))
+        )
+        heads = [self._attended(n, q[n], k, v, first) for n in range(self.heads)]
+        return [np.concatenate(heads, -1), k, v]
+
+    def _attended(self, head: int, q: Any, k: Any, v: Any, first: int) -> Any:
+        form, group = self.form, head * self.groups // self.heads
+        scores = q @ k[group].T * (form.get("scale") or SIZE**-0.5)
+        cap = form.get("softcap")
+        scores = cap * np.tanh(scores / cap) if cap else scores
+        own = first + np.arange(len(q))[:, None]
+        key = np.arange(k.shape[1])
+        if form.get("causal", 1):
+            scores = np.where(key <= own, scores, -np.inf)
+            window = form.get("local_window_size", -1)
+            if window > 0:
+                scores = np.where(key > own - window, scores, -np.inf)
+        sinks = self.feeds.get("sinks")
+        power, extra = np.exp(scores), 0.0
+        if sinks is not None or form.get("smooth_softmax"):
+            extra = np.exp(float(sinks[head])) if sinks is not None else 1.0
+        return power / (power.sum(-1, keepdims=True) + extra) @ v[group]
+
+
+CASES = {
+    "a token": Grouped([7, 7], 1, 6),
+    "a token with room": Grouped([7, 3], 1, 20),
+    "a prompt of two": Grouped([5, 3], 5, 20),
+    "behind others": Grouped([11], 5, 20, groups=1, local_window_size=4),
+    "of many keys": Grouped([45], 40, 46, local_window_size=7),
+    "pairs": Grouped([7], 1, 9, rotated=8, rotary_interleaved=1),
+    "without turns": Grouped([7], 1, 9, rotated=0, groups=4, softcap=2.0, scale=0.5),
+    "placed": Grouped([7, 4], 2, 9, places=True, sinks=True),
+    "all of it": Grouped([5], 5, 0, causal=0, smooth_softmax=1),
+    "halves": Grouped([7, 3], 1, 20, dtype=np.float16, packed=True),
+}
