@@ -12,6 +12,7 @@ from onnx import helper
 import onnxplug
 from onnxplug_testing.grouped_attention import CASES, POSITIONS, SIZE, Grouped
 
+
 @pytest.mark.parametrize("name", CASES)
 def test_groups_of_heads_attend_to_a_cache(alone: Any, name: str) -> None:
     case = CASES[name]

@@ -122,5 +122,3 @@ def read_start(k: KernelFunction, form: InUse, batch: Value) -> Value:
     place = move(f, k.pointer("starts"), batch * k.integer("starts_batch"))
     found = f.convert(f.load(place, Type(form.starts)), I64)
     return f.minimum(f.maximum(found, f.value(-_MOST, I64)), f.value(_MOST, I64))
-
-

@@ -122,7 +122,9 @@ def record_placed(
 def _angles(rotation: Rotation) -> dict[str, Word]:
     cos, sin, places = rotation.cos, rotation.sin, rotation.places
     for table in (cos, sin):
-        if table.dtype_name != "float32" or (table.shape[1] > 1 and table.strides[1] != 1):
+        if table.dtype_name != "float32" or (
+            table.shape[1] > 1 and table.strides[1] != 1
+        ):
             raise ValueError(f"angles are {table.dtype} with strides {table.strides}")
     words: dict[str, Word] = {
         "half": cos.shape[1],
@@ -152,9 +154,7 @@ def _strides(name: str, view: View) -> dict[str, Word]:
 
 def _check(*views: View) -> None:
     for view in views:
-        if view.dtype_name != "float32" or (
-            view.shape[3] > 1 and view.strides[3] != 1
-        ):
+        if view.dtype_name != "float32" or (view.shape[3] > 1 and view.strides[3] != 1):
             raise ValueError(
                 f"rows of {view.dtype} with the strides {view.strides}; expected "
                 "float32 with 1 in the last axis"
