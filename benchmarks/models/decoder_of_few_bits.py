@@ -170,7 +170,7 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 def feeds(
     sizes: Sizes, new: int, past: int, capacity: int = 0
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Of *new* tokens after *past* ones, with caches of that length or of a capacity."""
+    """Of *new* tokens after *past* ones, whose caches may have more room."""
     random = np.random.default_rng(past)
     shape = 1, sizes.groups, capacity or past, sizes.size
     kinds = [f"{n}.{kind}" for n in range(sizes.layers) for kind in ("key", "value")]

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 import onnxplug
-from onnxplug_testing.grouped_attention import CASES, POSITIONS, SIZE, Grouped
+from onnxplug_testing.grouped_attention import CASES, POSITIONS, Grouped
 
 
 @pytest.mark.parametrize("name", CASES)

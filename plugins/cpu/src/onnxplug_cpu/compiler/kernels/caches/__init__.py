@@ -1,1 +1,1 @@
-"""Caches of keys and values: rows are kept, written where they belong, and attended to."""
+"""Caches of keys and values: rows that are kept, and rows that are written there."""

@@ -40,8 +40,8 @@ def record_kept(
         return
     batches, heads, rows, size = present.shape
     matrices = batches * heads
-    parts = -(-chunks_for(present.nbytes / BYTES_PER_SECOND, recorder.target.workers))
-    parts = smaller(-(-parts // matrices), rows)
+    chunks = chunks_for(present.nbytes / BYTES_PER_SECOND, recorder.target.workers)
+    parts = smaller(-(-chunks // matrices), rows)
     form = InUse.of(starts, None, None)
     words: dict[str, Word] = {
         **_strides("past", past),
