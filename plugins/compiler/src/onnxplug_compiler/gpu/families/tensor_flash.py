@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from onnxplug_compiler.gpu.command import as_bits
 from onnxplug_compiler.gpu.families.flash import FlashKernel, Tile, Writer
-from onnxplug_compiler.gpu.families.tensor_products import copy_elements, load_fragment
+from onnxplug_compiler.gpu.families.fragments import copy_elements, load_fragment
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.gpu.render.dialect import Fragments, Warps
 from onnxplug_compiler.gpu.render.extremes import largest

@@ -32,9 +32,6 @@ _DEPTH: Final = 16
 _STEP: Final = 8
 """Of these, what warps load at once."""
 
-_CHUNK: Final = 4
-"""Words that are copied at once, 16 bytes, where memory allows it."""
-
 _PAD: Final = 4
 """Words behind each line of a tile, by which its lines lie in different banks."""
 
@@ -49,9 +46,6 @@ _SUMS_PAD: Final = 4
 
 _FRAGMENT: Final = 16
 """Rows and columns that warps load at once."""
-
-_WARP: Final = 32
-
 
 class Tile(Parameters):
     """How a workgroup is divided.
@@ -117,7 +111,7 @@ class TensorProductKernel(Parameters):
 
     @property
     def lanes(self) -> int:
-        return _WARP * self.tile.down * self.tile.across
+        return WARP * self.tile.down * self.tile.across
 
     @property
     def per_word(self) -> int:
@@ -141,104 +135,6 @@ class TensorProductKernel(Parameters):
             raise ValueError("the language of the kernel has no tensor cores")
         with body.when(f"block < {body.size(0)}"):
             _Writer(body, self, fragments).write()
-
-
-def copy_elements(
-    body: Body,
-    fragments: Fragments,
-    operand: int,
-    target: tuple[str, str],
-    find: Callable[[int], tuple[str, str]],
-    aligned: str,
-) -> None:
-    """Copy elements of an array to a word of a tile and those behind it, zeros for what
-    is not there.
-
-    Args:
-        operand: the array, of bits.
-        target: the array of the tile, and the word.
-        find: the place of one of them, which is of the array in any case, and whether
-            it is there.
-        aligned: for 16 bytes, of which all are there or none, whether they begin at a
-            multiple of as many; empty for one word.
-    """
-    name, word = target
-    each = 4 // BYTES[body.element(operand)]
-
-    def assign(elements: Sequence[tuple[str, str]], behind: str = "") -> None:
-        values = []
-        for n, (place, there) in enumerate(elements):
-            value = body.load(operand, place)
-            value = body.let("u32", body.dialect.select(there, value, "0u"))
-            values.append(f"({value} << {32 // each * n}u)" if n else value)
-        body.assign(f"{name}[{word}{behind}]", " | ".join(values))
-
-    if not aligned:
-        assign([find(n) for n in range(each)])
-        return
-    place, there = find(0)
-    with body.when(aligned):
-        source = body.words_at(operand, place)
-        body.line(fragments.copy(f"&{name}[{word}]", source, there))
-    with body.when(f"!{aligned}"):
-        for n in range(_CHUNK):
-            steps = range(n * each, (n + 1) * each)
-            elements = [(body.let("i32", f"{place} + {k}"), there) for k in steps]
-            assign(elements, f" + {n}u")
-
-
-def load_fragment(
-    body: Body,
-    fragments: Fragments,
-    base: str,
-    stride: int,
-    start: tuple[str, str],
-    *,
-    along: bool,
-    left: bool,
-    per_word: int = 2,
-) -> list[str]:
-    """A lane's part of four matrices of 8 by 4 words: the second one lies behind the
-    first across the sums in the left factor, along them in the right one.
-
-    Args:
-        base: the array of words and where the tile begins in it, as far as to a sum.
-        stride: words of a line of the tile.
-        start: where the fragment begins across the sums and along them, in elements.
-        along: lines are along the sums.
-        left: it is the left factor.
-        per_word: elements of a word; lines are along the sums if it has more than two.
-    """
-    if not along and per_word == 1:
-        return _load_words(body, base, stride, start, left=left)
-    second, third = (
-        body.let("u32", f"lane % {_WARP}u / {8 << n}u % 2u") for n in (0, 1)
-    )
-    across, behind = (second, third) if left else (third, second)
-    at = body.let("u32", f"{start[0]} + {across} * 8u")
-    number = body.let("u32", f"{start[1]} + {behind} * {4 * per_word}u")
-    if along:
-        place = f"({at} + lane % 8u) * {stride}u + {number} / {per_word}u"
-    else:
-        place = f"({number} + lane % 8u) * {stride}u + {at} / {per_word}u"
-    found = [body.var("u32", "0u") for _ in range(4)]
-    body.line(fragments.load(found, f"&{base} + {place}]", turned=not along))
-    return found
-
-
-def _load_words(
-    body: Body, base: str, stride: int, start: tuple[str, str], *, left: bool
-) -> list[str]:
-    """As :func:`load_fragment`, of elements of a word in lines across the sums, which
-    no instruction turns."""
-    at = body.let("u32", f"{start[0]} + lane % {_WARP}u / 4u")
-    number = body.let("u32", f"{start[1]} + lane % 4u")
-    found = []
-    for matrix in range(4):
-        across, behind = (matrix % 2, matrix // 2)[:: 1 if left else -1]
-        place = f"({number} + {4 * behind}u) * {stride}u + {at} + {8 * across}u"
-        found.append(body.let("u32", f"{base} + {place}]"))
-    return found
 
 
 class _Part:
@@ -282,15 +178,15 @@ class _Writer:
             _Part(body, kernel.left, tile.rows, room, self.per_word),
             _Part(body, kernel.right, tile.columns, 0, self.per_word),
         ]
-        warp = body.let("u32", f"lane / {_WARP}u")
-        self.warp, self.within = warp, body.let("u32", f"lane % {_WARP}u")
+        warp = body.let("u32", f"lane / {WARP}u")
+        self.warp, self.within = warp, body.let("u32", f"lane % {WARP}u")
         self.starts = [
             body.let("u32", f"{warp} / {tile.across}u * {tile.height}u"),
             body.let("u32", f"{warp} % {tile.across}u * {tile.width}u"),
         ]
         self.depth = body.let("u32", body.size(6))
         self.aligned = [
-            body.let("i1", body.aligned(n, _CHUNK * self.per_word))
+            body.let("i1", body.aligned(n, CHUNK * self.per_word))
             if part.loading.chunks
             else ""
             for n, part in enumerate(self.parts)
@@ -327,7 +223,7 @@ class _Writer:
     def load(self, stage: str, first: str) -> None:
         """Begin to copy the tiles that begin at *first* along the sums."""
         for which, part in enumerate(self.parts):
-            each = self.per_word * (_CHUNK if part.loading.chunks else 1)
+            each = self.per_word * (CHUNK if part.loading.chunks else 1)
             per_line = part.length // each
             entries = f"{part.lines * per_line}u"
             base = self.body.let("u32", f"{stage} * {part.words}u")
@@ -422,7 +318,7 @@ class _Writer:
                 place = f"{name}[{base} + {row} + {column} + {behind}u]"
                 body.assign(place, body.dialect.reinterpret("u32", total))
         body.wait()
-        with body.loop(f"{_FRAGMENT * width}u", self.within, f"{_WARP}u") as entry:
+        with body.loop(f"{_FRAGMENT * width}u", self.within, f"{WARP}u") as entry:
             place = f"{entry} / {width}u * {stride}u + {entry} % {width}u"
             bits = body.let("u32", f"{name}[{base} + {place}]")
             row = body.let(
@@ -532,7 +428,7 @@ def _loading(view: View, along: int, across: int, per_word: int) -> Loading:
         across: its last axis of rows or columns.
         per_word: elements of a word.
     """
-    chunk = _CHUNK * per_word
+    chunk = CHUNK * per_word
     is_along = view.strides[along] == 1 or view.strides[across] != 1
     axis = along if is_along else across
     others = [
