@@ -12,9 +12,9 @@ from onnxplug_cuda.shapes import shapes_for
     [
         ((6, 1), ""),
         ((7, 0), ""),
-        ((7, 5), "f16"),
-        ((8, 0), "f16 bf16"),
-        ((12, 0), "f16 bf16"),
+        ((7, 5), "f16 i8"),
+        ((8, 0), "f16 bf16 i8"),
+        ((12, 0), "f16 bf16 i8"),
     ],
 )
 def test_tensor_cores_multiply_what_their_generation_has(
@@ -23,7 +23,7 @@ def test_tensor_cores_multiply_what_their_generation_has(
     shapes = shapes_for(capability)
     shapes.check()
     assert shapes.tensor_cores == elements
-    has_tf32 = elements == "f16 bf16"
+    has_tf32 = elements == "f16 bf16 i8"
     rounding = shapes_for(capability, tf32=True).tensor_cores
     assert rounding == elements + " tf32" * has_tf32
     assert shapes.row_lanes % 32 == shapes.few_lanes % 32 == 0

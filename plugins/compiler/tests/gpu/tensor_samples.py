@@ -21,6 +21,7 @@ from onnxplug_compiler.gpu.families.vectors import VectorChainKernel
 from onnxplug_compiler.gpu.shapes import DEFAULT
 from onnxplug_compiler.ir.buffers import Buffer
 from onnxplug_compiler.ir.caches import Starts
+from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -141,6 +142,73 @@ def tensor_product(
         wide = [each.astype(np.float64) for each in (a, b)]
         total = (wide[0] @ wide[1]).astype(dtype)
         return [out], [(total + c).astype(dtype)]
+
+    return make
+
+
+def product_of_codes(
+    left: str,
+    right: str,
+    m: int,
+    k: int,
+    n: int,
+    *,
+    zeros: tuple[str, str] = ("", ""),
+    turned: tuple[bool, bool] = (False, False),
+    large: bool = False,
+) -> Making:
+    """A product of bytes by tensor cores, exact to the bit.
+
+    Args:
+        zeros: zero points of the factors: ``one`` for all, ``each`` row or column its
+            own, ``known`` when the kernel is written, or none.
+        turned: which factors lie in memory by columns.
+        large: in the largest tiles.
+    """
+
+    def make(recorder: Recorder[Any], processor: Processor) -> Any:
+        factors, wide = [], []
+        for which, (name, shape) in enumerate(
+            zip((left, right), ((2, m, k), (2, k, n)), strict=True)
+        ):
+            dtype = np.dtype({"i8": np.int8, "u8": np.uint8}[name])
+            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+            array = RNG.integers(least, most, shape, dtype, endpoint=True)
+            there = array.swapaxes(1, 2) if turned[which] else array
+            view = processor.array(np.ascontiguousarray(there))
+            if turned[which]:
+                view = view.transpose((0, 2, 1))
+            folded = view.reshape((1, *shape))
+            assert folded is not None
+            sizes = {"each": (1, m, 1) if which == 0 else (1, 1, n), "one": (1, 1, 1)}
+            zero, code, offset = np.zeros((1, 1, 1), np.int64), None, 0
+            if zeros[which] == "known":
+                offset = least + 5
+                zero += offset
+            elif zeros[which]:
+                ends = np.array([least, most], dtype)
+                zero = np.resize(ends, sizes[zeros[which]])
+                code = Codes(processor.array(zero[None]).broadcast_to((1, *shape)))
+            factors.append(Factor(Codes(folded), code, offset))
+            wide.append(array.astype(np.int64) - zero.astype(np.int64))
+        out = recorder.temporary(np.dtype(np.int32), (1, 2, m, n))
+        bias = RNG.integers(-(2**31), 2**31, n).astype(np.int32)
+        builder = ChainBuilder()
+        both = [builder.input("i32"), builder.input("i32")]
+        chain = builder.build([builder.step("Add", both, "i32")])
+        added = processor.array(bias).broadcast_to(out.shape)
+        recorder.target.shapes = DEFAULT._replace(tensor_cores="i8")
+        with pytest.MonkeyPatch.context() as patch:
+            if large:
+                patch.setattr(tensor_products, "_ENOUGH_GROUPS", 1)
+            contractions.record_coded(
+                recorder, *factors, out, epilogue=Epilogue(chain, (added,), (out,))
+            )
+        kernel = recorder.commands[-1].kernel
+        assert kernel.element == f"{left}_{right}"
+        assert kernel.lanes == (256 if large else 64 if m <= 32 else 128)
+        total = wide[0] @ wide[1] + bias
+        return [out], [total.astype(np.int32)[None]]  # which wraps
 
     return make
 
@@ -273,4 +341,20 @@ TENSOR_SAMPLES: dict[str, Making] = {
     "large tensor product of tf32": tensor_product("tf32", 136, 40, 136, large=True),
     "large tensor product": tensor_product("f16", 136, 96, 136, large=True),
     "tensor window": tensor_window,
+    "product of codes, zero points": product_of_codes(
+        "u8", "i8", 36, 80, 44, zeros=("one", "each")
+    ),
+    "product of codes, apart": product_of_codes(
+        "i8", "u8", 37, 19, 41, zeros=("each", "known")
+    ),
+    "product of codes, of columns": product_of_codes(
+        "u8", "u8", 20, 72, 24, zeros=("known", "each"), turned=(True, True)
+    ),
+    "product of codes, apart, of columns": product_of_codes(
+        "u8", "i8", 17, 67, 33, zeros=("each", ""), turned=(True, True)
+    ),
+    "product of codes, elsewhere": elsewhere(product_of_codes("i8", "i8", 24, 64, 36)),
+    "large product of codes": product_of_codes(
+        "u8", "i8", 136, 96, 136, zeros=("each", "each"), large=True
+    ),
 }

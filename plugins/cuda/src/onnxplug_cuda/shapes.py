@@ -11,7 +11,7 @@ from typing import Final
 
 from onnxplug_compiler.gpu.shapes import Shapes
 
-_TENSOR_CORES: Final = (((8, 0), "f16 bf16"), ((7, 5), "f16"))
+_TENSOR_CORES: Final = (((8, 0), "f16 bf16 i8"), ((7, 5), "f16 i8"))
 """The elements that tensor cores multiply by ``mma``, from which compute capability on
 (NVIDIA, PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions")."""
 

@@ -181,10 +181,15 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     ),
     "integer_products": (
         "q = QuantizeLinear (x, s, o)\n p = MatMulInteger (q, w, o)\n"
-        "y = Cast <to = 1> (p)",
-        "float[2, 6, 9, 5] y",
+        "y = Cast <to = 1> (p)\n"
+        "f = Reshape (x, flat)\n c = Slice (f, from, until)\n r = Reshape (c, rows)\n"
+        "a = QuantizeLinear (r, s, o)\n l = MatMulInteger (a, v, o, e)\n"
+        "z = Cast <to = 1> (l)",
+        "float[2, 6, 9, 5] y, float[15, 12] z",
         {"s": np.float32(0.0625), "o": np.uint8(131),
-         "w": np.arange(-17, 18, dtype=np.int8).reshape(7, 5)},
+         "w": np.arange(-17, 18, dtype=np.int8).reshape(7, 5),
+         "flat": [-1], "from": [0], "until": [720], "rows": [15, 48],
+         "v": _codes(48, 12).view(np.int8), "e": np.arange(-6, 6, dtype=np.int8)},
     ),
     "trees": (
         "r = Reshape (x, rows)\n"

@@ -29,7 +29,8 @@ class Shapes(Record):
         worth_a_group: elements of a result from which on a workgroup shares them.
         vector: bytes that a lane reads and writes at once where elements lie side by
             side, at most; 1: elements one by one.
-        tensor_cores: the elements of factors that tensor cores multiply, by spaces.
+        tensor_cores: the elements of factors that tensor cores multiply, by spaces;
+            of i8 also u8.
     """
 
     side: int = 16

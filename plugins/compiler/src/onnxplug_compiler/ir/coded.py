@@ -60,6 +60,10 @@ class Factor(Record):
 class CodedProducts(Protocol):
     """Products of such factors, which stay in memory as they are."""
 
+    def multiplies_bytes(self, recorder: Recorder[Any]) -> bool:
+        """Whether int8 and uint8 are multiplied faster than what they differ from
+        their zero points by."""
+
     def record_coded(
         self,
         recorder: Recorder[Any],

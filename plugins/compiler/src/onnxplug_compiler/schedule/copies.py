@@ -89,20 +89,26 @@ def record_padded(
     target: View,
     starts: Sequence[int],
     *,
+    value: View | None = None,
     label: str = "Pad",
 ) -> None:
-    """Copy *source* into *target*, from the place *starts* on, and zeros around it.
+    """Copy *source* into *target*, from the place *starts* on, and *value* around it.
 
     Args:
         source: any strides.
         target: the same dtype, at least as large along each axis; any strides, but no
             element twice, and no byte of the source.
+        value: a scalar of that dtype; ``None``: zero.
 
     Raises:
         OutOfBounds: the source does not fit there.
     """
     inside = source, target.slice(starts, source.shape)
-    around = _zeros(recorder, target, starts, source.shape)
+    if value is None:
+        around = _zeros(recorder, target, starts, source.shape)
+    else:
+        borders = _borders(source.shape, target, starts)
+        around = [(value.broadcast_to(border.shape), border) for border in borders]
     record_copies(recorder, [inside, *around], f"{label} {_sizes(target)}")
 
 

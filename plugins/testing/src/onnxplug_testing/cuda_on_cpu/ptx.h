@@ -10,8 +10,8 @@ static inline unsigned f16_of_f32(float x) {
 }
 
 // Fragments lie in lanes as the PTX ISA has it for ldmatrix and mma: of rows of words, of
-// two halves each in m16n8k16 and of one number in m16n8k8, lane n has word n % 4 of row
-// n / 4.
+// two halves each in m16n8k16, of one number in m16n8k8 and of four bytes in m16n8k32,
+// lane n has word n % 4 of row n / 4.
 namespace shim {
 static inline void load(unsigned* (&found)[4], const unsigned* row, bool turned) {
   const unsigned* all[32];
@@ -52,6 +52,29 @@ static inline void multiply(float* (&sums)[4], const Fragments& mine, float (*nu
   }
 }
 
+static inline unsigned byte_of(unsigned word, unsigned number, bool is_signed) {
+  const unsigned byte = word >> 8 * number & 0xffu;
+  return is_signed && byte >= 128 ? byte - 256u : byte;
+}
+static inline void multiply_bytes(unsigned* (&sums)[4], const Fragments& mine,
+                                  bool left_is_signed, bool right_is_signed) {
+  Fragments all[32];
+  onnxplug_gather(mine, all);
+  for (unsigned n = 0; n < 4; n++) {
+    const unsigned row = shim_lane() / 4 + n / 2 * 8, column = shim_lane() % 4 * 2 + n % 2;
+    for (unsigned k = 0; k < 32; k++) {
+      const unsigned word = k / 4;
+      const unsigned a = all[row % 8 * 4 + word % 4].a[row / 8 + word / 4 * 2];
+      const unsigned b = all[column * 4 + word % 4].b[word / 4];
+      *sums[n] += byte_of(a, k % 4, left_is_signed) * byte_of(b, k % 4, right_is_signed);
+    }
+  }
+}
+static inline unsigned added(unsigned word, unsigned total, bool is_signed) {
+  for (unsigned n = 0; n < 4; n++) total += byte_of(word, n, is_signed);
+  return total;
+}
+
 static inline float of_bf16(unsigned bits) { return __uint_as_float(bits << 16); }
 // of which tensor cores do not look at the last 13 bits
 static inline float of_tf32(unsigned bits) { return __uint_as_float(bits & ~0x1fffu); }
@@ -85,6 +108,22 @@ static inline void multiply_tf32(float& w, float& x, float& y, float& z, unsigne
                                  unsigned b, unsigned c, unsigned d, unsigned e, unsigned f) {
   float* sums[4] = {&w, &x, &y, &z};
   shim::multiply(sums, {{a, b, c, d}, {e, f}}, &shim::of_tf32, 1);
+}
+#define ONNXPLUG_MULTIPLY_BYTES(name, left, right)                                        \
+  static inline void name(unsigned& w, unsigned& x, unsigned& y, unsigned& z, unsigned a, \
+                          unsigned b, unsigned c, unsigned d, unsigned e, unsigned f) {   \
+    unsigned* sums[4] = {&w, &x, &y, &z};                                                 \
+    shim::multiply_bytes(sums, {{a, b, c, d}, {e, f}}, left, right);                      \
+  }
+ONNXPLUG_MULTIPLY_BYTES(multiply_i8_i8, true, true)
+ONNXPLUG_MULTIPLY_BYTES(multiply_i8_u8, true, false)
+ONNXPLUG_MULTIPLY_BYTES(multiply_u8_i8, false, true)
+ONNXPLUG_MULTIPLY_BYTES(multiply_u8_u8, false, false)
+static inline unsigned added_i8(unsigned word, unsigned total) {
+  return shim::added(word, total, true);
+}
+static inline unsigned added_u8(unsigned word, unsigned total) {
+  return shim::added(word, total, false);
 }
 static inline unsigned rounded_to_tf32(unsigned bits) {
   // ties away from zero; an infinity and NaN as they are

@@ -253,6 +253,11 @@ def record_contraction(
     )
 
 
+def multiplies_bytes(recorder: Recorder[Any]) -> bool:
+    """Whether tensor cores do; see ``ir.coded.CodedProducts``."""
+    return "i8" in shapes_of(recorder).tensor_cores.split()
+
+
 def record_coded(
     recorder: Recorder[Any],
     a: Factor,
@@ -314,10 +319,9 @@ def _record(
     if count <= FEW_ROWS:
         record_few_rows(recorder, a, b, out, rows, after, label)
         return
-    element = element_for(recorder, a, b)
+    element = element_for(recorder, a, b, chain.inputs[0])
     if element:
-        views = a.codes.view, b.codes.view
-        record_tensor_product(recorder, element, *views, out, rows, after, label)
+        record_tensor_product(recorder, element, a, b, out, rows, after, label)
         return
     shapes = shapes_of(recorder)
     side = shapes.side

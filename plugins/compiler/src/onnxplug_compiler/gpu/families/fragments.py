@@ -63,6 +63,54 @@ def copy_elements(
             assign(elements, f" + {n}u")
 
 
+def copy_turned_bytes(
+    body: Body,
+    operand: int,
+    target: tuple[str, str, int],
+    find: Callable[[int, int], tuple[str, str]],
+    aligned: str,
+) -> None:
+    """Copy four by four bytes, side by side across the sums, to words along them, zeros
+    for what is not there.
+
+    Args:
+        operand: the array, of bytes.
+        target: the array of the tile, the first word, and words of a line.
+        find: the place of one of them, by its numbers across the sums and along them,
+            and whether it is there; the four of a number along them are there or not.
+        aligned: whether they begin at a multiple of four bytes.
+    """
+    name, word, stride = target
+    rows = []
+    for along in range(4):
+        place, there = find(0, along)
+        row = body.var("u32", "0u")
+        with body.when(f"{aligned} && {there}"):
+            body.assign(row, body.load_word(operand, place))
+        with body.when(f"!{aligned} && {there}"):
+            parts = [
+                f"({body.load(operand, find(across, along)[0])} << {8 * across}u)"
+                for across in range(4)
+            ]
+            body.assign(row, " | ".join(parts))
+        rows.append(row)
+    even, odd = "0xff00ffu", "0xff00ff00u"
+    pairs = []
+    for first, second in (rows[:2], rows[2:]):
+        pairs.append(
+            body.let("u32", f"({first} & {even}) | (({second} & {even}) << 8u)")
+        )
+        pairs.append(body.let("u32", f"(({first} & {odd}) >> 8u) | ({second} & {odd})"))
+    low, high = "0xffffu", "0xffff0000u"
+    for across in range(4):
+        first, second = pairs[across % 2], pairs[2 + across % 2]
+        if across < 2:
+            found = f"({first} & {low}) | ({second} << 16u)"
+        else:
+            found = f"({first} >> 16u) | ({second} & {high})"
+        body.assign(f"{name}[{word} + {across * stride}u]", found)
+
+
 def load_fragment(
     body: Body,
     fragments: Fragments,
@@ -83,7 +131,7 @@ def load_fragment(
         start: where the fragment begins across the sums and along them, in elements.
         along: lines are along the sums.
         left: it is the left factor.
-        per_word: elements of a word; lines are along the sums if it has more than two.
+        per_word: elements of a word; lines are along the sums if it has four.
     """
     if not along and per_word == 1:
         return _load_words(body, base, stride, start, left=left)

@@ -1,8 +1,6 @@
 """Products of matrices by tensor cores: a warp multiplies fragments of tiles that a
-workgroup shares, of floats of 16 bits or of TF32, with sums in float32.
-
-Memory of tiles is words, each of as many neighbouring elements as it has room for.  A
-fragment has eight of them along the sums, whatever the elements are.
+workgroup shares: of floats of 16 bits or of TF32, with sums in float32, or of bytes,
+with sums in int32, which wrap.
 
 While a tile is multiplied the next one is copied.  Sums go through the memory of the
 tiles to lanes that finish neighbouring columns.
@@ -11,11 +9,19 @@ tiles to lanes that finish neighbouring columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug_compiler.gpu.command import as_bits, launch, operand
-from onnxplug_compiler.gpu.render.body import BYTES, Body, Operand
+from onnxplug_compiler.gpu.families.fragments import (
+    CHUNK,
+    WARP,
+    copy_elements,
+    copy_turned_bytes,
+    load_fragment,
+)
+from onnxplug_compiler.gpu.families.zero_points import ZeroPoints
+from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.gpu.render.dialect import Fragments
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.gpu.shapes import shapes_of
@@ -35,17 +41,33 @@ _STEP: Final = 8
 _PAD: Final = 4
 """Words behind each line of a tile, by which its lines lie in different banks."""
 
-PER_WORD: Final = {"f16": 2, "bf16": 2, "tf32": 1}
-"""The elements that are multiplied, and how many of them a word has."""
+_BYTES: Final = ("i8", "u8")
 
-_BITS: Final = {1: "u32", 2: "u16"}
+PER_WORD: Final = {
+    "f16": 2,
+    "bf16": 2,
+    "tf32": 1,
+    **{f"{left}_{right}": 4 for left in _BYTES for right in _BYTES},
+}
+"""The elements that are multiplied, those of both factors if they are bytes, and how
+many of them a word has."""
+
+_BITS: Final = {1: "u32", 2: "u16", 4: "u8"}
 """What their arrays are read as."""
 
 _SUMS_PAD: Final = 4
 """Words behind each line of sums, likewise."""
 
+_LEAST_BYTES: Final = 16
+"""Bytes of a sum of which fewer leave most of a fragment empty, as where each channel
+is convolved by itself."""
+
+_LEAST_COLUMNS: Final = 8
+"""Likewise of bytes."""
+
 _FRAGMENT: Final = 16
 """Rows and columns that warps load at once."""
+
 
 class Tile(Parameters):
     """How a workgroup is divided.
@@ -84,10 +106,16 @@ class Loading(Parameters):
     Attributes:
         along: lines of the tile are along the sums, not across.
         chunks: neighbouring elements are copied together, as all are aligned.
+        turned: lines of memory are across the sums, those of the tile along them.
     """
 
     along: bool
     chunks: bool
+    turned: bool = False
+
+    def elements(self, per_word: int) -> int:
+        """Elements that are copied together, where any are."""
+        return per_word if self.turned else CHUNK * per_word
 
 
 class TensorProductKernel(Parameters):
@@ -97,6 +125,8 @@ class TensorProductKernel(Parameters):
     Attributes:
         element: of both factors, of :data:`PER_WORD`; their arrays are bits.
         left, right: how they are loaded.
+        zeros: elements of the zero points of their rows and columns; empty without.
+        offsets: zero points of all of them.
     """
 
     element: str
@@ -108,6 +138,8 @@ class TensorProductKernel(Parameters):
     chain: Chain
     read: tuple[Operand, ...]
     written: tuple[Operand, ...]
+    zeros: tuple[str, str] = ("", "")
+    offsets: tuple[int, int] = (0, 0)
 
     @property
     def lanes(self) -> int:
@@ -123,7 +155,13 @@ class TensorProductKernel(Parameters):
         bits = _BITS[self.per_word]
         left = Operand(bits, 2 + self.rows + self.sums)
         right = Operand(bits, 3 + self.sums)
-        return left, right, *self.read, *self.written
+        ranks = 2 + self.rows, 3
+        zeros = [
+            Operand(element, rank)
+            for element, rank in zip(self.zeros, ranks, strict=True)
+            if element
+        ]
+        return left, right, *zeros, *self.read, *self.written
 
     @property
     def sizes(self) -> int:
@@ -186,18 +224,29 @@ class _Writer:
         ]
         self.depth = body.let("u32", body.size(6))
         self.aligned = [
-            body.let("i1", body.aligned(n, CHUNK * self.per_word))
+            body.let("i1", body.aligned(n, part.loading.elements(self.per_word)))
             if part.loading.chunks
             else ""
             for n, part in enumerate(self.parts)
         ]
+        self.kind = "i32" if self.per_word == 4 else "f32"
+        self.zeros = ZeroPoints(
+            body,
+            fragments,
+            kernel.element,
+            kernel.zeros,
+            kernel.offsets,
+            (tile.down, tile.across),
+            (tile.height, tile.width),
+        )
 
     def write(self) -> None:
         """All tiles along the sums, and the chain."""
         body, tile = self.body, self.kernel.tile
+        zero = body.number(self.kind, 0)
         sums = [
             [
-                [body.var("f32", "0.0f") for _ in range(4)]
+                [body.var(self.kind, zero) for _ in range(4)]
                 for _ in range(tile.width // 8)
             ]
             for _ in range(tile.height // _FRAGMENT)
@@ -217,12 +266,16 @@ class _Writer:
             body.assign(stage, other)
             body.line(self.fragments.arrive())
             body.wait()
+        self.zeros.share(self.warp, self.within, self.starts)
         for number, line in enumerate(sums):
             self.finish(number, line)
 
     def load(self, stage: str, first: str) -> None:
         """Begin to copy the tiles that begin at *first* along the sums."""
         for which, part in enumerate(self.parts):
+            if part.loading.turned:
+                self.load_turned(which, stage, first)
+                continue
             each = self.per_word * (CHUNK if part.loading.chunks else 1)
             per_line = part.length // each
             entries = f"{part.lines * per_line}u"
@@ -233,6 +286,37 @@ class _Writer:
                 word = f"{base} + {line} * {part.stride}u + {near} / {self.per_word}u"
                 pair = (line, near) if part.loading.along else (near, line)
                 self.copy(which, pair, first, word)
+
+    def load_turned(self, which: int, stage: str, first: str) -> None:
+        """The same of bytes that lie across the sums."""
+        body, part = self.body, self.parts[which]
+        each = 4 if part.loading.chunks else 1
+        across = part.lines // each
+        base = body.let("u32", f"{stage} * {part.words}u")
+        with body.loop(f"{across * _DEPTH}u", "lane", f"{self.kernel.lanes}u") as entry:
+            line = body.let("u32", f"{entry} % {across}u * {each}u")
+            near = body.let("u32", f"{entry} / {across}u")
+            word = f"{base} + {line} * {part.stride}u + {near}"
+            if part.loading.chunks:
+                self.copy_turned(which, line, f"{first} + {near} * 4u", word)
+            else:
+                self.copy(which, (line, f"{near} * 4u"), first, word)
+
+    def copy_turned(self, which: int, line: str, first: str, word: str) -> None:
+        """Copy four by four bytes to four words of neighbouring lines of a tile.
+
+        Args:
+            first: of the places along the sums.
+        """
+        body, part = self.body, self.parts[which]
+        other = body.let("u32", f"{self.firsts[which]} + {line}")
+
+        def find(across: int, along: int) -> tuple[str, str]:
+            number = body.let("u32", f"{first} + {along}u")
+            return self.place(which, f"({other} + {across}u)", number)
+
+        target = part.name, word, part.stride
+        copy_turned_bytes(body, which, target, find, self.aligned[which])
 
     def copy(self, which: int, pair: tuple[str, str], first: str, word: str) -> None:
         """Copy a chunk, or a word, to a tile, zeros for what is not there.
@@ -283,6 +367,7 @@ class _Writer:
         for column in range(0, tile.width, _FRAGMENT):
             found = self.fragment(1, stage, column, k)
             right += [found[:2], found[2:]]
+        self.zeros.add(left, right)
         for line, a in zip(sums, left, strict=True):
             for totals, b in zip(line, right, strict=True):
                 body.line(fragments.multiply(self.kernel.element, totals, a, b))
@@ -330,7 +415,7 @@ class _Writer:
                 "u32", f"{self.firsts[1]} + {self.starts[1]} + {entry} % {width}u"
             )
             with body.when(f"{row} < {body.size(4)} && {column} < {body.size(5)}"):
-                total = body.let("f32", body.dialect.reinterpret("f32", bits))
+                total = body.let(self.kind, body.dialect.reinterpret(self.kind, bits))
                 self.apply(row, column, total)
         body.wait()
 
@@ -339,8 +424,14 @@ class _Writer:
         body, kernel = self.body, self.kernel
         at = body.coordinates(row, range(7, 7 + kernel.rows))
         place = [*self.batches, *at, column]
-        first = 2 + len(kernel.read)
-        values = [body.load(each, body.place(each, place)) for each in range(2, first)]
+        within = [f"{row} - {self.firsts[0]}", f"{column} - {self.firsts[1]}"]
+        places = [*self.batches, *at], [*self.batches, column]
+        total = self.zeros.corrected(total, within, places, self.depth)
+        begin = 2 + sum(map(bool, kernel.zeros))
+        first = begin + len(kernel.read)
+        values = [
+            body.load(each, body.place(each, place)) for each in range(begin, first)
+        ]
         if kernel.chain.steps:
             total = fitted(body, kernel.chain.inputs[0], "Mul", total)
         results = emit_chain(body, kernel.chain, [total, *values])
@@ -352,26 +443,65 @@ _AS: Final = {"f32": "tf32"}
 """What elements of arrays are multiplied as, where it is not themselves."""
 
 
-def element_for(recorder: Recorder[Any], a: Factor, b: Factor) -> str:
-    """What tensor cores multiply such factors as; empty if they do not."""
+def element_for(recorder: Recorder[Any], a: Factor, b: Factor, total: str) -> str:
+    """What tensor cores multiply such factors as; empty if they do not.
+
+    Args:
+        total: the element of sums.
+    """
     views = a.codes.view, b.codes.view
+    known = shapes_of(recorder).tensor_cores.split()
+    if a.codes.bits or b.codes.bits or not all(view.size for view in views):
+        return ""
+    if a.scale is not None or b.scale is not None:
+        return ""
+    elements = [operand(view).element for view in views]
+    if all(element in _BYTES for element in elements):
+        sums = len(views[0].shape) - len(views[1].shape)
+        fits = _has_zeros_of(a, range(3 + sums, len(views[0].shape))) and (
+            _has_zeros_of(b, range(2, len(views[1].shape) - 1))
+        )
+        fits &= math.prod(views[1].shape[2:-1]) >= _LEAST_BYTES
+        fits &= views[1].shape[-1] >= _LEAST_COLUMNS
+        return "_".join(elements) if fits and total == "i32" and "i8" in known else ""
     if len(a.views) + len(b.views) > 2 or a.offset or b.offset:
         return ""
-    if a.codes.bits or b.codes.bits or views[0].dtype != views[1].dtype:
+    if elements[0] != elements[1]:
         return ""
-    element = operand(views[0]).element
-    element = _AS.get(element, element)
-    known = element in shapes_of(recorder).tensor_cores.split()
+    element = _AS.get(elements[0], elements[0])
     if element == "tf32" and not recorder.narrows:
         return ""
-    return element if known and all(view.size for view in views) else ""
+    return element if element in known else ""
+
+
+def _has_zeros_of(factor: Factor, sums: Sequence[int]) -> bool:
+    """Whether there are no zero points, or such bytes as do not differ along the axes
+    *sums*."""
+    zero = factor.zero
+    if zero is None:
+        return True
+    if zero.bits or operand(zero.view).element not in _BYTES:
+        return False
+    return all(zero.view.shape[n] == 1 or zero.view.strides[n] == 0 for n in sums)
+
+
+def _zeros_of(factor: Factor, sums: Sequence[int]) -> list[View]:
+    """The zero points without the axes *sums*, if there are any."""
+    if factor.zero is None:
+        return []
+    view = factor.zero.view
+    kept = [axis for axis in range(len(view.shape)) if axis not in sums]
+    shape, strides = (
+        tuple(each[axis] for axis in kept) for each in (view.shape, view.strides)
+    )
+    return [View(view.buffer, view.offset, view.dtype, shape, strides)]
 
 
 def record_tensor_product(
     recorder: Recorder[Any],
     element: str,
-    a: View,
-    b: View,
+    a: Factor,
+    b: Factor,
     out: View,
     rows: int,
     after: Epilogue,
@@ -383,26 +513,42 @@ def record_tensor_product(
         element: of :func:`element_for`.
     """
     *lead, columns = out.shape
-    count, axes = math.prod(lead[2:]), a.shape[2:]
+    left, right = a.codes.view, b.codes.view
+    count, axes = math.prod(lead[2:]), left.shape[2:]
+    sums = len(axes) - rows
     depth = math.prod(axes[rows:])
     tile = _tile_of(count, columns, lead[0] * lead[1])
+    zeros = [
+        _zeros_of(a, range(2 + rows, 2 + len(axes))),
+        _zeros_of(b, range(2, 2 + sums)),
+    ]
+    kinds = [operand(each[0]).element if each else "" for each in zeros]
     kernel = TensorProductKernel(
         element,
-        _loading(a, -1, -1 - len(axes) + rows, PER_WORD[element]),
-        _loading(b, -2, -1, PER_WORD[element]),
+        _loading(left, -1, -1 - sums, PER_WORD[element]),
+        _loading(right, -2, -1, PER_WORD[element]),
         rows,
-        len(axes) - rows,
+        sums,
         tile,
         after.chain,
         tuple(operand(view) for view in after.operands),
         tuple(operand(view, written=True) for view in after.outputs),
+        (kinds[0], kinds[1]),
+        (a.offset, b.offset),
     )
     along, across = math.ceil(count / tile.rows), math.ceil(columns / tile.columns)
     groups = along * across * lead[0] * lead[1]
     launch(
         recorder,
         kernel,
-        [as_bits(a), as_bits(b), *after.operands, *after.outputs],
+        [
+            as_bits(left),
+            as_bits(right),
+            *zeros[0],
+            *zeros[1],
+            *after.operands,
+            *after.outputs,
+        ],
         (groups, along, across, lead[1], count, columns, depth, *axes),
         groups,
         label,
@@ -428,8 +574,9 @@ def _loading(view: View, along: int, across: int, per_word: int) -> Loading:
         across: its last axis of rows or columns.
         per_word: elements of a word.
     """
-    chunk = CHUNK * per_word
     is_along = view.strides[along] == 1 or view.strides[across] != 1
+    turned = per_word == 4 and not is_along
+    chunk = Loading(is_along, True, turned).elements(per_word)
     axis = along if is_along else across
     others = [
         stride
@@ -442,4 +589,4 @@ def _loading(view: View, along: int, across: int, per_word: int) -> Loading:
         and view.offset % (chunk * view.dtype.itemsize) == 0
         and all(stride % chunk == 0 for stride in others)
     )
-    return Loading(is_along, chunks)
+    return Loading(is_along or turned, chunks, turned)

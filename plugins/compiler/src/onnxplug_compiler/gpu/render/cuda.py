@@ -91,7 +91,12 @@ class _Fragments:
     def multiply(
         self, element: str, sums: Sequence[str], a: Sequence[str], b: Sequence[str]
     ) -> str:
+        if element not in ("f16", "bf16", "tf32"):
+            sums = [f"{total}.bits" for total in sums]
         return f"multiply_{element}({', '.join([*sums, *a, *b])});"
+
+    def added(self, element: str, word: str, total: str) -> str:
+        return f"added_{element}({word}, {total})"
 
     def rounded(self, word: str) -> str:
         return f"rounded_to_tf32({word})"

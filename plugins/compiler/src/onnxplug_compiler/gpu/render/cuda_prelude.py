@@ -239,8 +239,52 @@ __device__ inline void end_copies() {
 #endif
 """
 
+_BYTES: Final = (
+    """\
+#ifndef ONNXPLUG_ON_CPU
+__device__ inline u32 added_i8(u32 bytes, u32 total) {
+  u32 found;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;"
+      : "=r"(found) : "r"(bytes), "r"(0x01010101u), "r"(total));
+  return found;
+}
+__device__ inline u32 added_u8(u32 bytes, u32 total) {
+  u32 found;
+  asm("dp4a.u32.u32 %0, %1, %2, %3;"
+      : "=r"(found) : "r"(bytes), "r"(0x01010101u), "r"(total));
+  return found;
+}
+"""
+    + "".join(
+        f"""\
+__device__ inline void multiply_{left}_{right}(
+    u32& w, u32& x, u32& y, u32& z, u32 a, u32 b, u32 c, u32 d, u32 e, u32 f) {{
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.{a}.{b}.s32 "
+      "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+      : "+r"(w), "+r"(x), "+r"(y), "+r"(z)
+      : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
+#else
+  asm("mma.sync.aligned.m8n8k16.row.col.s32.{a}.{b}.s32 "
+      "{{%0, %1}}, {{%2}}, {{%3}}, {{%0, %1}};" : "+r"(w), "+r"(x) : "r"(a), "r"(e));
+  asm("mma.sync.aligned.m8n8k16.row.col.s32.{a}.{b}.s32 "
+      "{{%0, %1}}, {{%2}}, {{%3}}, {{%0, %1}};" : "+r"(y), "+r"(z) : "r"(b), "r"(e));
+  asm("mma.sync.aligned.m8n8k16.row.col.s32.{a}.{b}.s32 "
+      "{{%0, %1}}, {{%2}}, {{%3}}, {{%0, %1}};" : "+r"(w), "+r"(x) : "r"(c), "r"(f));
+  asm("mma.sync.aligned.m8n8k16.row.col.s32.{a}.{b}.s32 "
+      "{{%0, %1}}, {{%2}}, {{%3}}, {{%0, %1}};" : "+r"(y), "+r"(z) : "r"(d), "r"(f));
+#endif
+}}
+"""
+        for left, a in (("i8", "s8"), ("u8", "u8"))
+        for right, b in (("i8", "s8"), ("u8", "u8"))
+    )
+    + "#endif\n"
+)
+
 _PARTS: Final = (
     (r"\bend_copies\(", _MATRICES),
+    (r"\b(multiply|added)_[iu]8", _BYTES),
     (r"\bcell<", _CELLS),
     (r"\b[iuf]64\b", _WIDE),
     (r"\bf64\b", _DOUBLES),

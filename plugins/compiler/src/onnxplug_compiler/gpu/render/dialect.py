@@ -107,9 +107,13 @@ class Fragments(Protocol):
     def multiply(
         self, element: str, sums: Sequence[str], a: Sequence[str], b: Sequence[str]
     ) -> str:
-        """The statement that adds to *sums*, f32s, the product of 16 rows of eight
-        words and eight columns of as many, in the order of lanes of PTX's ``mma``: of
-        f16 and bf16 ``m16n8k16``, of tf32 ``m16n8k8``."""
+        """The statement that adds to *sums* the product of 16 rows of eight words and
+        eight columns of as many, in the order of lanes of PTX's ``mma``: of f16 and
+        bf16 ``m16n8k16``, of tf32 ``m16n8k8``, with sums in f32; of bytes, such as
+        ``u8_i8``, ``m16n8k32`` with sums in i32, which wrap."""
+
+    def added(self, element: str, word: str, total: str) -> str:
+        """A u32, modulo 2³²: *total* and the four bytes of *word*, i8s or u8s."""
 
     def rounded(self, word: str) -> str:
         """The bits of an f32, rounded to TF32, ties away from zero."""

@@ -1,4 +1,5 @@
-"""Convolutions of small integers: contractions of what differs from zero points."""
+"""Convolutions of small integers: contractions of what differs from zero points, or of
+the integers themselves where these are multiplied faster."""
 
 from __future__ import annotations
 
@@ -18,11 +19,13 @@ from onnxplug_compiler.ir.quantization import quantised
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
+from onnxplug_compiler.schedule.copies import record_padded
 from onnxplug_compiler.schedule.operations.coded import zero_of_weights
 from onnxplug_compiler.schedule.operations.convolution import (
     check_convolution,
     plain_parts,
 )
+from onnxplug_compiler.schedule.operations.geometry import geometry_of
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
@@ -51,9 +54,8 @@ def _of_bytes(dtypes: Dtypes, positions: Sequence[int]) -> bool:
     return all(each is None or element_of(each) in _BYTES for each in found)
 
 
-def _centred(plan: Plan, name: str | None, zero: str | None) -> View:
+def _centred(plan: Plan, name: str, zero: str | None) -> View:
     """What an array differs from its zero point by, in int16."""
-    assert name is not None
     x = plan.view(name)
     chain = Formula("i16")
     value = chain.read_wide(x)
@@ -81,44 +83,80 @@ def spread(plan: Plan, view: View, x: View, *, rows: bool) -> View:
 
 
 def _record(
-    plan: Plan,
-    conv: Call,
-    x: View,
-    weights: tuple[str | None, str | None],
-    out: View,
-    after: Epilogue,
+    plan: Plan, call: Call, positions: Sequence[int], out: View, after: Epilogue
 ) -> None:
     """Each contraction with its part of what becomes of the sums.
 
     Args:
-        x: what differs from its zero point.
-        weights: the names of the codes and of their zero points.
+        positions: of the input, the weights, and their zero points among the inputs of
+            *call*.
     """
     recorder, family = plan.recorder, coded_products(plan.recorder)
-    name, zero = weights
-    assert name is not None
-    codes = plan.view(name)
-    offset, of_filters = zero_of_weights(plan, zero)
+    x, w, x_zero, w_zero = map(call.input, positions)
+    assert x is not None and w is not None
+    conv, codes = as_conv(call, *positions[:2]), plan.view(w)
+    offset, of_filters = zero_of_weights(plan, w_zero)
     arrays = [codes]
     if of_filters is not None:
         arrays.append(spread(plan, of_filters, codes, rows=True))
-    for parts in zip(*plain_parts(plan, conv, x, arrays, out.shape), strict=True):
+    if family.multiplies_bytes(recorder):
+        conv, image = _as_it_is(plan, conv, x_zero, codes.shape, out.shape)
+    else:
+        image = Factor(Codes(_centred(plan, x, x_zero)))
+    found = plain_parts(plan, conv, image.codes.view, arrays, out.shape)
+    for parts in zip(*found, strict=True):
         part, *others = parts
         folded = Epilogue(
             after.chain,
             tuple(map(part.fold, after.operands)),
             tuple(map(part.fold, after.outputs)),
         )
+        zero = image.zero and Codes(image.zero.view.broadcast_to(part.a.shape))
         zeros = Codes(others[0].b) if others else None
         tile = recorder.temporary(_I32, folded.outputs[0].shape)
         family.record_coded(
             recorder,
-            Factor(Codes(part.a)),
+            Factor(Codes(part.a), zero, image.offset),
             Factor(Codes(part.b), zeros, offset),
             tile,
             epilogue=folded,
             label=conv.op_type,
         )
+
+
+def _as_it_is(
+    plan: Plan,
+    conv: Call,
+    zero: str | None,
+    w: Sequence[int],
+    shape: Sequence[int],
+) -> tuple[Call, Factor]:
+    """A convolution without padding, and its input with its zero point around it.
+
+    Args:
+        zero: the name of the zero point, a scalar array of which the factor has.
+        w, shape: of the weights and the result.
+    """
+    name = conv.inputs[0]
+    assert name is not None
+    x, (offset, point) = plan.view(name), zero_of_weights(plan, zero)
+    point = None if point is None else as_shape(plan, point, ())
+    of_all = None if point is None else Codes(point)
+    geometry = None if 0 in shape else geometry_of(conv, x.shape, w, shape)
+    if geometry is None or not any((*geometry.before, *geometry.after)):
+        return conv, Factor(Codes(x), of_all, offset)
+    before, after = geometry.before, geometry.after
+    sizes = zip(before, x.shape[2:], after, strict=True)
+    whole = plan.recorder.channels_last(x.dtype, (*x.shape[:2], *map(sum, sizes)))
+    if point is None:
+        point = plan.recorder.constant(np.array(offset, x.dtype))
+    record_padded(plan.recorder, x, whole, (0, 0, *before), value=point)
+    without = {"pads": [0] * 2 * len(before), "auto_pad": "NOTSET"}
+    bare = Call(
+        conv.op_type, conv.domain, conv.version, conv.inputs, conv.outputs,
+        {**conv.attributes, **without}, conv.nodes, conv.dtypes,
+    )  # fmt: skip
+    return bare, Factor(Codes(whole), of_all, offset)
 
 
 def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:
@@ -134,12 +172,10 @@ def _check_integer(call: Call, inputs: Inputs, results: Results) -> None:
 def _record_integer(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
-    x = _centred(plan, call.inputs[0], call.input(2))
     out = plan.destination(output)
     chain = Formula("i32")
     after = chain.epilogue([chain.tile()], [out])
-    weights = call.inputs[1], call.input(3)
-    _record(plan, as_conv(call, 0, 1), x, weights, out, after)
+    _record(plan, call, (0, 1, 2, 3), out, after)
 
 
 register("ConvInteger", Operation(_record_integer, _accepts_integer, _check_integer))
@@ -163,7 +199,6 @@ def _record_linear(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
     names = call.inputs
-    x = _centred(plan, names[0], names[2])
     out = plan.destination(output)
     chain = Formula("f32")
     total = chain.tile_of("i32")
@@ -185,8 +220,7 @@ def _record_linear(plan: Plan, call: Call) -> None:
     element = element_of(out.dtype)
     assert element is not None
     found = quantised(chain, steps, read(7), element)
-    weights, after = (names[3], names[5]), chain.epilogue([found], [out])
-    _record(plan, as_conv(call, 0, 3), x, weights, out, after)
+    _record(plan, call, (0, 3, 2, 5), out, chain.epilogue([found], [out]))
 
 
 register("QLinearConv", Operation(_record_linear, _accepts_linear, _check_linear))

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 _BATCHES: Final = 2
 
 
+def multiplies_bytes(recorder: Recorder) -> bool:
+    """No: pairs of integers of 16 bits are; see ``coded.CodedProducts``."""
+    return False
+
+
 def record_coded(
     recorder: Recorder,
     a: Factor,
