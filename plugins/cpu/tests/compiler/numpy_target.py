@@ -55,8 +55,8 @@ STEPS = frozenset(
     "Cos Tan Asin Acos Atan".split()
 )
 OTHERS = frozenset(
-    "Col2Im Compress CumProd DeformConv GRU If LSTM Loop MaxPlaces MaxUnpool "
-    "NonMaxSuppression NonZero RNN Scan TensorScatter TreeEnsemble "
+    "Col2Im Compress CumProd DeformConv GRU If LSTM LinearAttention Loop MaxPlaces "
+    "MaxUnpool NonMaxSuppression NonZero RNN Scan TensorScatter TreeEnsemble "
     "TreeEnsembleClassifier TreeEnsembleRegressor Unique".split()
 )
 """What it does not compute: their tests have definitions of their own."""

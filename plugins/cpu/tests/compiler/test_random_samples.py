@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 import onnxplug
+from onnxplug_cpu.compiler.kernels.attention import linear
 from onnxplug_testing.random_samples import SAMPLES
 
 RNG = np.random.default_rng(3)
@@ -33,9 +34,74 @@ def test_operators_are_compiled(operator: str) -> None:
         assert sample.error(session.run(None, sample.feeds)) < 16, (dtype, seed)
 
 
-def parsed(body: str, inputs: str, outputs: str) -> onnxplug.InferenceSession:
+def test_linear_attention_in_parts_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where all times would take too long, and by several threads."""
+    monkeypatch.setattr(linear, "fewest_chunks", lambda seconds: 3)
+    options = onnxplug.SessionOptions()
+    options.intra_op_num_threads = 2
+    for seed in range(20, 26):
+        sample = SAMPLES["LinearAttention"](np.random.default_rng(seed), np.float32)
+        session = onnxplug.InferenceSession(sample.model, options)
+        assert sample.error(session.run(None, sample.feeds)) < 16, seed
+        assert {node.tier for node in session.explain().nodes} == {"compiled"}
+
+
+def test_linear_attention_of_columns_that_are_apart() -> None:
+    """Where what it reads and writes is transposed around it."""
+    shape = (2, 5, 3 * 24)
+    q, k, v = (RNG.standard_normal(shape).astype(np.float32) for _ in range(3))
+    session = parsed(
+        "q = Transpose <perm = [0, 2, 1]> (a)\n k = Transpose <perm = [0, 2, 1]> (b)\n"
+        "v = Transpose <perm = [0, 2, 1]> (c)\n"
+        'o, s = LinearAttention <update_rule = "linear", q_num_heads = 3, '
+        "kv_num_heads = 3> (q, k, v)\n y = Transpose <perm = [0, 2, 1]> (o)",
+        "float[2, 72, 5] a, float[2, 72, 5] b, float[2, 72, 5] c",
+        "float[2, 72, 5] y, float[2, 3, 24, 24] s",
+        27,
+    )
+    feeds = {
+        name: np.ascontiguousarray(each.swapaxes(1, 2))
+        for name, each in zip("abc", (q, k, v), strict=True)
+    }
+    y, s = session.run(None, feeds)
+    heads = [each.reshape(2, 5, 3, 24).astype(np.float64) for each in (q, k, v)]
+    scores = np.einsum("bthd,bshd->bhts", *heads[:2]) / 24**0.5
+    wanted = np.einsum("bhts,bshd->bthd", np.tril(scores), heads[2])
+    np.testing.assert_allclose(y.swapaxes(1, 2).reshape(2, 5, 3, 24), wanted, atol=1e-4)
+    np.testing.assert_allclose(s, np.einsum("bshd,bshe->bhde", *heads[1:]), atol=1e-4)
+    assert {node.tier for node in session.explain().nodes} == {"compiled"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "width", "message"),
+    [
+        ("q_num_heads = 2, kv_num_heads = 2", 5, "multiple"),
+        ("q_num_heads = 2, kv_num_heads = 4", 4, "multiple"),
+        ("q_num_heads = 2, kv_num_heads = 0", 4, "head"),
+        ("q_num_heads = 1, kv_num_heads = 1", 4, "decay"),
+    ],
+)
+def test_linear_attention_that_is_none_is_an_error(
+    attributes: str, width: int, message: str
+) -> None:
+    rule = "" if message == "decay" else ', update_rule = "linear"'
+    with pytest.raises(onnxplug.errors.OnnxplugError, match=message):
+        session = parsed(
+            f"y, s = LinearAttention <{attributes}{rule}> (x, x, x)",
+            "float[a, b, c] x",
+            "float[d, e, f] y, float[g, h, i, j] s",
+            27,
+        )
+        session.run(None, {"x": np.ones((2, 3, width), np.float32)})
+
+
+def parsed(
+    body: str, inputs: str, outputs: str, opset: int = 21
+) -> onnxplug.InferenceSession:
     model = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["": 21]> g ({inputs}) => ({outputs}) '
+        f'<ir_version: 10, opset_import: ["": {opset}]> g ({inputs}) => ({outputs}) '
         f"{{ {body} }}"
     )
     return onnxplug.InferenceSession(model)

@@ -84,6 +84,16 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         "float[2, 6, 9, 7] y",
         {"s": (6,), "o": (6,)},
     ),
+    "linear_attention": (
+        "t = Transpose <perm = [0, 2, 1, 3]> (x)\n q = Reshape (t, packed)\n"
+        "v = Slice (q, zero, half, last)\n w = Slice (q, half, all, last)\n"
+        "k = Mul (w, m)\n a = Abs (v)\n d = Neg (a)\n c = Slice (q, zero, few, last)\n"
+        "b = Sigmoid (c)\n"
+        "y, s = LinearAttention <q_num_heads = 6, kv_num_heads = 3> (q, k, v, , d, b)",
+        "float[2, 9, 42] y, float[2, 3, 7, 7] s",
+        {"packed": [2, 9, 42], "zero": [0], "few": [3], "half": [21], "all": [42],
+         "last": [2], "m": np.float32(0.375)},
+    ),
     "cumulative": (
         "a = CumSum <reverse = 1> (x, last)\n c = CumProd <exclusive = 1> (x, last)\n"
         "y = Add (a, c)\n z = Trilu <upper = 0> (y, k)",
@@ -299,7 +309,8 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 }  # fmt: skip
 
 OPSETS: Final = {
-    "moments": 21, "cumulative": 26, "spatial": 20, "window_places": 19,
-    "minifloats": 24, "caches": 24, "half_attention": 23, "bfloat16_attention": 23,
+    "linear_attention": 27, "moments": 21, "cumulative": 26, "spatial": 20,
+    "window_places": 19, "minifloats": 24, "caches": 24, "half_attention": 23,
+    "bfloat16_attention": 23,
 }  # fmt: skip
 """Of ONNX, where another one is needed than what all have."""

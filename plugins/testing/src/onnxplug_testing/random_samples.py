@@ -6,6 +6,7 @@ element or one step after the other, by the operators' definitions, and by no ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -239,10 +240,87 @@ def causal_conv_with_state(rng: Any, dtype: Any) -> Sample:
     )
 
 
+def linear_attention(rng: Any, dtype: Any) -> Sample:
+    """By each rule, with shared keys, both kinds of decays and rates, and a state."""
+    batch, time, heads, group = _shape(rng, 4, 4)
+    time = time if rng.integers(2) else 7
+    size, width = (int(n) for n in rng.choice([1, 2, 5, 16, 33], 2))
+    rule = str(rng.choice(["linear", "gated", "delta", "gated_delta"]))
+    key = rng.standard_normal((batch, time, heads, size))
+    key /= np.linalg.norm(key, axis=-1, keepdims=True)
+    inputs: dict[str, Array | None] = {
+        "query": _floats(rng, (batch, time, heads * group * size), dtype),
+        "key": key.reshape(batch, time, -1).astype(dtype),
+        "value": _floats(rng, (batch, time, heads * width), dtype),
+        "past": None,
+        "decay": None,
+        "beta": None,
+    }
+    state = np.zeros((batch, heads, size, width))
+    past_dtype = dtype
+    if rng.integers(2):
+        past_dtype = np.dtype(rng.choice(["float32", np.dtype(dtype).name]))
+        past = inputs["past"] = _floats(rng, state.shape, past_dtype)
+        state = past.astype(np.float64)
+    if rule.startswith("gated"):
+        many = heads * (size if rng.integers(2) else 1)
+        decays = -np.abs(rng.standard_normal((batch, time, many)))
+        inputs["decay"] = decays.astype(dtype)
+    if rule.endswith("delta"):
+        many = heads if rng.integers(2) else 1
+        inputs["beta"] = rng.random((batch, time, many)).astype(dtype)
+    scale = float(np.float32(rng.choice([0.0, 0.3])))
+    wanted = _recurrence(inputs, state, heads, group, scale)
+    return _sample(
+        "LinearAttention",
+        inputs,
+        {},
+        [wanted, state],
+        [dtype, past_dtype],
+        q_num_heads=heads * group,
+        kv_num_heads=heads,
+        update_rule=rule,
+        scale=scale,
+    )
+
+
+def _recurrence(
+    inputs: Mapping[str, Array | None],
+    states: Array,
+    heads: int,
+    group: int,
+    scale: float,
+) -> Array:
+    """What each step reads of its state [key, value], which it changes before."""
+    batch, _, size, width = states.shape
+    q, k, v, g, b = (
+        None if (array := inputs[name]) is None else array.astype(np.float64)
+        for name in ("query", "key", "value", "decay", "beta")
+    )
+    assert q is not None and k is not None and v is not None
+    time = q.shape[1]
+    found = np.empty((batch, time, heads * group, width))
+    for image, head, at in np.ndindex(batch, heads, time):
+        state = states[image, head]
+        key = k[image, at].reshape(heads, size)[head]
+        value = v[image, at].reshape(heads, width)[head]
+        if g is not None:
+            state *= np.exp(g[image, at].reshape(heads, -1)[head])[:, None]
+        if b is not None:
+            rate = b[image, at][head if b.shape[2] > 1 else 0]
+            value = rate * (value - state.T @ key)
+        state += np.outer(key, value)
+        for number in range(head * group, (head + 1) * group):
+            query = q[image, at].reshape(heads * group, size)[number]
+            found[image, at, number] = (scale or 1 / math.sqrt(size)) * query @ state
+    return found.reshape(batch, time, -1)
+
+
 SAMPLES: Final[Mapping[str, Callable[[Any, Any], Sample]]] = {
     "AffineGrid": affine_grid,
     "CausalConvWithState": causal_conv_with_state,
     "CenterCropPad": center_crop_pad,
+    "LinearAttention": linear_attention,
     "MeanVarianceNormalization": mean_variance_normalization,
 }
 """What makes samples, of a generator of random numbers and a dtype."""

@@ -75,7 +75,8 @@ FAMILIES: Final[dict[str, Family]] = {
     "long_rows": Family(f"{_ROWS} ReduceMax ReduceSum"),
     "movement": Family(
         "Transpose Slice Pad Concat Split Expand Tile Trilu DepthToSpace SpaceToDepth "
-        "ConstantOfShape EyeLike",
+        "ConstantOfShape EyeLike CenterCropPad "
+        "BlackmanWindow HammingWindow HannWindow MelWeightMatrix",
         _EXACT,
     ),
     "normalization": Family(
@@ -108,11 +109,14 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "resize": Family("Resize Upsample"),
     "recurrent": Family("LSTM GRU RNN"),
+    "linear_attention": Family("LinearAttention"),
     "sorting": Family("TopK ArgMax ArgMin", _EXACT),
     "few_rows": Family(_PRODUCTS),
     "codes": Family("com.microsoft.MatMulNBits"),
-    "depthwise": Family("Conv ConvTranspose"),
-    "moments": Family("InstanceNormalization GroupNormalization"),
+    "depthwise": Family("Conv ConvTranspose CausalConvWithState"),
+    "moments": Family(
+        "InstanceNormalization GroupNormalization MeanVarianceNormalization"
+    ),
     "half": Family(_PRODUCTS, _ROUNDED_HALF, _HALF),
     "bfloat16": Family(_PRODUCTS, _ROUNDED_BFLOAT16, _BFLOAT16),
     "half_attention": Family("Attention", _ROUNDED_HALF, _HALF),
@@ -152,7 +156,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "long_lines": Family("TopK", _EXACT),
     "compaction": Family("NonZero Compress Unique", _EXACT),
     "suppression": Family("NonMaxSuppression", _EXACT),
-    "spatial": Family("GridSample RoiAlign"),
+    "spatial": Family("GridSample RoiAlign AffineGrid"),
     "window_places": Family("MaxPool MaxUnpool Col2Im DeformConv"),
     "minifloats": Family(
         "Cast QuantizeLinear DequantizeLinear",
@@ -190,7 +194,7 @@ _ROUNDED_TF32: Final = (4e-3, 2e-2)
 
 WIDE: Final[dict[str, Family]] = {
     "convolution": Family("Conv ConvTranspose", _ROUNDED_TF32),
-    "depthwise": Family("Conv ConvTranspose", _ROUNDED_TF32),
+    "depthwise": Family("Conv ConvTranspose CausalConvWithState", _ROUNDED_TF32),
     "double": Family(
         f"{_STEPS} MatMul Gemm ReduceSum ReduceMax Softmax", (1e-9, 1e-9), _DOUBLE
     ),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Resampling,
         WindowPlaces,
     )
+    from onnxplug_compiler.ir.linear_attention import LinearAttentions
     from onnxplug_compiler.ir.pieces import Assembly
     from onnxplug_compiler.ir.recurrent import Recurrent
     from onnxplug_compiler.ir.selection import Selection
@@ -146,6 +147,8 @@ class Target(Support, Protocol):
 
     @property
     def recurrent(self) -> Recurrent: ...
+    @property
+    def linear_attention(self) -> LinearAttentions: ...
     @property
     def trees(self) -> Trees: ...
     @property

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from onnxplug_compiler.ir.caches import Caches
     from onnxplug_compiler.ir.coded import CodedProducts
+    from onnxplug_compiler.ir.linear_attention import LinearAttentions
     from onnxplug_kernels.ml.forest import Forest
 
 _LIMITS: Final = ChainLimits(steps=48, operands=12, inputs=32)
@@ -95,7 +96,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(
         (
             "ConstantOfShape EyeLike Conv ConvTranspose Attention ScaledDotProduct "
-            "CausalConvWithState "
+            "CausalConvWithState LinearAttention "
             "LayerNormalization RMSNormalization BatchNormalization "
             "InstanceNormalization GroupNormalization LpNormalization LRN "
             "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
@@ -239,6 +240,12 @@ class CpuTarget(Machine):
         from onnxplug_cpu.compiler.kernels.recurrent import commands
 
         return commands
+
+    @property
+    def linear_attention(self) -> LinearAttentions:
+        from onnxplug_cpu.compiler.kernels.attention import linear
+
+        return linear
 
     @property
     def trees(self) -> trees.Trees:

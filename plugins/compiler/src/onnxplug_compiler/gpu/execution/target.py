@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from onnxplug_compiler.ir.caches import Caches
     from onnxplug_compiler.ir.coded import CodedProducts
+    from onnxplug_compiler.ir.linear_attention import LinearAttentions
     from onnxplug_kernels.ml.forest import Forest
 
 _MOST_STEPS: Final = 64
@@ -102,7 +103,7 @@ ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Softmax LogSoftmax LayerNormalization RMSNormalization "
             "RNN GRU LSTM BatchNormalization InstanceNormalization GroupNormalization "
             "LpNormalization MeanVarianceNormalization CausalConvWithState AffineGrid "
-            "Conv ConvTranspose ScaledDotProduct Attention "
+            "LinearAttention Conv ConvTranspose ScaledDotProduct Attention "
             "AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
             "Hardmax LRN Resize Upsample GridSample RoiAlign DeformConv MaxUnpool"
         ).split(),
@@ -283,6 +284,12 @@ class GpuTarget:
         from onnxplug_compiler.gpu.families import recurrent
 
         return recurrent
+
+    @property
+    def linear_attention(self) -> LinearAttentions:
+        from onnxplug_compiler.gpu.families import linear_attention
+
+        return linear_attention
 
     @property
     def trees(self) -> trees.Trees:

@@ -145,6 +145,7 @@ OPERATORS: Final = {
             "ReduceMean Softmax"
         ).split()
     ),
+    "linear_attention": "LinearAttention",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad CenterCropPad Trilu CumProd CumSum",
