@@ -70,6 +70,7 @@ NEUTRAL_FLOORS: Final = (
     {"layout"},
     {"schedule"},
     {"segmentation"},
+    {"widening"},
     {"gpu"},
 )
 """The same of what compilers have in common; rooms of one floor do not import each

@@ -66,7 +66,7 @@ FAMILIES: Final = (
     {"rows", "loop_nest", "horizontal_fusion", "sweep"},
     {"movement"},
     {"elementwise"},
-    {"reduction"},
+    {"reduction", "widening"},
     {"normalization", "spatial", "contraction"},
     {
         "attention",

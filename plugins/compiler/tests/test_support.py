@@ -19,6 +19,7 @@ class Target(NamedTuple):
 
     taken: frozenset[str]
     chain_limits: ChainLimits = ChainLimits(steps=48, operands=12, inputs=2)
+    has_narrow_factors: bool = False
 
     def supports_step(
         self,

@@ -167,7 +167,7 @@ def _analyse(
             continue
         if form is not None:
             continue
-        reason = _why_not(call, found, known, target)
+        reason = why_not(call, found, known, target)
         if reason is not None:
             reasons[call] = reason
     return Analysis(tuple(calls), numbers, forms, reasons, frozenset(known_calls))
@@ -187,12 +187,18 @@ def forms_of_all(
     return analysis.forms
 
 
-def _why_not(
+def why_not(
     call: Call,
     dtypes: tuple[np.dtype[np.generic] | None, ...],
     known: Collection[str],
     target: Support,
 ) -> str | None:
+    """Why *call*, which is no step, is not compiled; ``None`` if it is.
+
+    Args:
+        dtypes: of its inputs.
+        known: names of values that follow from constants and shapes.
+    """
     operation = find_operation(call)
     if operation is None:
         if call.traits.varies:

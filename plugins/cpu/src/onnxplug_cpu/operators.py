@@ -171,6 +171,7 @@ def _is_compiled(
     from onnxplug_compiler.frontend.call import Call
     from onnxplug_compiler.schedule.operations.registry import find_operation
     from onnxplug_compiler.segmentation import analyse
+    from onnxplug_compiler.widening import widened
     from onnxplug_cpu.compiler.cpu_target import CpuTarget
     from onnxplug_cpu.compiler.machine.isa import SSE
 
@@ -193,7 +194,10 @@ def _is_compiled(
     known = frozenset() if operation is None else operation.known
     constants = {name for position, name in enumerate(names) if position in known}
     dtypes = dict(zip((*names, *results), (*inputs, *outputs), strict=True))
-    return not analyse([call], dtypes, constants, {}, CpuTarget(SSE, 1)).reasons
+    target = CpuTarget(SSE, 1)
+    wide = widened([call], dtypes, constants, results, target, {})
+    every = {**dtypes, **wide.dtypes}
+    return not analyse(wide.calls, every, constants, {}, target).reasons
 
 
 def _attributes(schema: Any, kernel: Kernel) -> dict[str, Any]:

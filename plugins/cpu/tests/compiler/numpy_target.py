@@ -122,6 +122,7 @@ class NumpyTarget:
 
     chain_limits = ChainLimits(steps=64, operands=16, inputs=64)
     prefers_channels_last = True
+    has_narrow_factors = True
     workers = 1
     convolutions = None
     transforms = None

@@ -64,6 +64,11 @@ def element_of(dtype: np.dtype[Any]) -> str | None:
     return ELEMENTS.get(dtype.name)
 
 
+def is_half(dtype: np.dtype[Any] | None) -> bool:
+    """Whether it is of floats of 16 bits."""
+    return dtype is not None and element_of(dtype) in ("f16", "bf16")
+
+
 def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Of what sums of such elements are: float32 for narrower floats."""
     return _F32 if element_of(dtype) in NARROW_FLOATS else dtype

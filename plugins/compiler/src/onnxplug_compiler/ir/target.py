@@ -77,6 +77,11 @@ class Support(Protocol):
             attributes: of the operator, with their defaults.
         """
 
+    @property
+    def has_narrow_factors(self) -> bool:
+        """Whether products and convolutions of float32 take constant second factors
+        of float16 and bfloat16."""
+
     def takes_forest(self, forest: Forest) -> bool:
         """Whether all comparisons of the nodes of trees are computed."""
 

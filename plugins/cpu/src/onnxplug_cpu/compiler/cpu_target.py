@@ -113,6 +113,7 @@ class CpuTarget(Machine):
 
     chain_limits = _LIMITS
     prefers_channels_last = True
+    has_narrow_factors = True
 
     def supports_step(
         self,

@@ -29,6 +29,7 @@ from onnxplug_compiler.segmentation import (
     forms_of_all,
     split,
 )
+from onnxplug_compiler.widening import widened
 from onnxplug_cpu.compiler.batches import Batches
 from onnxplug_cpu.compiler.kept_plans import (
     KeptPlans,
@@ -112,6 +113,15 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             name: numpy_dtype(partition, name)
             for name in (*read, *partition.outputs, *partition.inputs)
         }
+        self._wide = widened(
+            self._calls,
+            self._dtypes,
+            self._constants,
+            partition.outputs,
+            compiler.target,
+            kinds,
+        )
+        self._calls = list(self._wide.calls)
         for call in self._calls:
             if isinstance(call, ControlFlowCall) and call.op_type == "Loop":
                 assert isinstance(call.function, ControlFlow)
@@ -135,7 +145,9 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             if unit.compiled and unit.counted:
                 return
             if unit.compiled:
-                shapes = _stated_shapes(self._partition, next(segments), built.analysis)
+                shapes = _stated_shapes(
+                    self._partition, next(segments), self._names(built.analysis)
+                )
                 units.append(KeptUnit(unit.inputs, unit.outputs, shapes=shapes))
                 continue
             (call,) = unit.calls
@@ -150,7 +162,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             units.append(own)
         kept = KeptUnits(
             tuple(units),
-            tuple(built.analysis.numbers.items()),
+            tuple(self._names(built.analysis).items()),
             tuple(p for p, tier in self._tiers.items() if tier == "array"),
             tuple(self._notes.items()),
         )
@@ -174,7 +186,13 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             break
         alone = segments[0] if len(units) == 1 else None
         runner = alone or sequence(
-            self._partition, self._nodes, units, segments, analysis, self._threads
+            self._partition,
+            self._nodes,
+            units,
+            segments,
+            analysis,
+            self._names(analysis),
+            self._threads,
         )
         compiled = tuple(filter(None, segments))
         return _Built(runner, refused, units, analysis, compiled)
@@ -215,7 +233,8 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
     def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
         partition = self._partition
         target = self._compiler.target
-        analysis = analyse(self._calls, self._dtypes, self._constants, refused, target)
+        dtypes = {**self._dtypes, **self._wide.dtypes}
+        analysis = analyse(self._calls, dtypes, self._constants, refused, target)
         units = split(analysis, partition.outputs, self._constants)
         if len(units) == 1 and units[0].compiled:
             whole = units[0]._replace(
@@ -231,10 +250,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             "constants": self._constants,
             "inputs": unit.inputs,
             "outputs": unit.outputs,
-            "dtypes": [
-                _NUMBERS if name in analysis.numbers else self._dtypes[name]
-                for name in unit.inputs
-            ],
+            "dtypes": [self._dtype(name, analysis) for name in unit.inputs],
             "nodes": self._nodes,
         }
         if not unit.counted:
@@ -247,9 +263,20 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
 
         return FilledSegment(self._compiler, counted=unit.counted, **given)
 
+    def _names(self, analysis: Analysis) -> Mapping[str, str]:
+        """Of values that are none of the partition's, and of those that they stand
+        for."""
+        return {**analysis.numbers, **self._wide.names}
+
+    def _dtype(self, name: str, analysis: Analysis) -> np.dtype[Any] | None:
+        """That of a value that a segment is given."""
+        if name in self._wide.dtypes:
+            return self._wide.dtypes[name]
+        return _NUMBERS if name in analysis.numbers else self._dtypes[name]
+
     def _plan_ahead(self, segment: Segment, analysis: Analysis) -> None:
         """Make the plan now if the shapes are known, so that no run has to wait."""
-        shapes = _stated_shapes(self._partition, segment, analysis)
+        shapes = _stated_shapes(self._partition, segment, self._names(analysis))
         if shapes is not None:
             segment.plan(shapes, self._look)
 
@@ -287,7 +314,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         built = self._built
         ready = bool(built.segments)
         for segment in built.segments:
-            shapes = _stated_shapes(partition, segment, built.analysis)
+            shapes = _stated_shapes(partition, segment, self._names(built.analysis))
             if shapes is None:
                 ready = False
                 continue
@@ -505,12 +532,10 @@ def _as_call(
 
 
 def _stated_shapes(
-    partition: ep.Partition, segment: Segment, analysis: Analysis
+    partition: ep.Partition, segment: Segment, names: Mapping[str, str]
 ) -> tuple[tuple[int, ...], ...] | None:
     """The shapes of a segment's inputs; ``None`` if not all are stated."""
-    return stated_shapes(
-        partition, [analysis.numbers.get(name, name) for name in segment.inputs]
-    )
+    return stated_shapes(partition, [names.get(name, name) for name in segment.inputs])
 
 
 def _item_shapes(

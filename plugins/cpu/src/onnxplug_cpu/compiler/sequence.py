@@ -19,15 +19,20 @@ def sequence(
     units: Sequence[Unit],
     segments: Sequence[Segment | None],
     analysis: Analysis,
+    names: Mapping[str, str],
     threads: int,
 ) -> StepSequence:
     """The units of a partition as calls over slots.
 
     Args:
+        names: of values that are none of the partition's, and of those that they
+            stand for.
         threads: of what runs on arrays; 0 for no limit.
     """
     whole = Unit((), tuple(partition.inputs), tuple(partition.outputs), compiled=False)
-    return _sequence(partition, of_index, whole, units, segments, analysis, threads)
+    return _sequence(
+        partition, of_index, whole, units, segments, analysis, names, threads
+    )
 
 
 def _sequence(
@@ -37,6 +42,7 @@ def _sequence(
     units: Sequence[Unit],
     segments: Sequence[Segment | None],
     analysis: Analysis,
+    names: Mapping[str, str],
     threads: int,
 ) -> StepSequence:
     """The same of a part, of which *whole* has the inputs and outputs."""
@@ -53,7 +59,7 @@ def _sequence(
                 ]
                 alone = [None] * len(calls)
                 on_arrays = _sequence(
-                    partition, of_index, unit, calls, alone, analysis, threads
+                    partition, of_index, unit, calls, alone, analysis, names, threads
                 )
                 function = VaryingSegment(
                     segment, on_arrays, varying, axes, unit.uncounted
@@ -64,20 +70,23 @@ def _sequence(
         assert call.function is not None
         node = of_index[call.nodes[0]]
         # of texts no number is computed
-        step = Step(node, call.function, computes=not _takes_texts(partition, call))
-        if isinstance(call, Border):  # which computes no numbers
+        border = isinstance(call, Border)
+        computes = not border and not _takes_texts(partition, call, names)
+        step = Step(node, call.function)
+        if (call.inputs, call.outputs) != (tuple(node.inputs), tuple(node.outputs)):
             step = step_of(call.function, call.inputs, call.outputs, node)
+        step = step._replace(computes=computes)
         steps.append(step)
         if call in analysis.reasons:
             notes[id(step.node)] = analysis.reasons[call]
     return StepSequence(
-        partition, whole.inputs, whole.outputs, steps, analysis.numbers, notes, threads
+        partition, whole.inputs, whole.outputs, steps, names, notes, threads
     )
 
 
-def _takes_texts(partition: ep.Partition, call: Call) -> bool:
+def _takes_texts(partition: ep.Partition, call: Call, names: Mapping[str, str]) -> bool:
     return any(
-        partition.value(name).dtype is ep.DataType.STRING
+        partition.value(names.get(name, name)).dtype is ep.DataType.STRING
         for name in call.inputs
         if name is not None
     )

@@ -93,8 +93,8 @@ class StepSequence(KernelSequence):
         partition: that they are of.
         inputs, outputs: names of what the sequence takes and gives.
         steps: in order.
-        numbers: names of values of int64 that are none of the partition's, and those
-            of the texts that they stand for.
+        names: of values that are none of the partition's, and of those that they
+            stand for.
         notes: why calls are on arrays, by the identity of the node.
         threads: of what runs on arrays; 0 for no limit.
     """
@@ -107,17 +107,17 @@ class StepSequence(KernelSequence):
         inputs: Sequence[str],
         outputs: Sequence[str],
         steps: Sequence[Step],
-        numbers: Mapping[str, str],
+        names: Mapping[str, str],
         notes: Mapping[int, str],
         threads: int,
     ) -> None:
         functions = iter([_function(step, threads) for step in steps])
 
         def constant(name: str) -> Any:
-            return None if name in numbers else partition.constant(name)
+            return None if name in names else partition.constant(name)
 
         def value(name: str) -> ep.ValueInfo:
-            return partition.value(numbers.get(name, name))
+            return partition.value(names.get(name, name))
 
         part: Any = SimpleNamespace(
             graph=partition.graph,

@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.math.narrow import has_f16
 from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
 from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.contraction.pack import (
@@ -36,7 +37,7 @@ _NAMES = {isa: isa.name for isa in TARGETS}
 
 
 def _tile(
-    isa: Isa, rows: int, vectors: int, element: str = "f32", **fields: bool
+    isa: Isa, rows: int, vectors: int, element: str = "f32", **fields: bool | str
 ) -> TileProduct:
     chains = chains_of(isa, rows * vectors)
     return TileProduct(element, rows, vectors, chains, **fields)
@@ -56,6 +57,14 @@ def tiles(isa: Isa) -> list[Kernel]:
     products += [
         _tile(isa, r, shape.vectors)._replace(depth=48) for r in rows if r <= shape.rows
     ]
+    for factor in ("f16", "bf16") if has_f16(isa) else ("bf16",):
+        narrow_factor = [
+            _tile(isa, r, shape.vectors, alone=r < 4, taps=taps, factor=factor)
+            for taps in (False, True)
+            for r in rows
+            if 0 < r <= shape.rows
+        ]
+        products += narrow_factor
     if isa.registers_per_vector > 1:
         whole = _tile(isa, shape.rows, 1)
         products += [whole._replace(nbytes=32), whole._replace(nbytes=32, taps=True)]
@@ -113,7 +122,11 @@ def test_no_symbol_is_needed(isa: Isa) -> None:
         Kernel(DotProducts(3)),
         Kernel(BlockProduct()),
         Kernel(PackMatrices()),
+        Kernel(PackMatrices(32)),
         Kernel(CopyMatrices()),
+        Kernel(TileProduct("f32", 2, 1, factor="f16")),
+        Kernel(TileProduct("f32", 2, 1, factor="bf16")),
+        *(Kernel(PackPanel("f16", way)) for way in ("rows", "any")),
         *(Kernel(PackPanel("f32", way)) for way in ("rows", "columns", "any")),
         *(Kernel(PackPanel("f64", way)) for way in ("rows", "any")),
     ]

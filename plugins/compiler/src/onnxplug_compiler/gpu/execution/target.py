@@ -140,6 +140,7 @@ class GpuTarget:
     convolutions: families.Convolutions | None = None
     transforms = None
     flow = None
+    has_narrow_factors = False
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Abstract, Call
-from onnxplug_compiler.ir.elements import described, element_of
+from onnxplug_compiler.ir.elements import described, element_of, is_half
 
 if TYPE_CHECKING:
     from onnxplug.ep import TensorFacts
@@ -208,10 +208,13 @@ def given(values: Sequence[Abstract | None], position: int = 0) -> Abstract:
 def computed(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     """Accepts inputs of one type with which the target computes the operator."""
     elements, first = target.elements(call.op_type), dtypes[0]
+    alike = [*dtypes]
+    if call.traits.anchors and first == F32 and target.has_narrow_factors:
+        alike[1:2] = [first] if is_half(dtypes[1]) else dtypes[1:2]
     if (
         first is not None
         and element_of(first) in elements
-        and all(dtype is None or dtype == first for dtype in dtypes)
+        and all(dtype is None or dtype == first for dtype in alike)
     ):
         return None
     if not elements:

@@ -8,7 +8,7 @@ from onnxplug_cpu.compiler.machine.isa import Isa
 
 def from_f16(f: Function, isa: Isa, bits: Value) -> Value:
     """f16, as u16, exactly as f32."""
-    if _has_f16(isa):
+    if has_f16(isa):
         return f.convert(f.bitcast(bits, bits.type.of("f16")), bits.type.of("f32"))
     wide = f.convert(bits, bits.type.of("u32"))
     sign = (wide & 0x8000) << 16
@@ -23,7 +23,7 @@ def from_f16(f: Function, isa: Isa, bits: Value) -> Value:
 
 def f16_bits(f: Function, isa: Isa, x: Value) -> Value:
     """f32 rounded to f16, to even on a tie, as u16."""
-    if _has_f16(isa):
+    if has_f16(isa):
         return f.bitcast(f.convert(x, x.type.of("f16")), x.type.of("u16"))
     type_ = x.type.of("u32")
     bits = f.bitcast(x, type_)
@@ -44,6 +44,11 @@ def from_bf16(f: Function, bits: Value) -> Value:
     """bf16, as u16, exactly as f32."""
     wide = f.convert(bits, bits.type.of("u32")) << 16
     return f.bitcast(wide, bits.type.of("f32"))
+
+
+def widened(f: Function, isa: Isa, bits: Value, element: str) -> Value:
+    """*element*, f16 or bf16, as u16, exactly as f32."""
+    return from_f16(f, isa, bits) if element == "f16" else from_bf16(f, bits)
 
 
 def bf16_bits(f: Function, x: Value) -> Value:
@@ -83,5 +88,6 @@ def rounded_to_odd(f: Function, x: Value) -> Value:
     return f.bitcast(f.select(inexact & even, bits + step, bits), nearest.type)
 
 
-def _has_f16(isa: Isa) -> bool:
+def has_f16(isa: Isa) -> bool:
+    """Whether the processor has instructions that convert f16."""
     return isa.has("f16c") or isa.name == "neon"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, fewest_chunks
@@ -16,6 +17,7 @@ from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold, once
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.widening import widened
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.epilogue import Epilogue
@@ -67,6 +69,8 @@ def record_contraction(
         raise ValueError(f"the result's columns are strided: {out.strides}")
     if 0 in out.shape:
         return
+    if b.dtype != a.dtype and not isinstance(b.buffer, Constant):
+        b = widened(recorder, b)
     if epilogue is not None and out.dtype != np.float32:
         total = recorder.temporary(out.dtype, out.shape)
         record_contraction(recorder, a, b, total, label=label)

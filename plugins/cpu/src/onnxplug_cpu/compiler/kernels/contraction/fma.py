@@ -10,6 +10,7 @@ from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_compiler.ir.traced import either, larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.math.narrow import has_f16
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words, code_of
@@ -45,6 +46,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     tile_shape,
     wide_vectors,
 )
+from onnxplug_cpu.compiler.kernels.widening import widened
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ _ELEMENTS = {
     "int64": "i64",
     "uint64": "i64",
 }
+_NARROW: Final = {"float16": "f16", "bfloat16": "bf16"}
+"""Of B, where A is of float32."""
 
 
 class _Right(NamedTuple):
@@ -130,6 +134,7 @@ class _Tile(NamedTuple):
     :class:`~.tile.TileProduct`."""
 
     element: str
+    factor: str
     alone: bool
     masked: bool
     taps: bool
@@ -148,6 +153,7 @@ class _Tile(NamedTuple):
             self.masked,
             self.taps,
             self.nbytes,
+            self.factor,
         )
 
 
@@ -161,10 +167,10 @@ def _tile(
     masked: bool,
     taps: bool,
     nbytes: int,
+    factor: str,
 ) -> Kernel:
-    return Kernel(
-        TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes)
-    )
+    form = TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes)
+    return Kernel(form._replace(factor=factor))
 
 
 @functools.cache
@@ -178,6 +184,7 @@ class FmaProduct(Product):
     Attributes:
         element: of the factors as they are packed and copied.
         tile_element: as tiles multiply them, if that is another.
+        factor: of B, where that stays narrower in panels; else empty.
     """
 
     tile_element = ""
@@ -190,6 +197,9 @@ class FmaProduct(Product):
     ) -> None:
         super().__init__(recorder, contraction, label)
         self.element = _ELEMENTS[self.a.dtype_name]
+        self.factor = _NARROW.get(self.b.dtype_name, "")
+        if self.factor == "f16" and not has_f16(recorder.target.isa):
+            self.factor = ""  # widening it takes longer than multiplying
         self.usual = self.tile = tile_shape(recorder.target.isa)
         narrow = narrow_tile(recorder.target.isa, self.columns * self.itemsize)
         if narrow is not None and self.line_rows > narrow.rows:
@@ -333,7 +343,7 @@ class FmaProduct(Product):
                 if -(-left // half) % 2 and not masked and halves:
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
             kind = self.tile_element or self.element
-            tile = _Tile(kind, alone, ends, self.taps > 1, nbytes, isa)
+            tile = _Tile(kind, self.factor, alone, ends, self.taps > 1, nbytes, isa)
             return code_of(tile.kernel, rows, vectors, added)
 
         return {
@@ -471,9 +481,10 @@ class FmaProduct(Product):
 
     def _panels(self, address: Address) -> _Right:
         """One matrix in panels."""
-        row = self.tile.vectors * VECTOR_BYTES
-        left = (self.columns * self.itemsize - 1) % row + 1
-        tail = -(-left // VECTOR_BYTES) * VECTOR_BYTES
+        vector = self._right_vector
+        row = self.tile.vectors * vector
+        left = (self.columns * self._right_size - 1) % row + 1
+        tail = -(-left // vector) * vector
         return _Right(
             address,
             0,
@@ -487,10 +498,20 @@ class FmaProduct(Product):
             "panels",
         )
 
+    @property
+    def _right_size(self) -> int:
+        """Bytes of an element of B in panels."""
+        return self.b.dtype.itemsize if self.factor else self.itemsize
+
+    @property
+    def _right_vector(self) -> int:
+        """Bytes of B in panels for a vector of the result."""
+        return VECTOR_BYTES // self.itemsize * self._right_size
+
     def _packed(self, b: View) -> _Right:
         """All matrices in panels: constants once, others by a command before."""
         lanes = VECTOR_BYTES // self.itemsize
-        matrix = self.inner * -(-self.columns // lanes) * VECTOR_BYTES
+        matrix = self.inner * -(-self.columns // lanes) * self._right_vector
         matrices = b.shape[0] * b.shape[1]
         if isinstance(b.buffer, Constant):
             address = self.recorder.packed(
@@ -518,14 +539,18 @@ class FmaProduct(Product):
         self, recorder: Recorder, b: View, target: Address, *, matrix: int
     ) -> None:
         """Record what packs B, *matrix* bytes for each of its matrices."""
-        size = self.itemsize
+        if not self.factor:
+            b = widened(recorder, b)
+        size, vector = self._right_size, self._right_vector
         matrices = b.shape[0] * b.shape[1]
-        panel = self.tile.vectors * VECTOR_BYTES
+        panel = self.tile.vectors * vector
         parts = self._pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))
-        way = panel_way(self.element, b.strides[-2], b.strides[-1], self.columns)
+        way = panel_way(
+            self.factor or self.element, b.strides[-2], b.strides[-1], self.columns
+        )
         call(
             recorder,
-            Kernel(PackMatrices()),
+            Kernel(PackMatrices(vector)),
             {
                 "source": b.address,
                 "batch0": b.strides[0] * size,
@@ -543,7 +568,7 @@ class FmaProduct(Product):
                 "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
                 "batches1": b.shape[1],
                 "parts": parts,
-                "pack": Code(Kernel(PackPanel(self.element, way))),
+                "pack": Code(Kernel(PackPanel(self.factor or self.element, way))),
             },
             chunks=matrices * parts,
             label=f"{self.label}: pack B",

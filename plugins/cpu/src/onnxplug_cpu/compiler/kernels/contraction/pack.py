@@ -28,8 +28,8 @@ class PanelArguments(FunctionArguments):
     """The arguments of a function that copies *rows* × *columns* elements to rows of
     *width* bytes, zeros after the columns.
 
-    Strides are in bytes, *width* is a multiple of 64; all bytes of the target rows are
-    written.
+    Strides are in bytes, *width* is a multiple of those of 16 elements of at most 4
+    bytes, or of 64; all bytes of the target rows are written.
     """
 
     source: Pointer
@@ -71,8 +71,9 @@ def panel_way(element: str, row_stride: int, column_stride: int, columns: int) -
 
 
 def _copy_rows(f: Function, panel: PanelArguments, scalar: Type) -> None:
-    words = panel.columns * (scalar.nbytes // 4)
-    vector = Type("f32", LANES)
+    words, vector = panel.columns, Type("u16", LANES)
+    if scalar.nbytes >= F32.nbytes:
+        words, vector = words * (scalar.nbytes // F32.nbytes), Type("f32", LANES)
     full = words & ~(LANES - 1)
     rest = f.first_lanes(words - full, LANES)
     whole = full.compare("eq", words)
@@ -266,7 +267,13 @@ class PackWords(MatrixWords):
 
 
 class PackMatrices(Generator):
-    """Packs matrices into panels; a chunk is a part of the panels of one matrix."""
+    """Packs matrices into panels; a chunk is a part of the panels of one matrix.
+
+    Attributes:
+        vector: bytes of which the width of each row of a panel is a multiple.
+    """
+
+    vector: int = VECTOR_BYTES
 
     words = PackWords.names
 
@@ -298,7 +305,8 @@ class PackMatrices(Generator):
             here = panels._replace(
                 source=offset(f, source, distance), first_row=tap * rows
             )
-            pack_panels(f, here, count * part // parts, count * (part + 1) // parts)
+            first, end = count * part // parts, count * (part + 1) // parts
+            pack_panels(f, here, first, end, self.vector)
 
         f.loop(taps, one_tap)
         f.finish()
@@ -326,8 +334,15 @@ class Panels(NamedTuple):
     first_row: Value | None = None
 
 
-def pack_panels(f: Function, panels: Panels, first: Value, end: Value) -> None:
-    """Emit the loops that pack the panels from *first* up to *end*."""
+def pack_panels(
+    f: Function,
+    panels: Panels,
+    first: Value,
+    end: Value,
+    vector: int = VECTOR_BYTES,
+) -> None:
+    """Emit the loops that pack the panels from *first* up to *end*, their rows as wide
+    as some *vector* bytes."""
     per_panel = panels.panel // panels.element
     together = panels.rows_together
 
@@ -340,18 +355,24 @@ def pack_panels(f: Function, panels: Panels, first: Value, end: Value) -> None:
             source=offset(f, panels.source, start * panels.row),
             first_row=start if panels.first_row is None else panels.first_row + start,
         )
-        f.loop(end, lambda index: _pack_one(f, here, per_panel, index), start=first)
+        f.loop(
+            end,
+            lambda index: _pack_one(f, here, per_panel, index, vector),
+            start=first,
+        )
 
     f.loop((panels.rows + together - 1) // together, some_rows)
 
 
-def _pack_one(f: Function, panels: Panels, per_panel: Value, index: Value) -> None:
+def _pack_one(
+    f: Function, panels: Panels, per_panel: Value, index: Value, vector: int
+) -> None:
     """The rows of one panel, of which *panel_rows* and *first_row* are stated."""
     assert panels.panel_rows is not None
     assert panels.first_row is not None
     column = index * per_panel
     count = f.minimum(panels.columns - column, per_panel)
-    width = (count * panels.element + (VECTOR_BYTES - 1)) & -VECTOR_BYTES
+    width = (count * panels.element + (vector - 1)) & -vector
     source = offset(f, panels.source, column * panels.column)
     place = index * (panels.panel_rows * panels.panel) + panels.first_row * width
     arguments = PanelArguments(

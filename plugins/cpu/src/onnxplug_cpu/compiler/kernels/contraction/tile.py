@@ -21,6 +21,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Integer,
     Pointer,
 )
+from onnxplug_cpu.compiler.codegen.lanes import stored
+from onnxplug_cpu.compiler.codegen.math.narrow import widened
 from onnxplug_cpu.compiler.codegen.scheduling import known_after, opaque
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
@@ -187,6 +189,8 @@ class TileProduct(Generator):
         nbytes: of a vector, 64 or, for the few columns that may be left, 32.
         depth: the most products that are added up before they are added to ``c``; 0
             for all.  Not with taps.
+        factor: of ``b``, whose vectors have as many elements and are widened in
+            registers: ``f16`` or ``bf16``; empty if it is *element*.
     """
 
     element: str
@@ -198,6 +202,7 @@ class TileProduct(Generator):
     taps: bool = False
     nbytes: int = VECTOR_BYTES
     depth: int = 0
+    factor: str = ""
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _Tile(module, name, isa, self).write()
@@ -218,9 +223,11 @@ class _Tile:
         scalar = lane_of(form.element)
         lanes = form.nbytes // scalar.nbytes
         self.vector = scalar.vector(lanes)
+        self.factor = stored(form.factor, lanes) if form.factor else self.vector
         row_bytes = form.nbytes * form.vectors
+        right_bytes = self.factor.nbytes * lanes * form.vectors
         distance = _AHEAD_ALONE if form.alone else _AHEAD
-        self.ahead_in_b = arguments.b_row * (distance // row_bytes)
+        self.ahead_in_b = arguments.b_row * (distance // right_bytes)
         multiplications = form.rows * (VECTOR_BYTES // isa.vector_bytes)
         self.is_streamed = form.alone and multiplications <= _STREAMED
         a, a_row = arguments.a, arguments.a_row
@@ -228,6 +235,7 @@ class _Tile:
         groups = range(0, form.rows, _GROUP)
         self.pointers = [offset(f, a, a_row * row) for row in groups]
         self.lines = range(0, row_bytes, VECTOR_BYTES)
+        self.right_lines = range(0, right_bytes, VECTOR_BYTES)
         self.mask: Value | None = None
         if form.masked:
             left = arguments.columns - (form.vectors - 1) * lanes
@@ -337,7 +345,7 @@ class _Tile:
         f, form = self.f, self.form
         if not self.is_streamed:
             soon = offset(f, b, self.ahead_in_b)
-            for distance in self.lines:
+            for distance in self.right_lines:
                 f.prefetch(offset(f, soon, distance))
         factors = self._row_of_b(b)
         for row in range(form.rows):
@@ -352,7 +360,11 @@ class _Tile:
 
     def _row_of_b(self, place: Value) -> list[Value]:
         f, form = self.f, self.form
-        places = [offset(f, place, form.nbytes * j) for j in range(form.vectors)]
+        nbytes = self.factor.nbytes * self.factor.lanes
+        places = [offset(f, place, nbytes * j) for j in range(form.vectors)]
+        if form.factor:
+            raw = [f.load(place, self.factor) for place in places]
+            return [widened(f, self.isa, each, form.factor) for each in raw]
         whole = places[: form.vectors - bool(form.masked)]
         values = [f.load(place, self.vector) for place in whole]
         if self.mask is not None:

@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.elements import is_half
 from onnxplug_compiler.ir.traced import either, larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import STILL, WEIGHED, Combining, Slide, slides_of
@@ -18,6 +21,7 @@ from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks_wanted
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.rows import byte_strides
+from onnxplug_cpu.compiler.kernels.widening import widened
 from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
 from onnxplug_cpu.compiler.kernels.window.lines import AXES, AXIS_WORDS, WindowLines
 from onnxplug_cpu.compiler.kernels.window.reach import require_reach
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 
 LONG: Final = 384
 """Terms of a sum from which on rounding errors are carried along."""
+
+_F32: Final = np.dtype(np.float32)
 
 _MOST_STRIDE: Final = 2
 """Of a :class:`ChannelTile`."""
@@ -195,7 +201,9 @@ class _Windows:
                 f"windows of {rank} axes over {x.shape} do not give {out.shape}"
             )
         views = [x, out] if weights is None else [x, out, weights]
-        if any(view.dtype_name != "float32" for view in views):
+        if any(view.dtype != _F32 for view in views[:2]) or not (
+            views[-1].dtype == _F32 or is_half(views[-1].dtype)
+        ):
             raise ValueError(f"windows are over f32; got {[v.dtype for v in views]}")
         spatial = "×".join(str(slide.taps) for slide in slides)
         sizes = "×".join(map(str, out.shape))
@@ -364,8 +372,15 @@ class _Windows:
         if self.weights is None:
             return {"w": 0, **{f"w_{axis}": 0 for axis in AXES}}
         weights = _channels_last(self.weights)
-        if self.depth > 1 or (weights.strides[-1] != 1 and weights.shape[-1] > 1):
+        is_constant = isinstance(weights.buffer, Constant)
+        if (
+            self.depth > 1
+            or (weights.strides[-1] != 1 and weights.shape[-1] > 1)
+            or (is_half(weights.dtype) and is_constant)
+        ):
             weights = self._packed(self.weights)
+        elif is_half(weights.dtype):
+            weights = _channels_last(widened(self.recorder, self.weights))
         words: dict[str, Word] = {"w": weights.address}
         plane, line, tap, channel, _ = byte_strides(weights)
         distances = (plane, line, tap if self.depth == 1 else channel)
@@ -377,16 +392,17 @@ class _Windows:
         """The weights with consecutive channels: constants once, others before."""
         shape = _channels_last(weights).shape
         if not isinstance(weights.buffer, Constant):
-            packed = self.recorder.temporary(weights.dtype, shape)
+            packed = self.recorder.temporary(_F32, shape)
             _record_pack(self.recorder, weights, packed.address)
             return packed
         address = self.recorder.packed(
             weights,
-            f"depthwise({weights.offset},{weights.shape},{weights.strides})",
+            f"depthwise({weights.offset},{weights.shape},{weights.strides},"
+            f"{weights.dtype_name})",
             weights.size * F32.nbytes,
             _record_pack,
         )
-        return View.contiguous(address.buffer, weights.dtype, shape, address.offset)
+        return View.contiguous(address.buffer, _F32, shape, address.offset)
 
 
 def _with_axes(view: View, missing: int) -> View:
@@ -402,7 +418,7 @@ def _channels_last(weights: View) -> View:
 
 
 def _record_pack(recorder: Recorder, weights: View, target: Address) -> None:
-    source = _channels_last(weights)
+    source = _channels_last(widened(recorder, weights))
     packed = View.contiguous(target.buffer, source.dtype, source.shape, target.offset)
     record_copy(recorder, source, packed, label="Conv: pack weights")
 

@@ -23,6 +23,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     chains_of,
     tile_shape,
 )
+from onnxplug_cpu.compiler.kernels.widening import widened
 from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
 from onnxplug_cpu.compiler.kernels.winograd.division import (
     GROUP_COLUMNS,
@@ -214,9 +215,10 @@ def _packed(recorder: Recorder, tiling: Tiling, weights: View) -> Address:
     # with room for as many as there may be: threads do not change the layout
     head = -(-8 * panels // VECTOR_BYTES) * VECTOR_BYTES
     names = ("column", "channel", "line", "pixel")
-    distances = [stride * F32.nbytes for stride in weights.strides]
 
     def record(recorder: Recorder, source: View, target: Address) -> None:
+        source = widened(recorder, source)
+        distances = [stride * F32.nbytes for stride in source.strides]
         call(
             recorder,
             Kernel(TransformWeights(tiling.size)),
@@ -250,5 +252,8 @@ def _panel(recorder: Recorder) -> int:
 
 
 def _layout(recorder: Recorder, tiling: Tiling, weights: View) -> str:
-    of = f"{weights.offset},{weights.shape},{weights.strides},{_panel(recorder)}"
+    of = (
+        f"{weights.offset},{weights.shape},{weights.strides},{weights.dtype_name},"
+        f"{_panel(recorder)}"
+    )
     return f"winograd({tiling.size},{of})"
