@@ -259,6 +259,9 @@ class _Splitter:
         self.positions = {call: position for position, call in enumerate(calls)}
         self.names = {name for call in calls for name in (*call.inputs, *call.outputs)}
         self.plain = {call for call in calls if call in analysis.reasons}
+        self.read_on_arrays = {
+            name for call in self.plain for name in call.inputs if name is not None
+        }
 
     def split(self) -> list[Unit]:
         """Take what can run on arrays, then what else can run, and so on."""
@@ -269,12 +272,16 @@ class _Splitter:
         known: dict[Call, int] = {}
         varying: set[str | None] = set()
         alone: set[Call] = set()
+        unpacked: list[Call] = []
         for call in self.calls:
             first = max((there.get(name or "", 0) for name in call.inputs), default=0)
             is_plain, is_counted = call in self.plain, self._extent(call) is not None
             varies = not varying.isdisjoint(call.inputs)
             if call in self.analysis.known:
                 number = known[call] = first
+            elif self._unpacks(call):
+                number = first
+                unpacked.append(call)
             else:
                 if is_counted and varies:  # what is before has plans of its own
                     alone.add(call)
@@ -286,6 +293,7 @@ class _Splitter:
             there.update((name, ready) for name in call.outputs if name is not None)
             if varies or is_counted or (is_plain and sizes_depend(call)):
                 varying.update(name for name in call.outputs if name is not None)
+        self._place_unpacked(unpacked, rounds)
         self._place_known(known, rounds)
         drafts: list[tuple[list[Call], bool]] = []
         for number, taken in sorted(rounds.items()):
@@ -295,6 +303,29 @@ class _Splitter:
             else:
                 drafts += [([call], call in alone) for call in taken]
         return self._units(drafts)
+
+    def _unpacks(self, call: Call) -> bool:
+        """Whether a call makes what is large of constants, for compiled calls alone."""
+        return (
+            call.traits.unpacks
+            and call not in self.plain
+            and self.constants.issuperset(filter(None, call.inputs))
+            and self.read_on_arrays.isdisjoint(call.outputs)
+        )
+
+    def _place_unpacked(
+        self, calls: Sequence[Call], rounds: dict[int, list[Call]]
+    ) -> None:
+        """Put calls that unpack constants into the segment of the first of their
+        readers, or the one before."""
+        first: dict[str, int] = {}
+        for number, taken in sorted(rounds.items()):
+            for name in (name for call in taken for name in call.inputs if name):
+                first.setdefault(name, number)
+        for call in calls:
+            number = min(first.get(name or "", _NEVER) for name in call.outputs)
+            number = 1 if number == _NEVER else number - (1 - number % 2)
+            rounds.setdefault(max(number, 1), []).append(call)
 
     def _place_known(
         self, first: Mapping[Call, int], rounds: dict[int, list[Call]]

@@ -98,8 +98,14 @@ class CpuProvider(KernelExecutionProvider):
 
     @property
     def preferences(self) -> ep.Preferences:  # type: ignore[override]
-        """Has some operators as others."""
-        return ep.Preferences(expands=self._expands)
+        """Has some operators as others, and some weights as codes."""
+        return ep.Preferences(keeps_qdq=self._keeps_qdq, expands=self._expands)
+
+    def _keeps_qdq(self, graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
+        # which most models do not need
+        from onnxplug_cpu.quantised_weights import keeps_codes
+
+        return self.compiles and keeps_codes(graph, reader, node)
 
     def _expands(self, graph: ep.Graph, node: ep.Node) -> bool:
         """Whether the operators of the body are compiled, and the node is not."""

@@ -71,6 +71,7 @@ TRAITS: Final = {
             "MatMulInteger com.microsoft.MatMulNBits",
             CODED,
         ),
+        ("ConvInteger", CODED_IMAGES),
         ("DequantizeLinear", Traits(unpacks=True)),
         ("Conv ConvTranspose", Traits(anchors=True, channels_last=True)),
         (having("reshapes"), Traits(reshapes=True)),

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple, TypeAlias
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.frontend.fusion import Group
 from onnxplug_compiler.ir.coded import CodedProducts, Factor
-from onnxplug_compiler.ir.elements import wide_dtype
 from onnxplug_compiler.ir.epilogue import epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.target import Target
@@ -21,7 +20,9 @@ from onnxplug_compiler.schedule.elementwise import (
     operand_views,
     record_chain,
 )
-from onnxplug_compiler.schedule.operations.registry import Plan
+from onnxplug_compiler.schedule.operations.registry import Plan, find_operation
+
+_AS_THEY_ARE: Final = Finish()
 
 
 class CodedProduct(NamedTuple):
@@ -31,16 +32,13 @@ class CodedProduct(NamedTuple):
         a: [batch0, batch1, M, *sums].
         b: [batch0, batch1, *sums, N].
         shape: the result's, [*batch, M, N].
-        addend: the name of what is added, broadcast to the result.
-        alpha, beta: factors of the product and of what is added.
+        finish: what becomes of the sums, of operands that broadcast to the result.
     """
 
     a: Factor
     b: Factor
     shape: tuple[int, ...]
-    addend: str | None = None
-    alpha: float = 1.0
-    beta: float = 1.0
+    finish: Finish = _AS_THEY_ARE
 
     @property
     def folded(self) -> tuple[int, ...]:
@@ -70,23 +68,24 @@ def record_coded(plan: Plan, call: Call, group: Group, outputs: Sequence[str]) -
     """Record the product *call* and the chain of *group* behind it, which write
     *outputs*."""
     name = f"{call.domain}.{call.op_type}" if call.domain else call.op_type
+    find_operation(call)  # of one that a pattern made nobody has asked yet
     product = MAKERS[name](plan, call)
     result, dtype = call.outputs[0], call.dtypes[0]
     assert result is not None and dtype is not None
-    finish = Finish(alpha=product.alpha, addend=product.addend, beta=product.beta)
+    finish = product.finish
     built = Builder(plan, group, call, finish).build(outputs)
     first = group.calls[0].outputs[0] if group.calls else result
     assert first is not None
     shape = plan.known(first).shape
     operands = [
-        view.broadcast_to(product.shape if operand == product.addend else shape)
+        view.broadcast_to(product.shape if finish.reads(operand) else shape)
         for operand, view in zip(
             built.operands, operand_views(plan, built), strict=True
         )
     ]
     targets = [plan.destination(name) for name in outputs]
     family, label = coded_products(plan.recorder), label_of([call, *group.calls])
-    tile = plan.recorder.temporary(wide_dtype(dtype), product.folded)
+    tile = plan.recorder.temporary(finish.dtype_of_sums(dtype), product.folded)
     whole = [view.reshape(product.folded) for view in (*operands, *targets)]
     views = [view for view in whole if view is not None]
     if len(views) == len(whole):

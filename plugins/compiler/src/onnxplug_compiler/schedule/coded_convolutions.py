@@ -1,13 +1,16 @@
-"""Records convolutions whose weights are codes, with the chains behind them."""
+"""Records convolutions of which a factor, or both, are codes, with the chains behind
+them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.fusion import Group
 from onnxplug_compiler.ir.coded import Codes, Factor
-from onnxplug_compiler.ir.elements import wide_dtype
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.views import View
@@ -19,31 +22,65 @@ from onnxplug_compiler.schedule.elementwise import (
     operand_views,
     record_chain,
 )
-from onnxplug_compiler.schedule.operations.convolution import (
-    Part,
-    per_channel,
-    plain_parts,
-)
-from onnxplug_compiler.schedule.operations.integer_convolution import as_conv, spread
-from onnxplug_compiler.schedule.operations.registry import Plan
+from onnxplug_compiler.schedule.operations.convolution import plain_parts
+from onnxplug_compiler.schedule.operations.registry import Plan, find_operation
+
+
+class CodedConvolution(NamedTuple):
+    """A convolution.
+
+    Attributes:
+        conv: the convolution alone.
+        image: what is convolved, with one zero point, an array without axes.
+        codes: the filters.
+        zero, scale: zero points and scales of them, of their shape.
+        offset: a zero point of all.
+        finish: what becomes of the sums, of operands that broadcast to the result.
+    """
+
+    conv: Call
+    image: Factor
+    codes: View
+    zero: View | None = None
+    offset: int = 0
+    scale: View | None = None
+    finish: Finish = Finish()
+
+
+def as_conv(call: Call, x: int, w: int) -> Call:
+    """The convolution alone, of the inputs at these positions."""
+    names = call.inputs[x], call.inputs[w]
+    return Call(
+        "Conv", "", call.version, names, call.outputs[:1], call.attributes, call.nodes,
+        call.dtypes[:1],
+    )  # fmt: skip
+
+
+Maker: TypeAlias = Callable[[Plan, Call], CodedConvolution]
+
+_DTYPES: Final = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
+"""Of sums."""
+
+CONVOLUTIONS: Final[dict[str, Maker]] = {}
+"""What makes the convolution of a call, by its operator, as the registry names them."""
 
 
 def record_coded_convolution(
     plan: Plan, call: Call, group: Group, outputs: Sequence[str]
 ) -> None:
-    """Record the convolution *call*, of codes, their scale and zero point, and the
-    chain of *group* behind it, which write *outputs*."""
-    result, dtype, bias = call.outputs[0], call.dtypes[0], call.input(4)
+    """Record the convolution *call* and the chain of *group* behind it, which write
+    *outputs*."""
+    result, dtype = call.outputs[0], call.dtypes[0]
     assert result is not None and dtype is not None
-    shape = plan.known(result).shape
-    rank = len(shape) - 2
-    added = None if bias is None else per_channel(plan.view(bias), rank)
-    built = Builder(plan, group, call, Finish(addend=added)).build(outputs)
+    find_operation(call)  # of one that a pattern made nobody has asked yet
+    made = CONVOLUTIONS[call.op_type](plan, call)
+    shape, finish = plan.known(result).shape, made.finish
+    built = Builder(plan, group, call, finish).build(outputs)
     first = group.calls[0].outputs[0] if group.calls else result
     assert first is not None
     after_shape = plan.known(first).shape
     operands = [
-        view.broadcast_to(shape if operand is added else after_shape)
+        view.broadcast_to(shape if finish.reads(operand) else after_shape)
         for operand, view in zip(
             built.operands, operand_views(plan, built), strict=True
         )
@@ -52,50 +89,45 @@ def record_coded_convolution(
     label = label_of([call, *group.calls])
     whole = [view.reshape(shape) for view in (*operands, *targets)]
     views = [view for view in whole if view is not None]
+    sums = finish.dtype_of_sums(dtype)
     if len(views) == len(whole):
         inputs, results = views[: len(operands)], views[len(operands) :]
         after = epilogue(built.chain, inputs, results)
-        _record(plan, call, after, label)
+        record_parts(plan, made, after, label)
         return
-    tile = plan.recorder.channels_last(wide_dtype(dtype), shape)
+    tile = plan.recorder.channels_last(sums, shape)
     alone = Chain(built.chain.inputs[:1], (), (), (0,))
-    _record(plan, call, epilogue(alone, [], [tile]), label)
+    record_parts(plan, made, epilogue(alone, [], [tile]), label)
     again = [as_shape(plan, view, after_shape) for view in (tile, *operands)]
     record_chain(plan, built.chain, again, targets, label)
 
 
-def _record(plan: Plan, call: Call, after: Epilogue, label: str) -> None:
-    """Each contraction with its part of what becomes of the sums."""
+def record_parts(
+    plan: Plan, made: CodedConvolution, after: Epilogue, label: str
+) -> None:
+    """Record each contraction with its part of what becomes of the sums."""
     recorder, family = plan.recorder, coded_products(plan.recorder)
-    for part, factor in _parts(plan, call, after.outputs[0].shape):
+    image, sums = made.image, _DTYPES[after.chain.inputs[0]]
+    arrays = [each for each in (made.codes, made.zero, made.scale) if each is not None]
+    shape = after.outputs[0].shape
+    found = plain_parts(plan, made.conv, image.codes.view, arrays, shape)
+    for parts in zip(*found, strict=True):
+        part, others = parts[0], iter(parts[1:])
+        zero, scale = (
+            None if each is None else next(others).b for each in (made.zero, made.scale)
+        )
         folded = Epilogue(
             after.chain,
             tuple(map(part.fold, after.operands)),
             tuple(map(part.fold, after.outputs)),
         )
-        left = Factor(Codes(part.a))
-        tile = recorder.temporary(wide_dtype(part.a.dtype), folded.outputs[0].shape)
-        family.record_coded(recorder, left, factor, tile, epilogue=folded, label=label)
-
-
-def _parts(plan: Plan, call: Call, shape: tuple[int, ...]) -> list[tuple[Part, Factor]]:
-    """The contractions, and their right factors."""
-    x_name, w_name, scale_name, zero_name = call.inputs[:4]
-    assert x_name is not None and w_name is not None and scale_name is not None
-    x, codes = plan.view(x_name), plan.view(w_name)
-    conv = as_conv(call, 0, 1)
-    arrays: list[View] = [codes, spread(plan, plan.view(scale_name), codes, rows=True)]
-    if zero_name is not None:
-        arrays.append(spread(plan, plan.view(zero_name), codes, rows=True))
-    found = zip(*plain_parts(plan, conv, x, arrays, shape), strict=True)
-    return [
-        (
-            parts[0],
-            Factor(
-                Codes(parts[0].b),
-                Codes(parts[2].b) if zero_name is not None else None,
-                scale=parts[1].b,
-            ),
+        of_all = image.zero and Codes(image.zero.view.broadcast_to(part.a.shape))
+        zeros = None if zero is None else Codes(zero)
+        family.record_coded(
+            recorder,
+            Factor(Codes(part.a), of_all, image.offset),
+            Factor(Codes(part.b), zeros, made.offset, scale),
+            recorder.temporary(sums, folded.outputs[0].shape),
+            epilogue=folded,
+            label=label,
         )
-        for parts in found
-    ]

@@ -35,12 +35,22 @@ class Finish(Record):
         alpha: a factor of them.
         addend: what is added, if something is.
         beta: a factor of it.
+        sums: ``i32`` if they are integers of which floats are made.
     """
 
     scale: Operand | None = None
     alpha: float = 1.0
     addend: Operand | None = None
     beta: float = 1.0
+    sums: str = ""
+
+    def reads(self, operand: Operand) -> bool:
+        """Whether it is an operand of this."""
+        return any(operand == each for each in (self.scale, self.addend) if each)
+
+    def dtype_of_sums(self, result: np.dtype[Any]) -> np.dtype[Any]:
+        """Of what becomes *result*: wider than narrow floats."""
+        return np.dtype(np.int32) if self.sums else wide_dtype(result)
 
 
 class Built(Record):
@@ -153,7 +163,7 @@ class Builder:
             name = call.outputs[0]
             assert name is not None
             numbers[name] = self._add_form(form, numbers)
-        inputs = [self.element] * (self.result is not None) + [
+        inputs = [self._sums] * (self.result is not None) + [
             self._element_of(operand) for operand in self.operands
         ]
         place = _Places(self.result is not None, len(inputs), len(self.constants))
@@ -176,9 +186,9 @@ class Builder:
         )
 
     def _finished(self) -> object:
-        value: object = "result"
         finish = self.finish
         assert finish is not None
+        value = self._cast("result", self._sums, self.element)
         if finish.scale is not None:
             value = self._add_sum("Mul", value, self._summand(finish.scale))
         if finish.alpha != 1:
@@ -191,6 +201,12 @@ class Builder:
                 addend = self._add_sum("Mul", addend, beta)
             value = self._add_sum("Add", value, addend)
         return self._cast(value, self.element, self.rounded)
+
+    @property
+    def _sums(self) -> str:
+        """The element of the anchor's sums."""
+        finish = self.finish
+        return self.element if finish is None or not finish.sums else finish.sums
 
     def _add_form(self, form: StepForm, numbers: dict[str, object]) -> object:
         if form.operator in SCALED:

@@ -398,7 +398,12 @@ class Planner:
 
     def results(self, call: Call) -> Results:
         """What is known of the call's outputs, also of those that nobody wants."""
-        return self._inferred.results[self._plans.inference.places[call]]
+        place = self._plans.inference.places.get(call)
+        if place is None:  # a pattern made it
+            return [
+                None if name is None else self._known(name) for name in call.outputs
+            ]
+        return self._inferred.results[place]
 
     def planned(self, body: Planning, inputs: Sequence[Abstract]) -> Planned:
         """The plan of a body of control flow."""

@@ -17,6 +17,7 @@ from onnxplug_compiler.frontend.call import Abstract, Call
 from onnxplug_compiler.frontend.elementwise import StepForm
 from onnxplug_compiler.frontend.facts import Facts, Question
 from onnxplug_compiler.frontend.fusion import Group, fuse
+from onnxplug_compiler.frontend.patterns.quantised import take_codes
 from onnxplug_compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_compiler.ir.buffers import Buffer
 from onnxplug_compiler.ir.pieces import Place, Placed
@@ -227,7 +228,8 @@ class Structure:
         remaining = [
             call for call, is_known in zip(calls, known, strict=True) if not is_known
         ]
-        remaining = rewrite(_needed(remaining, outputs), facts, outputs)
+        remaining = take_codes(_needed(remaining, outputs), facts, outputs, target)
+        remaining = rewrite(remaining, facts, outputs)
         for call in remaining:
             for name in call.inputs:
                 if name is not None:

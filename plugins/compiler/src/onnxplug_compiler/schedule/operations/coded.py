@@ -20,6 +20,7 @@ from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import MAKERS, CodedProduct, as_shape
 from onnxplug_compiler.schedule.copies import record_copy, record_zeros
+from onnxplug_compiler.schedule.elementwise import Finish
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
@@ -138,7 +139,7 @@ def _n_bits(plan: Plan, call: Call) -> CodedProduct:
             Factor(Codes(left)),
             Factor(codes, offset=1 << bits - 1, scale=scale),
             (*x.shape[:-1], columns),
-            call.input(5),
+            Finish(addend=call.input(5)),
         )
     if plan.known(_name(call, 3)).dtype == _U8:
         zeros = repeated(of_blocks(3, (-(-blocks * bits // 8), 1)))
@@ -149,7 +150,7 @@ def _n_bits(plan: Plan, call: Call) -> CodedProduct:
         Factor(Codes(left)),
         Factor(codes, zero=zero, scale=scale),
         (*x.shape[:-1], columns),
-        call.input(5),
+        Finish(addend=call.input(5)),
     )
 
 
@@ -366,9 +367,11 @@ def _dequantized(plan: Plan, call: Call) -> CodedProduct:
         Factor(Codes(left)),
         right,
         (*lead, rows, columns),
-        call.input(4),
-        float(attributes["alpha"]),
-        float(attributes["beta"]),
+        Finish(
+            alpha=float(attributes["alpha"]),
+            addend=call.input(4),
+            beta=float(attributes["beta"]),
+        ),
     )
 
 

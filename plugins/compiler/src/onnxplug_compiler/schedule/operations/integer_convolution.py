@@ -13,17 +13,23 @@ from onnxplug_compiler.frontend.quantization import accepts_codes
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Number
-from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.quantization import quantised
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
+from onnxplug_compiler.schedule.coded_convolutions import (
+    CONVOLUTIONS,
+    CodedConvolution,
+    as_conv,
+    record_parts,
+)
 from onnxplug_compiler.schedule.copies import record_padded
+from onnxplug_compiler.schedule.elementwise import Finish
 from onnxplug_compiler.schedule.operations.coded import zero_of_weights
 from onnxplug_compiler.schedule.operations.convolution import (
     check_convolution,
-    plain_parts,
+    per_channel,
 )
 from onnxplug_compiler.schedule.operations.geometry import geometry_of
 from onnxplug_compiler.schedule.operations.registry import (
@@ -36,17 +42,8 @@ from onnxplug_compiler.schedule.operations.registry import (
     register,
 )
 
-_I16, _I32 = np.dtype(np.int16), np.dtype(np.int32)
+_I16: Final = np.dtype(np.int16)
 _BYTES: Final = frozenset({"i8", "u8"})
-
-
-def as_conv(call: Call, x: int, w: int) -> Call:
-    """The convolution alone, of the inputs at these positions."""
-    names = call.inputs[x], call.inputs[w]
-    return Call(
-        "Conv", "", call.version, names, call.outputs[:1], call.attributes, call.nodes,
-        call.dtypes[:1],
-    )  # fmt: skip
 
 
 def _of_bytes(dtypes: Dtypes, positions: Sequence[int]) -> bool:
@@ -82,46 +79,26 @@ def spread(plan: Plan, view: View, x: View, *, rows: bool) -> View:
     )
 
 
-def _record(
-    plan: Plan, call: Call, positions: Sequence[int], out: View, after: Epilogue
-) -> None:
-    """Each contraction with its part of what becomes of the sums.
+def integers(plan: Plan, call: Call, positions: Sequence[int]) -> CodedConvolution:
+    """The convolution of integers that *call* computes.
 
     Args:
         positions: of the input, the weights, and their zero points among the inputs of
             *call*.
     """
-    recorder, family = plan.recorder, coded_products(plan.recorder)
     x, w, x_zero, w_zero = map(call.input, positions)
-    assert x is not None and w is not None
+    output = call.outputs[0]
+    assert x is not None and w is not None and output is not None
     conv, codes = as_conv(call, *positions[:2]), plan.view(w)
     offset, of_filters = zero_of_weights(plan, w_zero)
-    arrays = [codes]
     if of_filters is not None:
-        arrays.append(spread(plan, of_filters, codes, rows=True))
-    if family.multiplies_bytes(recorder):
-        conv, image = _as_it_is(plan, conv, x_zero, codes.shape, out.shape)
+        of_filters = spread(plan, of_filters, codes, rows=True)
+    if coded_products(plan.recorder).multiplies_bytes(plan.recorder):
+        shape = plan.known(output).shape
+        conv, image = _as_it_is(plan, conv, x_zero, codes.shape, shape)
     else:
         image = Factor(Codes(_centred(plan, x, x_zero)))
-    found = plain_parts(plan, conv, image.codes.view, arrays, out.shape)
-    for parts in zip(*found, strict=True):
-        part, *others = parts
-        folded = Epilogue(
-            after.chain,
-            tuple(map(part.fold, after.operands)),
-            tuple(map(part.fold, after.outputs)),
-        )
-        zero = image.zero and Codes(image.zero.view.broadcast_to(part.a.shape))
-        zeros = Codes(others[0].b) if others else None
-        tile = recorder.temporary(_I32, folded.outputs[0].shape)
-        family.record_coded(
-            recorder,
-            Factor(Codes(part.a), zero, image.offset),
-            Factor(Codes(part.b), zeros, offset),
-            tile,
-            epilogue=folded,
-            label=conv.op_type,
-        )
+    return CodedConvolution(conv, image, codes, of_filters, offset)
 
 
 def _as_it_is(
@@ -169,16 +146,16 @@ def _check_integer(call: Call, inputs: Inputs, results: Results) -> None:
     check_convolution(as_conv(call, 0, 1), inputs[:2], results[:1])
 
 
-def _record_integer(plan: Plan, call: Call) -> None:
-    output = call.outputs[0]
-    assert output is not None
-    out = plan.destination(output)
-    chain = Formula("i32")
-    after = chain.epilogue([chain.tile()], [out])
-    _record(plan, call, (0, 1, 2, 3), out, after)
+def _integer(plan: Plan, call: Call) -> CodedConvolution:
+    return integers(plan, call, (0, 1, 2, 3))
 
 
-register("ConvInteger", Operation(_record_integer, _accepts_integer, _check_integer))
+def _record_with_chain(plan: Plan, call: Call) -> None:
+    raise AssertionError("convolutions are recorded with their chains")
+
+
+CONVOLUTIONS["ConvInteger"] = _integer
+register("ConvInteger", Operation(_record_with_chain, _accepts_integer, _check_integer))
 
 
 def _accepts_linear(call: Call, dtypes: Dtypes, target: Support) -> str | None:
@@ -220,7 +197,8 @@ def _record_linear(plan: Plan, call: Call) -> None:
     element = element_of(out.dtype)
     assert element is not None
     found = quantised(chain, steps, read(7), element)
-    _record(plan, call, (0, 3, 2, 5), out, chain.epilogue([found], [out]))
+    made = integers(plan, call, (0, 3, 2, 5))
+    record_parts(plan, made, chain.epilogue([found], [out]), call.op_type)
 
 
 register("QLinearConv", Operation(_record_linear, _accepts_linear, _check_linear))
@@ -243,10 +221,26 @@ def _made_by_pattern(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     raise AssertionError("a pattern makes it of what is compiled")
 
 
-def _record_with_chain(plan: Plan, call: Call) -> None:
-    raise AssertionError("convolutions are recorded with their chains")
+def _dequantized(plan: Plan, call: Call) -> CodedConvolution:
+    x_name, w_name, scale, zero, bias = call.inputs[:5]
+    assert x_name is not None and w_name is not None and scale is not None
+    x, codes = plan.view(x_name), plan.view(w_name)
+    zeros, scales = (
+        None if name is None else spread(plan, plan.view(name), codes, rows=True)
+        for name in (zero, scale)
+    )
+    added = None if bias is None else per_channel(plan.view(bias), len(x.shape) - 2)
+    return CodedConvolution(
+        as_conv(call, 0, 1),
+        Factor(Codes(x)),
+        codes,
+        zeros,
+        scale=scales,
+        finish=Finish(addend=added),
+    )
 
 
+CONVOLUTIONS["DequantizedConv"] = _dequantized
 register(
     "DequantizedConv",
     Operation(_record_with_chain, _made_by_pattern, _check_dequantized),

@@ -121,6 +121,7 @@ OPERATORS: Final = {
     "caches": "com.microsoft.GroupQueryAttention com.microsoft.MultiHeadAttention "
     "com.microsoft.DecoderMaskedMultiHeadAttention",
     "coded": "com.microsoft.MatMulNBits MatMulInteger DequantizedMatMul",
+    "coded_factors": "QuantizedMatMul QuantizedConv",
     "coded_results": "com.microsoft.MatMulIntegerToFloat "
     "com.microsoft.DynamicQuantizeMatMul com.microsoft.QGemm",
     "control_flow": "If Loop Scan",

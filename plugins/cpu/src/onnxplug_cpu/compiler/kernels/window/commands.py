@@ -200,9 +200,11 @@ class _Windows:
             raise ValueError(
                 f"windows of {rank} axes over {x.shape} do not give {out.shape}"
             )
-        views = [x, out] if weights is None else [x, out, weights]
-        if any(view.dtype != _F32 for view in views[:2]) or not (
-            views[-1].dtype == _F32 or is_half(views[-1].dtype)
+        views = [x] if weights is None else [x, weights]
+        if epilogue is None:  # which makes other elements of what is finished
+            views.insert(0, out)
+        if any(view.dtype != _F32 for view in views[:-1]) or not (
+            views[-1].dtype == _F32 or (weights is not None and is_half(weights.dtype))
         ):
             raise ValueError(f"windows are over f32; got {[v.dtype for v in views]}")
         spatial = "×".join(str(slide.taps) for slide in slides)

@@ -1,0 +1,313 @@
+"""Operators between numbers that are dequantised, and are quantised again, take codes.
+
+A product or convolution whose factors are both made of 8-bit codes has sums of
+integers, which are exact, and scales them; the calls behind become a chain as ever.  A
+call that only moves elements, or chooses among them, between equal scales and zero
+points moves codes, to the bit.
+
+What made the numbers goes when nobody reads them any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from onnxplug.authoring.operators import having
+from onnxplug_compiler.frontend.call import Abstract, Call
+from onnxplug_compiler.frontend.facts import (
+    Facts,
+    dtype_of,
+    is_fixed,
+    rank_of,
+)
+from onnxplug_compiler.frontend.traits import CODED, CODED_IMAGES
+from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.target import Target
+
+_BYTES: Final = frozenset({"i8", "u8"})
+_F32: Final = np.dtype(np.float32)
+_PRODUCTS: Final = {
+    "MatMul": "MatMulInteger",
+    "Gemm": "MatMulInteger",
+    "Conv": "ConvInteger",
+}
+"""Operators, and those of whose elements their factors must be."""
+
+_PLAIN: Final = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
+"""Attributes of Gemm, of a product as it is."""
+
+_MOVES: Final = having("reshapes") | frozenset(
+    "Transpose Slice Identity Expand Tile DepthToSpace SpaceToDepth Gather "
+    "GatherElements GatherND MaxPool".split()
+)
+"""Operators whose result has elements of the first input and no others."""
+
+_BROADCAST_SINCE: Final = 7
+"""The opset before which Gemm broadcast its addend by an attribute."""
+
+
+def take_codes(
+    calls: Sequence[Call], facts: Facts, wanted: Collection[str], target: Target
+) -> list[Call]:
+    """*calls* with those replaced that can take codes.
+
+    Args:
+        calls: in topological order.
+        facts: of the calls' values.
+        wanted: values that are needed outside.
+        target: what they are compiled for.
+    """
+    if not any(call.op_type == "DequantizeLinear" for call in calls):
+        return list(calls)
+    rewriter = _Rewriter(calls, facts, target)
+    return _read([rewriter.replaced(call) for call in calls], wanted)
+
+
+def _read(calls: Sequence[Call], wanted: Collection[str]) -> list[Call]:
+    """Without calls whose results nobody reads."""
+    read = set(wanted)
+    found: list[Call] = []
+    for call in reversed(calls):
+        if not read.isdisjoint(call.outputs):
+            found.append(call)
+            read.update(name for name in call.inputs if name is not None)
+    return found[::-1]
+
+
+class _Numbers(NamedTuple):
+    """What a value is made of.
+
+    Attributes:
+        codes, scale, zero: names; ``None``: the zero point is 0.
+        axis: of scales.
+        turned: whether the axes of the codes, which are two, are swapped.
+    """
+
+    codes: str
+    scale: str
+    zero: str | None
+    axis: int
+    turned: bool = False
+
+
+class _Rewriter:
+    def __init__(self, calls: Sequence[Call], facts: Facts, target: Target) -> None:
+        self.facts = facts
+        self.target = target
+        self.producer = {
+            name: call for call in calls for name in call.outputs if name is not None
+        }
+
+    def replaced(self, call: Call) -> Call:
+        """What takes codes in the place of *call*, or that itself."""
+        if call.domain:
+            return call
+        made = None
+        if call.op_type in _PRODUCTS and call.dtypes[0] == _F32:
+            made = self._product(call)
+        elif call.op_type == "QuantizeLinear":
+            made = self._moved(call)
+        return made or call
+
+    def _numbers(self, name: str | None) -> _Numbers | None:
+        """What the value *name* is made of, if it is floats of bytes."""
+        call = self.producer.get(name or "")
+        if call is None or call.op_type != "DequantizeLinear":
+            return None
+        codes, scale = call.inputs[:2]
+        if codes is None or scale is None or call.attributes.get("block_size"):
+            return None
+        if call.dtypes[0] != _F32 or self.facts.ask(dtype_of, scale) != _F32:
+            return None
+        if element_of(self.facts.ask(dtype_of, codes)) not in _BYTES:
+            return None
+        axis = int(call.attributes.get("axis", 1))
+        return _Numbers(codes, scale, call.input(2), axis)
+
+    # products
+
+    def _product(self, call: Call) -> Call | None:
+        elements = self.target.elements(_PRODUCTS[call.op_type])
+        if self.target.coded_products is None or not _BYTES.issubset(elements):
+            return None
+        a, b = self._numbers(call.inputs[0]), self._factor(call)
+        if a is None or b is None or not self.facts.ask(_has_one, a.scale):
+            return None
+        if not all(self._has_zeros_as_scales(each) for each in (a, b)):
+            return None
+        along_last = b.turned != bool(call.attributes.get("transB", 0))
+        if call.op_type == "Conv":
+            fits = self.facts.ask(_fits_window, b.codes)
+        else:
+            fits = self.facts.ask(_fits_row if along_last else _fits_column, b.codes)
+        if not fits:
+            return None
+        if call.op_type == "Conv":
+            return self._convolution(call, a, b)
+        return self._matrix_product(call, a, b)
+
+    def _factor(self, call: Call) -> _Numbers | None:
+        """The second factor; of a product its axes may be swapped on the way."""
+        name = call.inputs[1]
+        turn = self.producer.get(name or "")
+        if call.op_type == "Conv" or turn is None or turn.op_type != "Transpose":
+            return self._numbers(name)
+        found = self._numbers(turn.inputs[0])
+        if found is None or self.facts.ask(rank_of, found.codes) != 2:
+            return None
+        order = turn.attributes.get("perm")
+        if order is not None and list(order) != [1, 0]:
+            return None
+        return found._replace(turned=True)
+
+    def _has_zeros_as_scales(self, numbers: _Numbers) -> bool:
+        """Whether there are as many zero points as scales."""
+        zero = numbers.zero
+        if zero is None or self.facts.same_shape(numbers.scale, zero):
+            return True
+        return all(self.facts.ask(_has_one, name) for name in (numbers.scale, zero))
+
+    def _matrix_product(self, call: Call, a: _Numbers, b: _Numbers) -> Call | None:
+        ask = self.facts.ask
+        rank_a, rank_b = ask(rank_of, a.codes), ask(rank_of, b.codes)
+        if min(rank_a, rank_b) < 2:
+            return None
+        attributes: dict[str, Any] = dict(_PLAIN)
+        if call.op_type == "Gemm":
+            if call.version < _BROADCAST_SINCE:
+                return None
+            attributes |= {key: call.attributes[key] for key in attributes}
+        attributes["transB"] ^= int(b.turned)
+        if not ask(_has_one, b.scale):
+            # one for each column
+            axis = b.axis % rank_b if -rank_b <= b.axis < rank_b else -1
+            columns = rank_b - 1 - attributes["transB"]
+            if rank_b != 2 or axis != columns:
+                return None
+        return self._made(call, "QuantizedMatMul", a, b, attributes)
+
+    def _convolution(self, call: Call, a: _Numbers, b: _Numbers) -> Call | None:
+        if len(call.inputs) > 3 or int(call.attributes.get("group", 1)) != 1:
+            return None
+        rank = self.facts.ask(rank_of, b.codes)
+        # one for all, or one for each filter
+        if not self.facts.ask(_has_one, b.scale) and b.axis not in (0, -rank):
+            return None
+        return self._made(call, "QuantizedConv", a, b, call.attributes)
+
+    def _made(
+        self, call: Call, op_type: str, a: _Numbers, b: _Numbers, attributes: Any
+    ) -> Call:
+        made = Call(
+            op_type,
+            "",
+            call.version,
+            (a.codes, a.scale, a.zero, b.codes, b.scale, b.zero, call.input(2)),
+            call.outputs,
+            attributes,
+            call.nodes,
+            call.dtypes,
+        )
+        made.traits = CODED_IMAGES if op_type == "QuantizedConv" else CODED
+        return made
+
+    # moves
+
+    def _moved(self, call: Call) -> Call | None:
+        """The call that moves codes to where *call* writes them."""
+        move = self.producer.get(call.inputs[0] or "")
+        if move is None or call.attributes.get("block_size"):
+            return None
+        op_type, source, *rest = move.op_type, *move.inputs
+        if op_type == "DequantizeLinear":
+            op_type, source, rest = "Identity", call.inputs[0], []
+        elif move.domain or op_type not in _MOVES or any(move.outputs[1:]):
+            return None
+        numbers = self._numbers(source)
+        if numbers is None or not self._is_as(call, numbers):
+            return None
+        element = element_of(self.facts.ask(dtype_of, numbers.codes))
+        if element not in self.target.elements(op_type):
+            return None
+        moved = Call(
+            op_type,
+            "",
+            move.version,
+            (numbers.codes, *rest),
+            call.outputs,
+            {} if op_type == "Identity" else move.attributes,
+            tuple(sorted({*move.nodes, *call.nodes})),
+            call.dtypes,
+        )
+        return moved
+
+    def _is_as(self, call: Call, numbers: _Numbers) -> bool:
+        """Whether *call* quantises to what *numbers* are of, with one scale for all
+        that takes all codes there and back."""
+        ask, scale, zero = self.facts.ask, call.inputs[1], call.input(2)
+        if scale is None or call.dtypes[0] != ask(dtype_of, numbers.codes):
+            return False
+        if not (ask(_is_plain, scale) and self._equal(scale, numbers.scale)):
+            return False
+        if zero is None or numbers.zero is None:
+            return (zero is None or ask(_is_nothing, zero)) and (
+                numbers.zero is None or ask(_is_nothing, numbers.zero)
+            )
+        return self._equal(zero, numbers.zero)
+
+    def _equal(self, one: str, other: str) -> bool:
+        """Whether two values are the same number in all runs."""
+        return one == other or bool(self.facts.ask(_same_number, one, other))
+
+
+MOST_TERMS: Final = ((1 << 31) - 1) // 255**2
+"""Of a sum that int32 holds, whatever the codes and zero points."""
+
+
+def _fits_row(factor: Abstract) -> bool:
+    """Whether int32 holds the sums along the last axis."""
+    return 0 < factor.shape[-1] <= MOST_TERMS
+
+
+def _fits_column(factor: Abstract) -> bool:
+    """Whether int32 holds those along the axis before."""
+    return len(factor.shape) > 1 and 0 < factor.shape[-2] <= MOST_TERMS
+
+
+def _fits_window(filters: Abstract) -> bool:
+    """Whether int32 holds those of a filter."""
+    return 0 < math.prod(filters.shape[1:]) <= MOST_TERMS
+
+
+def _has_one(value: Abstract) -> bool:
+    """Whether a value has one element."""
+    return math.prod(value.shape) == 1
+
+
+def _same_number(one: Abstract, other: Abstract) -> bool:
+    """Whether two values are known, and the same number."""
+    return (
+        is_fixed(one)
+        and is_fixed(other)
+        and one.size == other.size == 1
+        and one.content is not None
+        and other.content is not None
+        and bool(one.content.reshape(()) == other.content.reshape(()))
+    )
+
+
+def _is_plain(scale: Abstract) -> bool:
+    """Whether a scale is one number, known, and neither so small nor so large that what
+    codes stand for is rounded to nothing or to infinity."""
+    if scale.content is None or scale.varies or scale.size != 1:
+        return False
+    return bool(1e-30 < float(scale.content.reshape(())) < 1e30)
+
+
+def _is_nothing(zero: Abstract) -> bool:
+    """Whether zero points are known to be 0."""
+    return is_fixed(zero) and zero.content is not None and not zero.content.any()
