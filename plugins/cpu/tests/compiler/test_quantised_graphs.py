@@ -76,7 +76,7 @@ class Numbers:
 
     def __init__(self, name: str, scale: Any, zero: Any) -> None:
         self.scale, self.zero = np.asarray(scale, np.float32), np.asarray(zero)
-        self.names = [f"{name}_scale", f"{name}_zero"]
+        self.names = [f"scale of {name}", f"zero of {name}"]
         self.constants = dict(zip(self.names, (self.scale, self.zero), strict=True))
 
     def quantised(self, x: Array) -> Array:
