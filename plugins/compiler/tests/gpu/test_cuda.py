@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -33,7 +34,7 @@ from onnxplug_compiler.ir.views import View
 from onnxplug_testing.cuda_on_cpu import KernelFault
 
 from .attention_samples import attended, cached
-from .cuda_on_cpu import Processor
+from .cuda_on_cpu import Processor, Rendered
 from .operator_samples import OPERATOR_SAMPLES
 from .tensor_samples import TENSOR_SAMPLES, Making, elsewhere, tensor_product, vectored
 
@@ -505,3 +506,47 @@ def test_copies_that_nobody_waits_for_are_caught(
     tensor_product("f16", 16, 16, 8)(recorder, processor)
     with pytest.raises(KernelFault, match="which nobody wrote to"):
         processor.run(recorder.commands)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_bytes_of_floats_are_the_same_with_instructions_for_them_and_without(
+    name: str, processor: Processor
+) -> None:
+    """All float32 of 16 bits, what lies beside these, and where codes change."""
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    codes = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+    finite = np.unique(np.abs(codes[np.isfinite(codes)]))
+    middles = (finite[1:] + finite[:-1]) / 2
+    largest = finite[-1] + (finite[-1] - finite[-2]) / 2
+    edges = np.concatenate([finite, middles, [largest]]).astype(np.float32)
+    bits = (np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] + np.array(
+        [0, 1, 0x8001]
+    )
+    near = [np.nextafter(edges, np.float32(each)) for each in (-np.inf, np.inf)]
+    x = bits.astype(np.uint32).reshape(-1).view(np.float32)
+    x = np.concatenate([x, edges, *near, -edges, *(-each for each in near)])
+    recorder: Recorder[Any] = Recorder(GpuTarget())
+    builder, element = ChainBuilder(), str(element_of(dtype))
+    read = builder.input("f32")
+    values = [
+        builder.step("Cast", [read], element, {"saturate": each}) for each in (0, 1)
+    ]
+    values += [builder.step("Cast", [each], "f32") for each in values]
+    kinds = dtype, dtype, F32, F32
+    found = [recorder.temporary(np.dtype(each), x.shape) for each in kinds]
+    views = [processor.array(x)]
+    elementwise.record_chain(recorder, builder.build(values), views, found)
+    (launch,) = (Rendered(each) for each in recorder.commands)
+    texts = [launch.text, launch.text.replace("CONVERTS_BYTES 1", "CONVERTS_BYTES 0")]
+    assert texts[0] != texts[1]
+    processor.compile(texts)
+    both = []
+    for text in texts:
+        processor.run_text(launch, text)
+        both.append([processor.read(view).view(np.uint8) for view in found])
+    for ours, others in zip(*both, strict=True):
+        np.testing.assert_array_equal(ours, others)
+    with np.errstate(all="ignore"):
+        wanted = x.astype(dtype)
+    same = (both[0][0] == wanted.view(np.uint8)) | np.isnan(wanted)
+    assert same.all() and np.isnan(both[0][0].view(dtype)[np.isnan(wanted)]).all()

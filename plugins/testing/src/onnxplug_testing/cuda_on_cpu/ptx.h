@@ -9,6 +9,15 @@ static inline unsigned f16_of_f32(float x) {
   return shim::narrowed(x, shim::half_format, false);
 }
 
+static inline unsigned e4m3_of_f32(float x) { return shim::narrowed(x, shim::e4m3, true); }
+static inline unsigned e5m2_of_f32(float x) { return shim::narrowed(x, shim::e5m2, true); }
+static inline unsigned f16_of_e4m3(unsigned bits) {
+  return shim::narrowed(shim::widened(bits & 0xffu, shim::e4m3), shim::half_format, false);
+}
+static inline unsigned f16_of_e5m2(unsigned bits) {
+  return shim::narrowed(shim::widened(bits & 0xffu, shim::e5m2), shim::half_format, false);
+}
+
 // Fragments lie in lanes as the PTX ISA has it for ldmatrix and mma: of rows of words, of
 // two halves each in m16n8k16, of one number in m16n8k8 and of four bytes in m16n8k32,
 // lane n has word n % 4 of row n / 4.

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from onnxplug_compiler.gpu.render.cuda_minifloats import BY_INSTRUCTION, conversions_of
 from onnxplug_compiler.gpu.render.cuda_prelude import prelude_of
 from onnxplug_compiler.gpu.render.dialect import (
     Binding,
@@ -117,6 +118,7 @@ class Cuda:
 
     wide = True
     halves = True
+    bytes_of_floats = BY_INSTRUCTION
     vectors: Vectors | None = _Vectors()
     warps: Warps | None = _Warps()
     fragments: Fragments | None = _Fragments()
@@ -188,6 +190,7 @@ class Cuda:
             [
                 "namespace onnxplug {",
                 prelude_of([*lines, *arrays]).rstrip(),
+                *conversions_of([*lines], self),
                 f"struct Words {{ i32 of[{max(1, words)}]; }};",
                 f'extern "C" __global__ void __launch_bounds__({lanes}, 1) kernel(',
                 f"    {', '.join([*arguments, 'const Words words'])}) {{",

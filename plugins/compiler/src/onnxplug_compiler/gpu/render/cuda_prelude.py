@@ -288,7 +288,7 @@ _PARTS: Final = (
     (r"\bcell<", _CELLS),
     (r"\b[iuf]64\b", _WIDE),
     (r"\bf64\b", _DOUBLES),
-    (r"\bf(32|16)_of_f(16|32)\(", _HALVES),
+    (r"\bf(32|16)_of_f(16|32)\(|_of_f8e|\bf8e\w+_of_", _HALVES),
     (r"\b(swapped|shifted_up)\(", _SHUFFLES),
 )
 """What statements in which such a text is found need as well."""

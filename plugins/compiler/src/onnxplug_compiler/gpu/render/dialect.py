@@ -140,6 +140,10 @@ class Dialect(Protocol):
     """Whether there are functions ``f32_of_f16``, of bits, and ``f16_of_f32``, which
     gives the bits of the nearest number, of ties those of the even one."""
 
+    bytes_of_floats: frozenset[str]
+    """Elements of ``minifloats`` for which there are such functions, too, called
+    ``f32_of_f8e5m2`` and ``f8e5m2_of_f32``."""
+
     vectors: Vectors | None
     """Vectors of memory; ``None`` without."""
 

@@ -61,6 +61,13 @@ MINIFLOATS: Final = frozenset(_FORMATS) | {POWERS}
 
 def widened(body: Values, element: str, bits: str) -> str:
     """The float32 that *bits*, a u32 of a byte, are."""
+    if element in body.dialect.bytes_of_floats:
+        return body.let("f32", body.dialect.call(f"f32_of_{element}", bits))
+    return widened_by_bits(body, element, bits)
+
+
+def widened_by_bits(body: Values, element: str, bits: str) -> str:
+    """The same, by arithmetic on bits."""
     reinterpret, select = body.dialect.reinterpret, body.dialect.select
     bits = body.let("u32", bits)
     if element == POWERS:
@@ -92,6 +99,13 @@ def widened(body: Values, element: str, bits: str) -> str:
 def bits_of(body: Values, element: str, value: str) -> str:
     """The bits, a u32, of the nearest number to *value*, a float32; of powers of two
     those of *value*, which is one."""
+    if element in body.dialect.bytes_of_floats:
+        return body.let("u32", body.dialect.call(f"{element}_of_f32", value))
+    return bits_by_bits(body, element, value)
+
+
+def bits_by_bits(body: Values, element: str, value: str) -> str:
+    """The same, by arithmetic on bits."""
     dialect, select = body.dialect, body.dialect.select
     bits = body.let("u32", dialect.reinterpret("u32", f"({value})"))
     if element == POWERS:

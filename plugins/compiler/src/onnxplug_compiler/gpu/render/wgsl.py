@@ -64,6 +64,7 @@ class Wgsl:
 
     wide = False
     halves = False
+    bytes_of_floats: frozenset[str] = frozenset()
     vectors: Vectors | None = None
     warps: Warps | None = None
     fragments: Fragments | None = None
