@@ -213,6 +213,56 @@ def product_of_codes(
     return make
 
 
+def split_product(element: str, *, batches: int = 1, axes: int = 1) -> Making:
+    """A product whose sums are split into four parts.
+
+    Args:
+        batches: of the left factor, for all of which the right one is the same.
+        axes: of sums, of which the last one is split.
+    """
+
+    def make(recorder: Recorder[Any], processor: Processor) -> Any:
+        m, n, sums = 20, 24, (2048,) if axes == 1 else (2, 1024)
+        codes, zero = element == "u8", 131
+        dtype = np.dtype(
+            {"f16": np.float16, "f32": np.float32, "u8": np.uint8}[element]
+        )
+        shapes = (batches, 1, m, *sums), (1, 1, *sums, n)
+        a, b = (
+            RNG.integers(0, 256, shape).astype(dtype) if codes
+            else normal(*shape).astype(dtype)
+            for shape in shapes
+        )  # fmt: skip
+        whole = np.dtype(np.int32) if codes else dtype
+        bias = RNG.integers(-9, 9, n).astype(whole)
+        out = recorder.temporary(whole, (batches, 1, m, n))
+        name, builder = element_of(whole), ChainBuilder()
+        assert name is not None
+        both = [builder.input(name), builder.input(name)]
+        chain = builder.build([builder.step("Add", both, name)])
+        operands = (processor.array(bias).broadcast_to(out.shape),)
+        busy = 4 * batches
+        recorder.target.shapes = DEFAULT._replace(tensor_cores="f16 i8", busy=busy)
+        right = processor.array(b).broadcast_to((batches, 1, *sums, n))
+        contractions.record_coded(
+            recorder,
+            Factor(Codes(processor.array(a)), offset=zero * codes),
+            Factor(Codes(right)),
+            out,
+            epilogue=Epilogue(chain, operands, (out,)),
+        )
+        parts, last = recorder.commands
+        assert parts.sizes[0] == busy and len(last.kernel.chain.inputs) == 5
+        wide = np.int64 if codes else np.float64
+        left = a.reshape(batches, m, -1).astype(wide) - zero * codes
+        total = left @ b.reshape(1, -1, n).astype(wide)
+        if not codes:
+            total = total.astype(dtype)
+        return [out], [(total + bias).astype(whole)[:, None]]
+
+    return make
+
+
 def tensor_window(recorder: Recorder[Any], processor: Processor) -> Any:
     """A convolution of images whose channels lie last."""
     x, w = normal(2, 6, 7, 8).astype(np.float16), normal(3, 2, 8, 5).astype(np.float16)
@@ -341,6 +391,9 @@ TENSOR_SAMPLES: dict[str, Making] = {
     "large tensor product of tf32": tensor_product("tf32", 136, 40, 136, large=True),
     "large tensor product": tensor_product("f16", 136, 96, 136, large=True),
     "tensor window": tensor_window,
+    "split product": split_product("f32"),
+    "split tensor product": split_product("f16", axes=2),
+    "split product of codes": split_product("u8", batches=2),
     "product of codes, zero points": product_of_codes(
         "u8", "i8", 36, 80, 44, zeros=("one", "each")
     ),

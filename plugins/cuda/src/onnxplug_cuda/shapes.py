@@ -36,6 +36,7 @@ def shapes_for(capability: tuple[int, int], *, tf32: bool = False) -> Shapes:
         per_lane=8,
         row_lanes=128,
         worth_a_group=64,
+        busy=128,
         vector=16,
         tensor_cores=found,
     )

@@ -27,6 +27,8 @@ class Shapes(Record):
         per_lane: elements of a lane along a tile's side, at most.
         row_lanes: lanes that share a row of a softmax, a norm or a reduction.
         worth_a_group: elements of a result from which on a workgroup shares them.
+        busy: workgroups that keep the GPU busy: long sums of products that have fewer
+            are split into parts; 1: none are.
         vector: bytes that a lane reads and writes at once where elements lie side by
             side, at most; 1: elements one by one.
         tensor_cores: the elements of factors that tensor cores multiply, by spaces;
@@ -38,6 +40,7 @@ class Shapes(Record):
     per_lane: int = 4
     row_lanes: int = 64
     worth_a_group: int = 32
+    busy: int = 1
     vector: int = 1
     tensor_cores: str = ""
 

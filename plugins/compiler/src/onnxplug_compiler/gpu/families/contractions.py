@@ -7,6 +7,7 @@ in memory.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from onnxplug_compiler.gpu.command import has_too_many_buffers, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
 from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
 from onnxplug_compiler.gpu.families.few_rows import record_few_rows
+from onnxplug_compiler.gpu.families.split_sums import record_split
 from onnxplug_compiler.gpu.families.tensor_products import (
     element_for,
     record_tensor_product,
@@ -289,11 +291,14 @@ def _record(
     rows: int,
     after: Epilogue | None,
     label: str,
+    *,
+    splits: bool = True,
 ) -> None:
     """Record sums of products.
 
     Args:
         rows: how many axes the rows of *a* and *out* have, behind two of batches.
+        splits: long sums may be split.
     """
     if not out.size:
         return
@@ -315,6 +320,12 @@ def _record(
     count = math.prod(lead[2:])
     axes = a.codes.shape[2:]
     depth = math.prod(axes[rows:])
+    if count > FEW_ROWS and splits:
+        record = functools.partial(
+            _record, recorder, rows=rows, after=None, label=label, splits=False
+        )
+        if record_split(recorder, a, b, out, rows, after, label, record):
+            return
     label = f"{label} {count}×{depth}×{columns}"
     if count <= FEW_ROWS:
         record_few_rows(recorder, a, b, out, rows, after, label)
