@@ -12,7 +12,11 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from onnxplug_compiler.schedule.constants import LARGE
+
+from . import tiled
 from .differential import refusing, session
+from .lowered import commands
 
 Array = np.ndarray[Any, Any]
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -267,3 +271,37 @@ def test_an_output_of_float32_is_not_rounded() -> None:
     (found,) = session(narrow, compiled=True).run(None, {"x": x})
     exact = x.astype(np.float16).astype(np.float64) @ w.astype(np.float64)
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("dtype", UNIT, ids=str)
+def test_tiles_take_terms_of_narrow_weights(dtype: np.dtype[Any]) -> None:
+    w = RNG.standard_normal((72, 300)) / 17
+    nodes = [node("Gemm", ["x", "w"], ["m"], transB=1), node("Relu", ["m"], ["y"])]
+    narrow = model(nodes, dtype, {"x": [40, 300]}, ["y"], {"w": w})
+    x = random(dtype, 40, 300)
+    with tiled.host():
+        labels = commands(narrow, {"x": x}, 1, {})
+        assert any(label.endswith("(bf16x3)") for label in labels)
+        check(narrow, x)
+
+
+@pytest.mark.parametrize("dtype", UNIT, ids=str)
+def test_large_constants_of_other_operators(dtype: np.dtype[Any]) -> None:
+    """Of more elements than plans look at."""
+    w, hidden, size = RNG.standard_normal, 160, 120
+    nodes = [
+        node("Add", ["x", "table"], ["a"]),
+        node("LSTM", ["a", "w", "r"], ["s", "h"], hidden_size=hidden),
+        node("Squeeze", ["s", "axis"], ["q"]),
+        node("Einsum", ["q", "e"], ["y"], equation="tbh,hk->tbk"),
+    ]
+    constants = {
+        "table": w((600, 1, size)),
+        "w": w((1, 4 * hidden, size)) / 11,
+        "r": w((1, 4 * hidden, hidden)) / 13,
+        "axis": np.array([1]),
+        "e": w((hidden, 450)) / 12,
+    }
+    assert all(a.size > LARGE for a in constants.values() if a.size > 1)
+    narrow = model(nodes, dtype, {"x": [600, 1, size]}, ["y", "h"], constants)
+    check(narrow, random(dtype, 600, 1, size))

@@ -41,6 +41,7 @@ from onnxplug_cpu.compiler.kernels.contraction.operands import once, tap_offsets
 from onnxplug_cpu.compiler.kernels.contraction.pack import PackPanel, panel_way
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.widening import widened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -439,6 +440,7 @@ class SplitProduct(Product):
         parts: int,
     ) -> None:
         """Record what makes the terms, *matrix* bytes each, behind a *head*."""
+        b = widened(recorder, b)
         matrices = b.shape[0] * b.shape[1]
         shape = (*b.shape[:2], *self.contraction.taps, self.depth, self.columns)
         whole = b.reshape(shape) if len(b.shape) != len(shape) else b
@@ -477,4 +479,4 @@ class SplitProduct(Product):
 
 def _layout(contraction: Contraction) -> str:
     b, taps = once(contraction.b), contraction.taps
-    return f"bf16x3({b.offset},{b.shape},{b.strides},{taps})"
+    return f"bf16x3({b.offset},{b.shape},{b.strides},{b.dtype_name},{taps})"
