@@ -27,6 +27,7 @@ from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa, host_isa
 from onnxplug_cpu.compiler.runtime.jit import Library
+from onnxplug_cpu.compiler.runtime.program import PackingRefused
 
 from . import emulator
 
@@ -85,6 +86,9 @@ def _function(kernel: Kernel, isa: Isa) -> Callable[[int, int, int], object]:
 
 class Interpreter:
     """A recorder whose commands :meth:`run` executes.
+
+    Where a packed constant may not be used, :meth:`run` raises ``PackingRefused``, and
+    what is recorded anew does without.
 
     Bytes around each temporary and output are checked after the run, so that a kernel
     that writes outside its buffers fails.
@@ -160,6 +164,10 @@ class Interpreter:
                 memory[guard : guard + buffer.nbytes] = 0
             if isinstance(buffer, Packed):
                 self._run(buffer.fill)
+                content = memory[guard : guard + buffer.nbytes]
+                if buffer.accepts is not None and not buffer.accepts(content):
+                    buffer.refused = True
+                    raise PackingRefused
         memory = self._arrays[id(buffer)][1]
         return memory[self.GUARD : self.GUARD + buffer.nbytes]
 

@@ -194,3 +194,44 @@ def test_products_that_become_floats() -> None:
         "com.microsoft",
     )
     check(model, {"x": x}, steps=1e-2)
+
+
+@pytest.mark.parametrize("filters", [1, 2])
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 5), (17, 17)])
+def test_convolutions_of_each_channel(filters: int, kernel: tuple[int, int]) -> None:
+    x = codes(np.uint8, 2, 12, 18, 19)
+    constants = {
+        "xs": np.float32(0.02),
+        "xz": codes(np.uint8),
+        "w": codes(np.int8, 12 * filters, 1, *kernel),
+        "ws": np.full(12 * filters, 0.01, np.float32),
+        "wz": codes(np.int8, 12 * filters),
+        "ys": np.float32(1.5),
+        "yz": codes(np.uint8),
+        "b": RNG.integers(-9999, 9999, 12 * filters, np.int32),
+    }
+    names = "x,xs,xz,w,ws,wz,ys,yz,b"
+    pads = [kernel[0] // 2, kernel[1] // 2] * 2
+    model = of_one_node(
+        "QLinearConv", {"x": x}, constants, names, np.uint8, group=12, pads=pads
+    )
+    check(model, {"x": x}, steps=1)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_convolutions_of_codes_where_they_are(dtype: Any, zero: int) -> None:
+    """With weights of which few pairs are large, and zero points in the padding."""
+    x = codes(dtype, 2, 16, 9, 8)
+    w = np.clip(np.rint(RNG.standard_normal((20, 8, 3, 2)) * 20), -127, 127)
+    w[:3, :2, 0, 0] = -128
+    constants = {
+        "w": w.astype(np.int8),
+        "a": np.array(zero, dtype),
+        "b": RNG.integers(-3, 4, 20, np.int8) if zero else np.zeros(20, np.int8),
+    }
+    for more in ({"pads": [1, 0, 2, 1], "strides": [2, 1]}, {"dilations": [2, 1]}):
+        model = of_one_node(
+            "ConvInteger", {"x": x}, constants, "x,w,a,b", np.int32, group=2, **more
+        )
+        check(model, {"x": x})

@@ -78,7 +78,8 @@ TRAITS: Final = {
         ("Transpose", Traits(permutes=True)),
         ("Identity Slice Split", Traits(selects=True)),
         (
-            "AveragePool CausalConvWithState LpPool MaxPool RoiAlign",
+            "AveragePool CausalConvWithState ConvInteger LpPool MaxPool "
+            "QLinearConv RoiAlign",
             Traits(channels_last=True),
         ),
         ("GlobalAveragePool GlobalLpPool GlobalMaxPool", Traits(any_order=True)),

@@ -60,10 +60,6 @@ class Factor(Record):
 class CodedProducts(Protocol):
     """Products of such factors, which stay in memory as they are."""
 
-    def multiplies_bytes(self, recorder: Recorder[Any]) -> bool:
-        """Whether int8 and uint8 are multiplied faster than what they differ from
-        their zero points by."""
-
     def record_coded(
         self,
         recorder: Recorder[Any],
@@ -85,4 +81,12 @@ class CodedProducts(Protocol):
             epilogue: takes the result instead of *out*; its value 0 is of int32 or of
                 a float, and says so in *out*'s place.
             label: for profiles, the sizes not included.
+        """
+
+    def reads_codes(self, recorder: Recorder[Any], a: Factor, b: Factor) -> bool:
+        """Whether codes of windows in *a*, of 8 bits, are best multiplied as they are;
+        otherwise their differences from zero points are, as int16.
+
+        Args:
+            a, b: as :meth:`record_coded` takes them.
         """

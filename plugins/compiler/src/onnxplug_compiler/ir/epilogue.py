@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from onnxplug_compiler.ir.elementwise import Chain
@@ -31,6 +31,10 @@ class Epilogue(NamedTuple):
                 return None
             views.append(other)
         return self._with(views)
+
+    def of(self, part: Callable[[View], View]) -> Epilogue:
+        """The same for a part of the result."""
+        return self._with(list(map(part, (*self.operands, *self.outputs))))
 
     def with_line(self) -> Epilogue:
         """The same for rows that are those of one line."""

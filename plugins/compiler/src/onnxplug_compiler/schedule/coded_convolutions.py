@@ -15,6 +15,13 @@ from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
+from onnxplug_compiler.schedule.coded_images import (
+    Surrounded,
+    exact_windows,
+    is_of_integers,
+    of_floats,
+    record_differences,
+)
 from onnxplug_compiler.schedule.elementwise import (
     Builder,
     Finish,
@@ -22,8 +29,14 @@ from onnxplug_compiler.schedule.elementwise import (
     operand_views,
     record_chain,
 )
-from onnxplug_compiler.schedule.operations.convolution import plain_parts
-from onnxplug_compiler.schedule.operations.registry import Plan, find_operation
+from onnxplug_compiler.schedule.operations.convolution import (
+    Part,
+    parts_over,
+    plain_parts,
+)
+from onnxplug_compiler.schedule.operations.depthwise import Depthwise, record_depthwise
+from onnxplug_compiler.schedule.operations.geometry import geometry_of
+from onnxplug_compiler.schedule.operations.registry import F32, Plan, find_operation
 
 
 class CodedConvolution(NamedTuple):
@@ -46,6 +59,27 @@ class CodedConvolution(NamedTuple):
     scale: View | None = None
     finish: Finish = Finish()
 
+    @property
+    def arrays(self) -> list[View]:
+        """Those of the filters."""
+        found = self.codes, self.zero, self.scale
+        return [each for each in found if each is not None]
+
+    @property
+    def is_of_integers(self) -> bool:
+        """Whether both factors are codes of a byte, and sums those of integers."""
+        return self.scale is None and is_of_integers(
+            (self.image.codes.view, self.codes)
+        )
+
+    def windows(self, plan: Plan, shape: tuple[int, ...]) -> list[Depthwise] | None:
+        """The convolution as windows, if it may be some; *shape* is the result's."""
+        if not self.is_of_integers:
+            return None
+        zeros = None if self.zero is None else Codes(self.zero)
+        filters = Factor(Codes(self.codes), zeros, self.offset)
+        return exact_windows(plan, self.conv, self.image, filters, shape)
+
 
 def as_conv(call: Call, x: int, w: int) -> Call:
     """The convolution alone, of the inputs at these positions."""
@@ -57,6 +91,8 @@ def as_conv(call: Call, x: int, w: int) -> Call:
 
 
 Maker: TypeAlias = Callable[[Plan, Call], CodedConvolution]
+
+_I16: Final = np.dtype(np.int16)
 
 _DTYPES: Final = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 """Of sums."""
@@ -105,29 +141,66 @@ def record_coded_convolution(
 def record_parts(
     plan: Plan, made: CodedConvolution, after: Epilogue, label: str
 ) -> None:
-    """Record each contraction with its part of what becomes of the sums."""
+    """Record each contraction, or each part of windows, with its part of what becomes
+    of the sums."""
     recorder, family = plan.recorder, coded_products(plan.recorder)
-    image, sums = made.image, _DTYPES[after.chain.inputs[0]]
-    arrays = [each for each in (made.codes, made.zero, made.scale) if each is not None]
-    shape = after.outputs[0].shape
-    found = plain_parts(plan, made.conv, image.codes.view, arrays, shape)
-    for parts in zip(*found, strict=True):
-        part, others = parts[0], iter(parts[1:])
+    shape, sums = after.outputs[0].shape, _DTYPES[after.chain.inputs[0]]
+    if 0 in shape:
+        return
+    windows = made.windows(plan, shape)
+    if windows is not None:
+        after = of_floats(after)
+        for each in windows:
+            folded = after.of(each.fold)
+            out = recorder.temporary(F32, folded.outputs[0].shape)
+            record_depthwise(recorder, each, out, folded, label)
+        return
+    for part, a, b in _contractions(plan, made, shape):
+        folded = after.of(part.fold)
+        out = recorder.temporary(sums, folded.outputs[0].shape)
+        family.record_coded(recorder, a, b, out, epilogue=folded, label=label)
+
+
+_Contractions: TypeAlias = "list[tuple[Part, Factor, Factor]]"
+"""With their factors."""
+
+
+def _contractions(
+    plan: Plan, made: CodedConvolution, shape: tuple[int, ...]
+) -> _Contractions:
+    """Of codes as they are, or of their differences from their zero points."""
+    recorder, family = plan.recorder, coded_products(plan.recorder)
+    view, arrays = made.image.codes.view, made.arrays
+    if not made.is_of_integers:
+        parts = plain_parts(plan, made.conv, view, arrays, shape)
+        return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
+    geometry = geometry_of(made.conv, view.shape, made.codes.shape, shape)
+    for is_raised in (False, True):
+        image = Surrounded(plan, made.image, geometry, is_raised=is_raised)
+        parts = parts_over(made.conv, image.padded, arrays, geometry)
+        found = _with_factors(made, parts, image.factor)
+        if all(family.reads_codes(recorder, a, b) for _, a, b in found):
+            image.record()
+            return found
+    wide = recorder.ordered_like(view, view.shape, _I16)
+    record_differences(plan, made.image, wide)
+    parts = plain_parts(plan, made.conv, wide, arrays, shape)
+    return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
+
+
+def _with_factors(
+    made: CodedConvolution,
+    parts: Sequence[Sequence[Part]],
+    of_a: Callable[[View], Factor],
+) -> _Contractions:
+    """Parts, of each array of the filters, with their factors."""
+    found: _Contractions = []
+    for part, *others in zip(*parts, strict=True):
+        rest = iter(others)
         zero, scale = (
-            None if each is None else next(others).b for each in (made.zero, made.scale)
+            None if each is None else next(rest).b for each in (made.zero, made.scale)
         )
-        folded = Epilogue(
-            after.chain,
-            tuple(map(part.fold, after.operands)),
-            tuple(map(part.fold, after.outputs)),
-        )
-        of_all = image.zero and Codes(image.zero.view.broadcast_to(part.a.shape))
         zeros = None if zero is None else Codes(zero)
-        family.record_coded(
-            recorder,
-            Factor(Codes(part.a), of_all, image.offset),
-            Factor(Codes(part.b), zeros, made.offset, scale),
-            recorder.temporary(sums, folded.outputs[0].shape),
-            epilogue=folded,
-            label=label,
-        )
+        b = Factor(Codes(part.b), zeros, made.offset, scale)
+        found.append((part, of_a(part.a), b))
+    return found

@@ -26,7 +26,10 @@ from onnxplug_compiler.schedule.operations.convolution import (
     parts_of,
     result_shape,
 )
-from onnxplug_compiler.schedule.operations.depthwise import Depthwise
+from onnxplug_compiler.schedule.operations.depthwise import (
+    Depthwise,
+    record_depthwise,
+)
 from onnxplug_compiler.schedule.operations.geometry import slides_of_call
 from onnxplug_compiler.schedule.operations.registry import Plan
 
@@ -119,7 +122,7 @@ def _record_parts(
             inputs, results = folded[: len(operands)], folded[len(operands) :]
             after = epilogue(chain, inputs, results)
         if isinstance(part, Depthwise):
-            _record_depthwise(recorder, part, out, after, label)
+            record_depthwise(recorder, part, out, after, label)
             continue
         if not isinstance(part, Part):
             _record_transformed(recorder, part, after, label)
@@ -149,26 +152,4 @@ def _record_transformed(
     assert after is not None and transforms is not None
     transforms.record_transformed(
         recorder, part.x, part.weights, part.pads, after, tile=part.tile, label=label
-    )
-
-
-def _record_depthwise(
-    recorder: Recorder[Target],
-    part: Depthwise,
-    out: View,
-    after: Epilogue | None,
-    label: str,
-) -> None:
-    windows = recorder.target.windows
-    assert windows is not None
-    windows.record_depthwise(
-        recorder,
-        part.x,
-        part.weights,
-        out,
-        strides=part.strides,
-        dilations=part.dilations,
-        pads=part.pads,
-        epilogue=after,
-        label=label,
     )

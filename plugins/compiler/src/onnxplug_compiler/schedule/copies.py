@@ -112,6 +112,22 @@ def record_padded(
     record_copies(recorder, [inside, *around], f"{label} {_sizes(target)}")
 
 
+def record_border(
+    recorder: Recorder[Target],
+    target: View,
+    starts: Sequence[int],
+    shape: Sequence[int],
+    value: View,
+) -> None:
+    """Write *value*, an element without axes, where :func:`record_zeros` writes
+    zeros."""
+    around = [
+        (value.broadcast_to(border.shape), border)
+        for border in _borders(shape, target, starts)
+    ]
+    record_copies(recorder, around, f"Pad {_sizes(target)}")
+
+
 def record_zeros(
     recorder: Recorder[Target],
     target: View,

@@ -13,6 +13,7 @@ from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.coded.commands import record_coded
 from onnxplug_cpu.compiler.machine.isa import Isa
+from onnxplug_cpu.compiler.runtime.program import PackingRefused
 
 from ..interpreter import ISAS, Interpreter
 
@@ -54,10 +55,11 @@ def product(
     factors = []
     for given, is_constant in ((a, False), (b, constant)):
         place = recorder.constant if is_constant else interpreter.input
+        view = place(_distinct(given.codes)).broadcast_to(given.codes.shape)
         zero = None
         if given.zero is not None:
             zero = Codes(place(given.zero).broadcast_to(given.codes.shape))
-        factors.append(Factor(Codes(place(given.codes)), zero, given.offset))
+        factors.append(Factor(Codes(view), zero, given.offset))
     left, right = a.content, b.content
     rows = left.shape[2 : left.ndim - sums]
     shape = (*left.shape[:2], *rows, right.shape[-1])
@@ -75,8 +77,19 @@ def product(
         after = chain.epilogue([twice], [found])
         expected = (2 * expected).astype(np.int8)
     record_coded(recorder, *factors, out, epilogue=after)
-    interpreter.run()
+    try:
+        interpreter.run()
+    except PackingRefused:
+        recorder.commands.clear()
+        record_coded(recorder, *factors, out, epilogue=after)
+        interpreter.run()
     return interpreter.read(found if doubled else out), expected.reshape(shape)
+
+
+def _distinct(array: Array) -> Array:
+    """An array without repetitions over batches."""
+    stretched = [1 if not stride else None for stride in array.strides[:2]]
+    return array[tuple(slice(stop) for stop in stretched)]
 
 
 def codes(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
@@ -118,6 +131,54 @@ def test_any_shape_and_zero_points(
             doubled=bool(rng.integers(2)),
         )
         np.testing.assert_array_equal(found, expected)
+
+
+def trained(rng: np.random.Generator, *shape: int) -> Array:
+    """Weights of which few are large, as trained ones are, but some pairs are."""
+    found = np.clip(np.rint(rng.standard_normal(shape) * 20), -127, 127)
+    found[..., :: max(7, shape[-2]), :] = -128
+    found[..., 1 :: max(9, shape[-2]), :] = rng.choice([-128, -1, 127])
+    return found.astype(np.int8)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_which_few_pairs_are_large(isa: Isa, kind: Any) -> None:
+    rng = np.random.default_rng(4)
+    for rows, depth, columns in (
+        *((1, 16, 1), (2, 37, 15), (3, 64, 24), (5, 200, 17), (11, 700, 40)),
+        *((7, 1900, 33), (40, 23, 100), (300, 32, 16)),
+    ):
+        for zero in range(3):
+            a = codes(rng, kind, 1, 2, rows, depth)
+            a[..., 0, :] = np.iinfo(kind).max  # sums of pairs are as large as can be
+            zeros = None, codes(rng, kind), codes(rng, kind, rows, 1)
+            b = trained(rng, 1, 1, depth, columns)
+            found, expected = product(
+                isa,
+                Given(a, zeros[zero]),
+                Given(np.broadcast_to(b, (1, 2, depth, columns))),
+                constant=True,
+                workers=1 + zero,
+                doubled=zero == 1,
+            )
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+def test_quads_are_refused_where_many_pairs_are_large(isa: Isa) -> None:
+    rng = np.random.default_rng(6)
+    a, ends = codes(rng, np.uint8, 1, 1, 9, 64), np.full((1, 1, 64, 20), -128, np.int8)
+    interpreter = Interpreter(isa)
+    b = Factor(Codes(interpreter.recorder.constant(ends)))
+    left = Factor(Codes(interpreter.input(a)))
+    out = interpreter.output(np.int32, (1, 1, 9, 20))
+    record_coded(interpreter.recorder, left, b, out)
+    with pytest.raises(PackingRefused):
+        interpreter.run()
+    # differences of nine bits
+    wide = Given(np.zeros((1, 1, 64, 20), np.uint8), offset=200)
+    np.testing.assert_array_equal(*product(isa, Given(a), wide, constant=True))
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)

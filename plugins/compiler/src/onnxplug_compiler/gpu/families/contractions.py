@@ -255,8 +255,8 @@ def record_contraction(
     )
 
 
-def multiplies_bytes(recorder: Recorder[Any]) -> bool:
-    """Whether tensor cores do; see ``ir.coded.CodedProducts``."""
+def reads_codes(recorder: Recorder[Any], a: Factor, b: Factor) -> bool:
+    """See ``coded.CodedProducts.reads_codes``: tensor cores do."""
     return "i8" in shapes_of(recorder).tensor_cores.split()
 
 

@@ -143,13 +143,35 @@ def plain_parts(
     """
     if 0 in shape:
         return [[] for _ in weights]
-    groups = int(call.attributes["group"])
     geometry = geometry_of(call, x.shape, weights[0].shape, shape)
-    padded = _padded(plan, x, geometry, in_rows=False)
+    return parts_over(
+        call, _padded(plan, x, geometry, in_rows=False), weights, geometry
+    )
+
+
+def parts_over(
+    call: Call, padded: View, weights: Sequence[View], geometry: Geometry
+) -> list[list[Part]]:
+    """The same over an array that has all elements of windows."""
+    groups = int(call.attributes["group"])
     return [
         list(_parts(padded, _weights(call, each, groups), geometry, groups))
         for each in weights
     ]
+
+
+def windows_of(
+    plan: Plan, call: Call, x: View, w: View, shape: tuple[int, ...]
+) -> list[Depthwise] | None:
+    """The windows of a convolution of other arrays than the inputs of *call*, if each
+    channel, or each small group of them, is convolved by itself.
+
+    Args:
+        shape: of the result.
+    """
+    return _depthwise(
+        plan, call, x, w, shape, geometry_of(call, x.shape, w.shape, shape)
+    )
 
 
 def _depthwise(
@@ -251,20 +273,23 @@ def _with_halo(plan: Plan, name: str, x: View, geometry: Geometry) -> View | Non
 
 def _padded(plan: Plan, x: View, geometry: Geometry, *, in_rows: bool) -> View:
     """*x* with zeros around it, channels last in memory if not *in_rows*."""
-    before, after = geometry.before, geometry.after
+    before = geometry.before
     is_fine = in_rows or x.shape[1] == 1 or x.strides[1] == 1
-    if is_fine and not any(before) and not any(after):
+    if is_fine and not any(before) and not any(geometry.after):
         return x
-    outer = [
-        first + size + last
-        for first, size, last in zip(before, x.shape[2:], after, strict=True)
-    ]
+    shape = padded_shape(x.shape, geometry)
     if in_rows:
-        padded = plan.recorder.temporary(x.dtype, (*x.shape[:2], *outer))
+        padded = plan.recorder.temporary(x.dtype, shape)
     else:
-        padded = plan.recorder.channels_last(x.dtype, (*x.shape[:2], *outer))
+        padded = plan.recorder.channels_last(x.dtype, shape)
     record_padded(plan.recorder, x, padded, (0, 0, *before))
     return padded
+
+
+def padded_shape(shape: Sequence[int], geometry: Geometry) -> tuple[int, ...]:
+    """The shape of an input with all that windows reach around it."""
+    pads = zip(geometry.before, shape[2:], geometry.after, strict=True)
+    return (*shape[:2], *(first + size + last for first, size, last in pads))
 
 
 def _weights(call: Call, w: View, groups: int) -> View:

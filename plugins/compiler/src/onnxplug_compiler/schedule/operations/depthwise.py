@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.families import Windows
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.target import Target
@@ -162,4 +163,27 @@ def _of_filter(weights: View, axes: Sequence[Taps], number: int) -> View:
                 for taps, stride in zip(axes, strides, strict=True)
             ),
         ),
+    )
+
+
+def record_depthwise(
+    recorder: Recorder[Target],
+    part: Depthwise,
+    out: View,
+    after: Epilogue | None,
+    label: str,
+) -> None:
+    """Record windows, which write *out* if there is nothing *after* them."""
+    windows = recorder.target.windows
+    assert windows is not None
+    windows.record_depthwise(
+        recorder,
+        part.x,
+        part.weights,
+        out,
+        strides=part.strides,
+        dilations=part.dilations,
+        pads=part.pads,
+        epilogue=after,
+        label=label,
     )

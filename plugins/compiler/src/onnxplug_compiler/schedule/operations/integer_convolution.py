@@ -1,5 +1,4 @@
-"""Convolutions of small integers: contractions of what differs from zero points, or of
-the integers themselves where these are multiplied faster."""
+"""Convolutions of small integers."""
 
 from __future__ import annotations
 
@@ -17,21 +16,19 @@ from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.quantization import quantised
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
-from onnxplug_compiler.schedule.coded import as_shape, coded_products
+from onnxplug_compiler.schedule.coded import as_shape
 from onnxplug_compiler.schedule.coded_convolutions import (
     CONVOLUTIONS,
     CodedConvolution,
     as_conv,
     record_parts,
 )
-from onnxplug_compiler.schedule.copies import record_padded
 from onnxplug_compiler.schedule.elementwise import Finish
 from onnxplug_compiler.schedule.operations.coded import zero_of_weights
 from onnxplug_compiler.schedule.operations.convolution import (
     check_convolution,
     per_channel,
 )
-from onnxplug_compiler.schedule.operations.geometry import geometry_of
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
@@ -49,19 +46,6 @@ _BYTES: Final = frozenset({"i8", "u8"})
 def _of_bytes(dtypes: Dtypes, positions: Sequence[int]) -> bool:
     found = [dtypes[n] for n in positions if n < len(dtypes)]
     return all(each is None or element_of(each) in _BYTES for each in found)
-
-
-def _centred(plan: Plan, name: str, zero: str | None) -> View:
-    """What an array differs from its zero point by, in int16."""
-    x = plan.view(name)
-    chain = Formula("i16")
-    value = chain.read_wide(x)
-    if zero is not None:
-        of_all = spread(plan, plan.view(zero), x, rows=False)
-        value = chain.step("Sub", value, chain.read_wide(of_all))
-    out = plan.recorder.ordered_like(x, x.shape, _I16)
-    chain.record(plan.recorder, value, out, "ConvInteger")
-    return out
 
 
 def spread(plan: Plan, view: View, x: View, *, rows: bool) -> View:
@@ -87,53 +71,15 @@ def integers(plan: Plan, call: Call, positions: Sequence[int]) -> CodedConvoluti
             *call*.
     """
     x, w, x_zero, w_zero = map(call.input, positions)
-    output = call.outputs[0]
-    assert x is not None and w is not None and output is not None
-    conv, codes = as_conv(call, *positions[:2]), plan.view(w)
-    offset, of_filters = zero_of_weights(plan, w_zero)
+    assert x is not None and w is not None
+    codes, (offset, of_filters) = plan.view(w), zero_of_weights(plan, w_zero)
     if of_filters is not None:
         of_filters = spread(plan, of_filters, codes, rows=True)
-    if coded_products(plan.recorder).multiplies_bytes(plan.recorder):
-        shape = plan.known(output).shape
-        conv, image = _as_it_is(plan, conv, x_zero, codes.shape, shape)
-    else:
-        image = Factor(Codes(_centred(plan, x, x_zero)))
+    known, zero = zero_of_weights(plan, x_zero)
+    of_all = None if zero is None else Codes(as_shape(plan, zero, ()))
+    image = Factor(Codes(plan.view(x)), of_all, known)
+    conv = as_conv(call, *positions[:2])
     return CodedConvolution(conv, image, codes, of_filters, offset)
-
-
-def _as_it_is(
-    plan: Plan,
-    conv: Call,
-    zero: str | None,
-    w: Sequence[int],
-    shape: Sequence[int],
-) -> tuple[Call, Factor]:
-    """A convolution without padding, and its input with its zero point around it.
-
-    Args:
-        zero: the name of the zero point, a scalar array of which the factor has.
-        w, shape: of the weights and the result.
-    """
-    name = conv.inputs[0]
-    assert name is not None
-    x, (offset, point) = plan.view(name), zero_of_weights(plan, zero)
-    point = None if point is None else as_shape(plan, point, ())
-    of_all = None if point is None else Codes(point)
-    geometry = None if 0 in shape else geometry_of(conv, x.shape, w, shape)
-    if geometry is None or not any((*geometry.before, *geometry.after)):
-        return conv, Factor(Codes(x), of_all, offset)
-    before, after = geometry.before, geometry.after
-    sizes = zip(before, x.shape[2:], after, strict=True)
-    whole = plan.recorder.channels_last(x.dtype, (*x.shape[:2], *map(sum, sizes)))
-    if point is None:
-        point = plan.recorder.constant(np.array(offset, x.dtype))
-    record_padded(plan.recorder, x, whole, (0, 0, *before), value=point)
-    without = {"pads": [0] * 2 * len(before), "auto_pad": "NOTSET"}
-    bare = Call(
-        conv.op_type, conv.domain, conv.version, conv.inputs, conv.outputs,
-        {**conv.attributes, **without}, conv.nodes, conv.dtypes,
-    )  # fmt: skip
-    return bare, Factor(Codes(whole), of_all, offset)
 
 
 def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:

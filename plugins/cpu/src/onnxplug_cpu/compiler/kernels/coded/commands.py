@@ -12,6 +12,7 @@ from onnxplug_cpu.compiler.kernels.coded.integers import (
     MOST_SUM_AXES,
     record_integers,
 )
+from onnxplug_cpu.compiler.kernels.coded.quads import reads_quads
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.coded import Factor
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.commands.recording import Recorder
 
 _BATCHES: Final = 2
-
-
-def multiplies_bytes(recorder: Recorder) -> bool:
-    """No: pairs of integers of 16 bits are; see ``coded.CodedProducts``."""
-    return False
 
 
 def record_coded(
@@ -55,6 +51,11 @@ def record_coded(
         return
     _check_integers(a, b, out)
     record_integers(recorder, a, b, out, epilogue, label)
+
+
+def reads_codes(recorder: Recorder, a: Factor, b: Factor) -> bool:
+    """See ``coded.CodedProducts.reads_codes``."""
+    return reads_quads(recorder, a, b)
 
 
 def _check(a: Factor, b: Factor, out: View) -> None:

@@ -98,7 +98,7 @@ _NARROW: Final = {"float16": "f16", "bfloat16": "bf16"}
 """Of B, where A is of float32."""
 
 
-class _Right(NamedTuple):
+class Right(NamedTuple):
     """B as the tiles read it, panel by panel; distances are in bytes.
 
     Attributes:
@@ -143,7 +143,9 @@ class _Tile(NamedTuple):
 
     def kernel(self, rows: int, vectors: int, added: int) -> Kernel:
         """That of so many rows of *vectors*, where *added* are added up together."""
-        chains = chains_of(self.isa, added)
+        # integers are added in one cycle, so none waits
+        is_float = self.element.startswith("f")
+        chains = chains_of(self.isa, added) if is_float else 1
         return _tile(
             self.element,
             rows,
@@ -200,20 +202,24 @@ class FmaProduct(Product):
         self.factor = _NARROW.get(self.b.dtype_name, "")
         if self.factor == "f16" and not has_f16(recorder.target.isa):
             self.factor = ""  # widening it takes longer than multiplying
-        self.usual = self.tile = tile_shape(recorder.target.isa)
+        self.usual = self.tile = self.shape_of_tiles(recorder.target.isa)
         narrow = narrow_tile(recorder.target.isa, self.columns * self.itemsize)
         if narrow is not None and self.line_rows > narrow.rows:
             self.tile = narrow
 
+    def shape_of_tiles(self, isa: Isa) -> TileShape:
+        """Of the largest ones."""
+        return tile_shape(isa)
+
     def record(self) -> None:
         """Record the commands."""
-        a, right = self._rows_of_a(), self._right()
+        a, right = self._rows_of_a(), self.right()
         # tiles of B in place are as wide as few rows leave room for
         usual = tile = self.usual._replace(vectors=right.vectors)
         if right.way == "panels":
             usual, tile = self.usual, self.tile
         division = self._divide(tile)
-        blocks = self._blocks(self._divide(usual), right)
+        blocks = self.blocks(self._divide(usual), right)
         outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
@@ -294,7 +300,7 @@ class FmaProduct(Product):
             kept = self.contraction.window_bytes
         return larger(1, round(kept / ROWS_BYTES))
 
-    def _blocks(self, division: Division, right: _Right) -> Blocks:
+    def blocks(self, division: Division, right: Right) -> Blocks:
         """Blocks as *division* wants them: they say how sums are rounded."""
         if right.way == "dot":
             return divide_depth(1, self.depth, most=max(1, self.depth))
@@ -310,13 +316,13 @@ class FmaProduct(Product):
             most = FEW_CHANNELS_DEPTH if few else TAPS_DEPTH
         return divide_depth(self.taps, self.depth, most=most, passes=passes)
 
-    def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
+    def _by_rows(self, division: Division, right: Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
         panel = depth * right.vectors * VECTOR_BYTES
         return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
 
-    def _tiles(self, division: Division, right: _Right) -> dict[str, Word]:
+    def _tiles(self, division: Division, right: Right) -> dict[str, Word]:
         """The functions of tiles."""
         lanes = VECTOR_BYTES // self.itemsize
         left = self.columns - (division.panels - 1) * right.vectors * lanes
@@ -360,7 +366,7 @@ class FmaProduct(Product):
         tiles = -(-self.line_rows // self.usual.rows)
         return -(-self.line_rows // tiles) * vectors
 
-    def _packing(self, division: Division, right: _Right) -> dict[str, Word]:
+    def _packing(self, division: Division, right: Right) -> dict[str, Word]:
         """How chunks pack B, if they do."""
         b = right.pack
         if b is None:
@@ -420,13 +426,13 @@ class FmaProduct(Product):
         )
         return target.broadcast_to(self.a.shape)
 
-    def _right(self) -> _Right:
+    def right(self) -> Right:
         """B where tiles can read it, the commands that pack it recorded."""
         b = once(self.b)
         if isinstance(b.buffer, Constant) or len(b.shape) > 4:
             return self._packed(b)
         size = self.itemsize
-        in_place = _Right(
+        in_place = Right(
             b.address,
             self.b.strides[0] * size,
             self.b.strides[1] * size,
@@ -471,21 +477,21 @@ class FmaProduct(Product):
             return self._packed_by_chunks(b)
         return self._packed(b)
 
-    def _packed_by_chunks(self, b: View) -> _Right:
+    def _packed_by_chunks(self, b: View) -> Right:
         size = self.itemsize
-        return self._panels(b.address)._replace(
+        return self.panels(b.address)._replace(
             batch0=self.b.strides[0] * size,
             batch1=self.b.strides[1] * size,
             pack=b,
         )
 
-    def _panels(self, address: Address) -> _Right:
+    def panels(self, address: Address) -> Right:
         """One matrix in panels."""
         vector = self._right_vector
         row = self.tile.vectors * vector
         left = (self.columns * self._right_size - 1) % row + 1
         tail = -(-left // vector) * vector
-        return _Right(
+        return Right(
             address,
             0,
             0,
@@ -508,7 +514,7 @@ class FmaProduct(Product):
         """Bytes of B in panels for a vector of the result."""
         return VECTOR_BYTES // self.itemsize * self._right_size
 
-    def _packed(self, b: View) -> _Right:
+    def _packed(self, b: View) -> Right:
         """All matrices in panels: constants once, others by a command before."""
         lanes = VECTOR_BYTES // self.itemsize
         matrix = self.inner * -(-self.columns // lanes) * self._right_vector
@@ -525,7 +531,7 @@ class FmaProduct(Product):
                 self.a.dtype, (matrices, matrix // self.itemsize)
             ).address
             self.record_pack(self.recorder, b, address, matrix=matrix)
-        return self._panels(address)._replace(
+        return self.panels(address)._replace(
             batch0=0 if b.shape[0] == 1 else matrix * b.shape[1],
             batch1=0 if b.shape[1] == 1 else matrix,
         )

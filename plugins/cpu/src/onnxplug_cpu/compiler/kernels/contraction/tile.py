@@ -13,8 +13,15 @@ import functools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from onnxplug_cpu.compiler.codegen.emit import I64, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.integer_products import add_pairs
+from onnxplug_cpu.compiler.codegen.emit import (
+    I32,
+    I64,
+    Function,
+    Module,
+    Type,
+    Value,
+)
+from onnxplug_cpu.compiler.codegen.integer_products import add_pairs, add_quads
 from onnxplug_cpu.compiler.codegen.kernel import (
     FunctionArguments,
     Generator,
@@ -67,6 +74,18 @@ def tile_shape(isa: Isa) -> TileShape:
     return TileShape(max(1, (isa.registers - 1 - per_vector) // per_vector), 1)
 
 
+def integer_tile_shape(isa: Isa) -> TileShape:
+    """The same of pairs and quads: their products are added by another instruction,
+    and take registers, unless one instruction does both.
+
+    With AVX2 what is spilled for a sixth row does not take as long as that saves.
+    """
+    shape = tile_shape(isa)
+    if isa.name != "avx512" or isa.has("avx512vnni"):
+        return shape
+    return shape._replace(rows=shape.rows - 1)
+
+
 def narrow_tile(isa: Isa, nbytes: int) -> TileShape | None:
     """A tile of three half vectors, for a matrix of so few columns: with 24 of f32 it
     computes none in vain."""
@@ -102,9 +121,18 @@ PAIRS: Final = "i16"
 K, and whose sums are i32."""
 
 
+QUADS: Final = "u8"
+"""The same of four integers of 8 bits, which have signs in the second factor only."""
+
+_INSTRUCTIONS: Final = {PAIRS: 2, QUADS: 3}
+"""For a multiplication, with AVX2."""
+
+_ADD: Final = {PAIRS: add_pairs, QUADS: add_quads}
+
+
 def lane_of(element: str) -> Type:
-    """What a lane of a tile is: for pairs i32."""
-    return Type("i32" if element == PAIRS else element)
+    """What a lane of a tile is: of pairs and quads i32."""
+    return Type("i32" if element in _ADD else element)
 
 
 def multiply_add(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
@@ -171,6 +199,41 @@ class FinishedTile(FunctionArguments):
     tile_stride: Integer
 
 
+class QuadRemainders:
+    """What lies behind a panel of quads, for those of which two products could leave 16
+    bits: they are less in the panel, and what is missing is a row of its own.
+
+    - ``count``, an i32, of these rows, and how many bytes further on they begin;
+    - from byte 64 on the tap and the place there of each, two i32;
+    - the rows.
+    """
+
+    HEAD: Final = 64
+
+    def __init__(self, f: Function, place: Value) -> None:
+        self.f = f
+        self.place = place
+        self.count = self._number(place, 0)
+
+    def _number(self, place: Value, index: Value | int) -> Value:
+        f = self.f
+        return f.convert(f.load(f.at(place, index, I32), I32), I64)
+
+    def distance(self, number: Value, offsets: Value, taps: bool) -> Value:
+        """Bytes from the first element of A to those of a row."""
+        f = self.f
+        entry = offset(f, self.place, number * 8 + self.HEAD)
+        within = self._number(entry, 1) * I32.nbytes
+        if not taps:
+            return within
+        return within + f.load(f.at(offsets, self._number(entry, 0), I64), I64)
+
+    def row(self, number: Value, nbytes: Value) -> Value:
+        """Where a row of so many bytes is."""
+        first = offset(self.f, self.place, self._number(self.place, 1))
+        return offset(self.f, first, number * nbytes)
+
+
 class TileProduct(Generator):
     """A function that computes a tile; :class:`TileArguments` are its arguments.
 
@@ -178,7 +241,7 @@ class TileProduct(Generator):
     what is written of each row of ``c``.
 
     Attributes:
-        element: ``f32``, ``f64``, ``i32``, ``i64``, or :data:`PAIRS`; of ``k``.
+        element: ``f32``, ``f64``, ``i32``, ``i64``, :data:`PAIRS` or :data:`QUADS`.
         rows: of the tile.
         vectors: in a row of the tile.
         chains: of additions that give an element, from :func:`chains_of`.  All tiles of
@@ -219,7 +282,7 @@ class _Tile:
         self.f = f = module.function(name, TileArguments.parameters())
         self.isa, self.form = isa, form
         self.arguments = arguments = TileArguments(*f.parameters)
-        self.add = add_pairs if form.element == PAIRS else multiply_add
+        self.add = _ADD.get(form.element, multiply_add)
         scalar = lane_of(form.element)
         lanes = form.nbytes // scalar.nbytes
         self.vector = scalar.vector(lanes)
@@ -268,6 +331,8 @@ class _Tile:
                 state = f.loop(arguments.taps, self._tap, state)
             else:
                 state = self._sum_up(arguments.k, self.pointers, state)[1]
+            if form.element == QUADS:
+                state = self._remainders(state)
             moving = state[:2]
             self._store(targets, state[2:], arguments.add)
         right = (offset(f, p, form.nbytes * form.vectors) for p in (c, result))
@@ -292,6 +357,20 @@ class _Tile:
         here = [offset(f, pointer, distance) for pointer in self.pointers]
         return self._sum_up(self.arguments.k, here, list(moving))[1]
 
+    def _remainders(self, state: list[Value]) -> list[Value]:
+        """The sums with what is left of quads of B; see :class:`QuadRemainders`."""
+        f, (b, ahead, *sums) = self.f, state
+        head = QuadRemainders(f, b)
+
+        def each(number: Value, *sums: Value) -> list[Value]:
+            distance = head.distance(number, self.arguments.offsets, self.form.taps)
+            here = [offset(f, pointer, distance) for pointer in self.pointers]
+            after = list(sums)
+            self._step(0, head.row(number, self.arguments.b_row), here, after)
+            return after
+
+        return [b, ahead, *f.loop(head.count, each, sums)]
+
     def _sum_up(
         self, k: Value, pointers: list[Value], moving: list[Value]
     ) -> tuple[list[Value], list[Value]]:
@@ -312,6 +391,7 @@ class _Tile:
         form, steps = self.form, self.form.chains
         if self.isa.name == "avx2" and steps == 1:
             parts = form.nbytes // self.isa.vector_bytes or 1
+            parts *= _INSTRUCTIONS.get(form.element, 1)
             while steps < 4 and steps * form.rows * form.vectors * parts < _TURN:
                 steps *= 2
         return steps

@@ -1,0 +1,335 @@
+"""Products of codes as they are: quads of 8 bits, without a sign in the first factor.
+
+Zero points of the first factor are subtracted from the sums, as multiples of the sums
+of the constant second one's columns.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.ir.elements import element_of
+from onnxplug_compiler.ir.elementwise import ChainBuilder
+from onnxplug_compiler.ir.epilogue import Epilogue
+from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.views import View, c_strides
+from onnxplug_cpu.compiler.codegen.integer_products import saturates
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.commands.recording import call
+from onnxplug_cpu.compiler.kernels.coded.factors import (
+    BATCHES,
+    I16,
+    I32,
+    LEAD,
+    described,
+    first_of,
+    is_constant,
+    once,
+    record_differences,
+    record_zeros,
+    widened,
+)
+from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
+from onnxplug_cpu.compiler.kernels.contraction.division import (
+    Blocks,
+    Division,
+    divide_depth,
+)
+from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct, Right
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
+from onnxplug_cpu.compiler.kernels.contraction.operands import fold
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    QUADS,
+    QuadRemainders,
+    TileShape,
+    integer_tile_shape,
+)
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.commands.recording import Recorder
+    from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
+
+_U8: Final = np.dtype(np.uint8)
+
+_FEWEST_TERMS: Final = 16
+"""Of sums, below which columns' sums and epilogues take longer than is won."""
+
+_REMAINING: Final = 4
+"""One of how many quads of a panel may have a remainder, each of which takes as long as
+a quad: with more, pairs are faster, or nearly so."""
+
+
+def takes_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
+    """Whether a product of factors with lines is one of quads."""
+    isa, codes = recorder.target.isa, a.codes.view
+    sums = range(LEAD, len(codes.shape))
+    return (
+        isa.name in ("avx512", "avx2")
+        and codes.dtype.itemsize == 1
+        and is_constant(b)
+        and math.prod(codes.shape[LEAD:]) >= _FEWEST_TERMS
+        and (a.zero is None or not any(a.zero.view.strides[axis] for axis in sums))
+        and not recorder.is_refused(b.codes.view, _layout(isa, once(b)))
+    )
+
+
+def reads_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
+    """Whether such a product reads its first factor where it is."""
+    return _in_place(a.codes.view) is not None and takes_quads(recorder, a, b)
+
+
+def _layout(isa: Isa, b: Factor) -> str:
+    """The name of the layout of a constant, once."""
+    view = b.codes.view
+    form = view.offset, view.shape, view.strides, integer_tile_shape(isa).vectors
+    return f"quads({described(b)},{','.join(map(str, form))})"
+
+
+def record_quads(
+    recorder: Recorder,
+    a: Factor,
+    b: Factor,
+    out: View,
+    epilogue: Epilogue | None,
+    label: str,
+) -> None:
+    """Record a product of factors with lines; see :func:`~.integers.record_integers`.
+
+    Args:
+        label: with the sizes.
+    """
+    left, constant = _quads_of_a(recorder, a), once(b)
+    after = _without_zeros(recorder, a, constant, out, epilogue)
+    contraction = fold(left, b.codes.view, out, after)
+    QuadProduct(recorder, contraction, label, constant).record()
+
+
+class QuadProduct(FmaProduct):
+    """A contraction of quads while it is recorded: A has them as int32.
+
+    Args:
+        constant: B, which stands in the contraction as well.
+    """
+
+    tile_element = QUADS
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        contraction: Contraction,
+        label: str,
+        constant: Factor,
+    ) -> None:
+        super().__init__(recorder, contraction, label)
+        self.constant = constant
+        self.saturates = saturates(recorder.target.isa)
+
+    def shape_of_tiles(self, isa: Isa) -> TileShape:
+        """Of the largest ones."""
+        return integer_tile_shape(isa)
+
+    def blocks(self, division: Division, right: Right) -> Blocks:
+        """One, as sums are exact however long they are."""
+        return divide_depth(self.taps, self.depth, most=max(1, self.inner))
+
+    def right(self) -> Right:
+        """B in panels, with their remainders behind them."""
+        source = self.constant.codes.view
+        matrices, columns = source.shape[0] * source.shape[1], source.shape[-1]
+        row = self.tile.vectors * VECTOR_BYTES
+        panels = -(-columns // (row // self.itemsize))
+        capacity = 4 + self.inner // _REMAINING if self.saturates else 0
+        entries = QuadRemainders.HEAD + -(-8 * capacity // 64) * 64
+        panel = self.inner * row + entries + (capacity + 1) * row
+        head = -(-8 * matrices * panels // 64) * 64
+
+        def accepts(content: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
+            return not content[: 8 * matrices * panels].any()
+
+        sizes = {
+            "panels": panels,
+            "panel_columns": row // self.itemsize,
+            "panel_bytes": panel,
+            "capacity": capacity,
+            "remainders": entries,
+        }
+        packed = self.recorder.packed(
+            source,
+            _layout(self.recorder.target.isa, self.constant),
+            head + matrices * panels * panel,
+            functools.partial(self._record_quads, head=head, sizes=sizes),
+            accepts,
+        )
+        address = packed._replace(offset=packed.offset + head)
+        return self.panels(address)._replace(
+            panel=panel,
+            batch0=0 if source.shape[0] == 1 else panels * panel * source.shape[1],
+            batch1=0 if source.shape[1] == 1 else panels * panel,
+        )
+
+    def _record_quads(
+        self,
+        recorder: Recorder,
+        source: View,
+        target: Address,
+        *,
+        head: int,
+        sizes: dict[str, int],
+    ) -> None:
+        width = sizes["panels"] * sizes["panel_columns"]
+        factor = self.constant._replace(codes=Codes(source))
+        rows = _rows_of_b(recorder, factor, 4 * self.inner, width)
+        matrices = rows.shape[0] * rows.shape[1]
+        call(
+            recorder,
+            Kernel(PackQuads(self.saturates)),
+            {
+                "source": rows.address,
+                "source_row": width * I16.itemsize,
+                "source_matrix": 4 * self.inner * width * I16.itemsize,
+                "quads": self.inner,
+                "depth": max(1, self.depth),
+                "columns": source.shape[-1],
+                **sizes,
+                "target": target._replace(offset=target.offset + head),
+                "verdicts": target,
+            },
+            chunks=matrices * sizes["panels"],
+            label=f"{self.label}: pack B",
+            nbytes=2 * source.nbytes,
+        )
+
+
+def _rows_of_b(recorder: Recorder, b: Factor, inner: int, width: int) -> View:
+    """The second factor's differences as [batch0, batch1, *inner*, *width*], with zeros
+    behind its rows and columns."""
+    *batches, columns = *b.codes.shape[:BATCHES], b.codes.shape[-1]
+    sums = b.codes.shape[BATCHES:-1]
+    rows = recorder.temporary(I16, (*batches, inner, width))
+    count = math.prod(sums)
+    inside = tuple(width * stride for stride in c_strides(sums))
+    strides = (*rows.strides[:BATCHES], *inside, 1)
+    widened(recorder, b, View(rows.buffer, 0, I16, b.codes.shape, strides))
+    for start, size in (
+        ((0, 0, 0, columns), (*batches, count, width - columns)),
+        ((0, 0, count, 0), (*batches, inner - count, width)),
+    ):
+        if 0 not in size:
+            record_zeros(recorder, rows.slice(start, size))
+    return rows
+
+
+def _quads_of_a(recorder: Recorder, a: Factor) -> View:
+    """The first factor as int32 of four codes each that are next to each other along
+    the sums, which are one axis if it is copied; codes with a sign by 128 larger."""
+    view = a.codes.view
+    in_place = _in_place(view)
+    if in_place is not None:
+        return in_place
+    lead = once(a, LEAD).codes.shape[:LEAD]
+    sums = view.shape[LEAD:]
+    quads = left_factor(recorder, I32, (*lead, -(-math.prod(sums) // 4)))
+    target = View(
+        quads.buffer,
+        0,
+        _U8,
+        (*lead, *sums),
+        (*(4 * stride for stride in quads.strides[:LEAD]), *c_strides(sums)),
+    )
+    source = first_of(view, target.shape)
+    if view.dtype == _U8:
+        record_copy(recorder, source, target, label="Codes")
+    else:
+        chain = Formula("i16")
+        value = chain.step("Add", chain.read_wide(source), chain.number(128))
+        chain.record(recorder, value, target, "Codes")
+    return quads.broadcast_to((*view.shape[:LEAD], quads.shape[-1]))
+
+
+def _in_place(codes: View) -> View | None:
+    """Codes as quads where they are, if these are whole."""
+    *shape, depth = codes.shape
+    *strides, step = codes.strides
+    if codes.dtype != _U8 or step != 1 or depth % 4 or any(s % 4 for s in strides):
+        return None
+    fourths = tuple(stride // 4 for stride in strides)
+    return View(codes.buffer, codes.offset, I32, (*shape, depth // 4), (*fourths, 1))
+
+
+# zero points of the first factor
+
+
+def _without_zeros(
+    recorder: Recorder, a: Factor, b: Factor, out: View, epilogue: Epilogue | None
+) -> Epilogue | None:
+    """What subtracts the zero points of A from sums, before *epilogue*.
+
+    Args:
+        b: once.
+    """
+    offset = a.offset + (0 if a.codes.view.dtype == _U8 else 128)
+    if not offset and a.zero is None:
+        return epilogue
+    builder = ChainBuilder()
+    tile, sums = (builder.input("i32") for _ in range(2))
+    operands = [_sums_of_columns(recorder, b).broadcast_to(out.shape)]
+    if a.zero is None:
+        # no part of the code, of which all networks need one
+        of_all = recorder.constant(np.array(offset, np.int32))
+        operands.append(of_all.broadcast_to(out.shape))
+        zero = builder.input("i32")
+    else:
+        view, axes = a.zero.view, slice(0, LEAD)
+        form = (*view.shape[axes], 1), (*view.strides[axes], 0)
+        of_rows = View(view.buffer, view.offset, view.dtype, *form)
+        operands.append(of_rows.broadcast_to(out.shape))
+        element = element_of(view.dtype)
+        assert element is not None
+        zero = builder.step("Cast", [builder.input(element)], "i32")
+        if offset:
+            more = builder.constant("i32", offset)
+            zero = builder.step("Add", [zero, more], "i32")
+    subtracted = builder.step("Mul", [zero, sums], "i32")
+    total = builder.step("Sub", [tile, subtracted], "i32")
+    if epilogue is None:
+        return Epilogue(builder.build([total]), tuple(operands), (out,))
+    others = [builder.input(each) for each in epilogue.chain.inputs[1:]]
+    results = builder.append(epilogue.chain, [total, *others])
+    return Epilogue(
+        builder.build(results), (*operands, *epilogue.operands), epilogue.outputs
+    )
+
+
+def _sums_of_columns(recorder: Recorder, b: Factor) -> View:
+    """[batch0, batch1, 1, 1, columns] of int32."""
+    view = b.codes.view
+    *batches, columns = *view.shape[:BATCHES], view.shape[-1]
+    sums = view.shape[BATCHES:-1]
+    form = view.offset, view.shape, view.strides
+
+    def record(recorder: Recorder, source: View, target: Address) -> None:
+        factor = b._replace(codes=Codes(source))
+        wide = recorder.temporary(I32, source.shape)
+        record_differences(recorder, factor, wide)
+        shape = (*batches, *(1 for _ in sums), columns)
+        found = View.contiguous(target.buffer, I32, shape, target.offset)
+        axes = tuple(range(BATCHES, BATCHES + len(sums)))
+        record_reduce(recorder, "ReduceSum", wide, found, axes)
+
+    address = recorder.packed(
+        view,
+        f"sums of columns({described(b)},{','.join(map(str, form))})",
+        math.prod(batches) * columns * I32.itemsize,
+        record,
+    )
+    shape = (*batches, 1, 1, columns)
+    return View.contiguous(address.buffer, I32, shape, address.offset)
