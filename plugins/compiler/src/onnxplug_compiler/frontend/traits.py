@@ -78,8 +78,7 @@ TRAITS: Final = {
         ("Transpose", Traits(permutes=True)),
         ("Identity Slice Split", Traits(selects=True)),
         (
-            "AveragePool CausalConvWithState ConvInteger LpPool MaxPool "
-            "QLinearConv RoiAlign",
+            "AveragePool CausalConvWithState LpPool MaxPool QLinearConv RoiAlign",
             Traits(channels_last=True),
         ),
         ("GlobalAveragePool GlobalLpPool GlobalMaxPool", Traits(any_order=True)),
