@@ -17,6 +17,7 @@ from onnxplug_compiler.ir.elements import (
     SUB_BYTE,
 )
 from onnxplug_compiler.ir.target import ChainLimits
+from onnxplug_compiler.schedule.operations.registry import OPERATORS
 from onnxplug_cpu.compiler.commands.laid import Laid
 from onnxplug_cpu.compiler.commands.recording import Machine
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
@@ -93,18 +94,20 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ).split(),
         _BYTES,
     ),
+    **dict.fromkeys(OPERATORS["linear_quantization"].split(), _BYTES),
     **dict.fromkeys(
         (
             "ConstantOfShape EyeLike Conv ConvTranspose Attention ScaledDotProduct "
             "CausalConvWithState LinearAttention "
             "LayerNormalization RMSNormalization BatchNormalization "
             "InstanceNormalization GroupNormalization LpNormalization LRN "
-            "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
+            "AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool "
             "Resize Upsample GridSample RoiAlign NonMaxSuppression Hardmax "
             "GRU LSTM RNN DFT STFT"
         ).split(),
         frozenset({"f32"}),
     ),
+    "MaxPool": _BYTES | {"f32"},
 }
 
 

@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import LARGEST, MEAN, STILL, Combining, Slide
 from onnxplug_cpu.compiler.commands.recording import Recorder
@@ -15,6 +18,8 @@ from onnxplug_cpu.compiler.kernels.window.commands import (
     record_windows,
 )
 from onnxplug_cpu.compiler.kernels.window.scan import record_scan
+
+_F32: Final = np.dtype(np.float32)
 
 _LARGE: Final = 64
 """Elements of a window from which on more than one pass may be worth it."""
@@ -37,12 +42,17 @@ def record_pool(
 
     The time is that of reading the input and writing the output a few times, however
     large windows are, unless they have gaps.  Consecutive channels are fastest; many
-    that are apart are copied.
+    that are apart are copied.  Of bytes the largest are found in float32, which has
+    them all.
 
     Raises:
         ValueError: shapes do not fit, windows reach beyond
-            :data:`~.reach.MOST_POSITIONS`, or dtypes are not f32.
+            :data:`~.reach.MOST_POSITIONS`, or dtypes are not f32, nor the largest of
+            bytes are asked for.
     """
+    if x.dtype.itemsize == 1 and combining == LARGEST and x.dtype == out.dtype:
+        _record_bytes(recorder, x, out, slides, label)
+        return
     once = _once(combining, x, out, slides)
     if once:
         # what windows along these axes have in them is repeated
@@ -111,6 +121,20 @@ def record_pool(
                 label=label,
             )
         x = target
+
+
+def _record_bytes(
+    recorder: Recorder, x: View, out: View, slides: Sequence[Slide], label: str
+) -> None:
+    wide, found = (recorder.ordered_like(each, each.shape, _F32) for each in (x, out))
+    formula = Formula("f32")
+    formula.record(recorder, formula.read_wide(x), wide, label)
+    record_pool(recorder, LARGEST, wide, found, slides, label=label)
+    formula = Formula("f32")
+    # a window that is all padding has no largest element
+    least = formula.number(float(np.iinfo(x.dtype).min))
+    value = formula.step("Max", formula.read(found), least)
+    formula.record(recorder, value, out, label)
 
 
 def _once(
