@@ -1,6 +1,6 @@
 """ONNX Runtime's operators on bytes with a scale and a zero point, and pools of bytes,
-compiled, against ONNX Runtime: to the bit, but for means of windows, which are summed in
-another order."""
+compiled, against ONNX Runtime: to the bit, but for means of windows, which are summed
+in another order."""
 
 from __future__ import annotations
 

@@ -63,9 +63,18 @@ def column(vector: Array, axis: int | None, rank: int) -> Array:
     return vector.reshape(-1, *[1] * (rank - 1 - axis % rank))
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
-@pytest.mark.parametrize("axis", [None, 0, 1, -1])
-@pytest.mark.parametrize("has_zero", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "axis", "has_zero"),
+    [
+        (np.int8, None, False),
+        (np.uint8, None, True),
+        (np.int8, 1, True),
+        (np.uint8, -1, False),
+        (np.uint8, 0, True),
+        (np.int16, 1, False),
+        (np.uint16, None, True),
+    ],
+)
 def test_a_chain_quantises_as_the_definition(
     dtype: Any, axis: int | None, has_zero: bool
 ) -> None:

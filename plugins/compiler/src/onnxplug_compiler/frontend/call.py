@@ -46,6 +46,7 @@ class Call:
         infer: what follows for the outputs by the host's rules; ``None`` for a call
             that a pattern made, which gives what those did that it stands for.
         traits: of the operator.
+        note: what is to be said of the nodes; empty if there is nothing.
         kind: the same for calls of which the same follows from the same inputs;
             ``None`` for one that is like no other.
     """
@@ -59,6 +60,7 @@ class Call:
         "inputs",
         "kind",
         "nodes",
+        "note",
         "op_type",
         "outputs",
         "traits",
@@ -90,6 +92,7 @@ class Call:
         self.infer = infer
         name = f"{domain}.{op_type}" if domain else op_type
         self.traits: Traits = TRAITS.get(name, NONE)
+        self.note = ""
         self.kind: int | None = None
 
     def __repr__(self) -> str:

@@ -114,6 +114,15 @@ class Plans(Common):
         planner = Planner(self, inferred, structure, recorder, packed, look)
         return planner.make(latest, changed)
 
+    @property
+    def notes(self) -> dict[int, str]:
+        """What is to be said of nodes, by their index."""
+        return {
+            node: note
+            for structure in reversed(self.structures)
+            for node, note in structure.notes.items()
+        }
+
     def forget_latest(self) -> None:
         """Look at all parts of the next plans, as a constant was refused."""
         for structure in self.structures:

@@ -206,6 +206,7 @@ class Structure:
         halos: of values that convolutions want with zeros around them.
         joined: what is joined along channels to a value, by its name.
         wholes: of those that may lie where they are joined the value that is made.
+        notes: what is to be said of nodes, by their index.
         outlines: of the blocks of plans.
         latest: the plan that was made last; ``None`` if there is none.
     """
@@ -230,6 +231,9 @@ class Structure:
         ]
         remaining = take_codes(_needed(remaining, outputs), facts, outputs, target)
         remaining = rewrite(remaining, facts, outputs)
+        self.notes = {
+            node: call.note for call in remaining if call.note for node in call.nodes
+        }
         for call in remaining:
             for name in call.inputs:
                 if name is not None:

@@ -164,7 +164,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             tuple(units),
             tuple(self._names(built.analysis).items()),
             tuple(p for p, tier in self._tiers.items() if tier == "array"),
-            tuple(self._notes.items()),
+            tuple(self._all_notes().items()),
         )
         plans.keep_units(kept)
         self.restorable = restorable(self._partition, kept, plans)
@@ -347,8 +347,20 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             if isinstance(call, ControlFlowCall)
         }
         return ep.PartitionReport(
-            tiers=self._tiers, notes=self._notes, counts=made, bodies=bodies
+            tiers=self._tiers, notes=self._all_notes(), counts=made, bodies=bodies
         )
+
+    def _all_notes(self) -> dict[int, str]:
+        """Why nodes are not compiled, and what is to be said of those that are."""
+        built, found = self._built, {}
+        if built is not None:
+            found = {
+                self._places[node]: note
+                for segment in built.segments
+                for node, note in segment.notes.items()
+                if node in self._places
+            }
+        return {**found, **self._notes}
 
     def _report_of(self, call: ControlFlowCall) -> Mapping[str, ep.PartitionReport]:
         """What is to be said of the bodies of *call*."""

@@ -349,6 +349,11 @@ class Segment:
         return self._common.made if self._common else 0
 
     @property
+    def notes(self) -> dict[int, str]:
+        """What is to be said of nodes, by their index in the graph."""
+        return self._common.notes if self._common else {}
+
+    @property
     def plans(self) -> int:
         """How many plans it has made."""
         return self._made

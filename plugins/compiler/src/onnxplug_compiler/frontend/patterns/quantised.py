@@ -46,6 +46,12 @@ _MOVES: Final = having("reshapes") | frozenset(
 )
 """Operators whose result has elements of the first input and no others."""
 
+_SUMS: Final = (
+    "multiplies codes: sums of integers, which are exact, are scaled, so that what is "
+    "quantised is at most one step from the model's float32"
+)
+_EXACT: Final = "moves codes, to the bit as the model's float32"
+
 _BROADCAST_SINCE: Final = 7
 """The opset before which Gemm broadcast its addend by an attribute."""
 
@@ -213,6 +219,7 @@ class _Rewriter:
             call.dtypes,
         )
         made.traits = CODED_IMAGES if op_type == "QuantizedConv" else CODED
+        made.note = _SUMS
         return made
 
     # moves
@@ -243,6 +250,7 @@ class _Rewriter:
             tuple(sorted({*move.nodes, *call.nodes})),
             call.dtypes,
         )
+        moved.note = _EXACT
         return moved
 
     def _is_as(self, call: Call, numbers: _Numbers) -> bool:
