@@ -43,12 +43,15 @@ class Factor(Record):
         zero: the zero points, repeated by strides of 0; may be floats.
         offset: a zero point of all.
         scale: floats; likewise.
+        rounds: floats may be rounded to bytes, with a scale for each block of those of
+            the other factor that share one.
     """
 
     codes: Codes
     zero: Codes | None = None
     offset: int = 0
     scale: View | None = None
+    rounds: bool = False
 
     @property
     def views(self) -> Sequence[View]:

@@ -102,7 +102,13 @@ def weights(
 
 
 def product(
-    isa: Isa, x: Array, w: Weights, *, workers: int = 1, bias: Array | None = None
+    isa: Isa,
+    x: Array,
+    w: Weights,
+    *,
+    workers: int = 1,
+    bias: Array | None = None,
+    rounds: bool = False,
 ) -> tuple[Array, Array, Array]:
     """What is computed, what is expected, and the sums of sizes of terms."""
     run = Interpreter(isa, workers)
@@ -119,13 +125,15 @@ def product(
     tile_view = out if after is None else run.recorder.temporary(out.dtype, out.shape)
     record_coded(
         run.recorder,
-        Factor(Codes(view)),
+        Factor(Codes(view), rounds=rounds),
         w.factor(run),
         tile_view,
         epilogue=after,
     )
     run.run()
     left, right = x.astype(np.float64), w.numbers
+    if rounds and block * w.bits % 128 == 0:  # of shorter blocks nothing is rounded
+        left = rounded(x, block)
     expected = left @ right.T
     if bias is not None:
         expected = np.maximum(expected + bias, 0)
@@ -138,6 +146,16 @@ def product(
         right.shape
     )
     return run.read(out)[0, 0], expected, np.abs(left) @ sizes.T
+
+
+def rounded(x: Array, block: int) -> Array:
+    """Each block of a row as bytes and their scale, in float64."""
+    apart = x.astype(np.float32).reshape(len(x), -1, block)
+    scale = np.abs(apart).max(-1, keepdims=True) / np.float32(127)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        codes = np.where(scale == 0, 0, np.rint(apart * (np.float32(1) / scale)))
+    found: Array = (codes.astype(np.float64) * scale).reshape(len(x), -1)
+    return found
 
 
 def check(found: Array, expected: Array, sizes: Array, inner: int) -> None:
@@ -221,3 +239,35 @@ def test_many_rows(isa: Isa) -> None:
         for bias in (None, rng.standard_normal(columns).astype(np.float32)):
             found, expected, sizes = product(isa, x, w, workers=2, bias=bias)
             check(found, expected, sizes, blocks * block)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zero", ZEROS)
+def test_rows_that_are_rounded_to_bytes(isa: Isa, bits: int, zero: str) -> None:
+    """Each is what the products of the rounded rows are."""
+    rng = np.random.default_rng(bits)
+    for rows, columns, blocks, block in (
+        (1, 7, 4, 32),
+        (2, 9, 3, 32),
+        (5, 6, 17, 64),
+        (6, 3, 2, 256),
+        (1, 5, 18, 16),
+        (3, 2, 1, 640),
+    ):
+        w = weights(rng, (columns, blocks, block), bits, zero)
+        x = floats(rng, rows, w) * np.float32(3)
+        x[-1, :block] = 0
+        found, expected, sizes = product(isa, x, w, workers=2, rounds=True)
+        check(found, expected, sizes + 1e-3, blocks * block)
+
+
+def test_rounded_rows_in_parts() -> None:
+    rng = np.random.default_rng(8)
+    w = weights(rng, (70, 512, 32), 4)
+    x = floats(rng, 37, w)
+    bias = rng.standard_normal(70).astype(np.float32)
+    for isa in ISAS:
+        for added in (None, bias):
+            found, expected, sizes = product(isa, x, w, bias=added, rounds=True)
+            check(found, expected, sizes, 512 * 32)

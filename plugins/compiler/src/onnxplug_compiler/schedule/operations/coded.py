@@ -34,6 +34,9 @@ from onnxplug_compiler.schedule.operations.registry import (
 _U8: Final = np.dtype(np.uint8)
 _BYTES: Final = frozenset({"i8", "u8"})
 
+_BYTES_LEVEL: Final = 4
+"""The ``accuracy_level`` of MatMulNBits at which its first input may be int8."""
+
 
 def _record(plan: Plan, call: Call) -> None:
     raise AssertionError("products are recorded with their chains")
@@ -121,7 +124,9 @@ def _n_bits(plan: Plan, call: Call) -> CodedProduct:
     a = as_shape(plan, x, (rows, inner))
     if inner != blocks * block:
         a = _longer(plan, a, blocks * block)
-    left = as_shape(plan, a, (1, 1, rows, blocks, block))
+    rounds = int(call.attributes.get("accuracy_level", 0)) == _BYTES_LEVEL
+    shape = (1, 1, rows, blocks, block)
+    left = Factor(Codes(as_shape(plan, a, shape)), rounds=rounds)
 
     def of_blocks(position: int, sizes: tuple[int, ...]) -> View:
         """[columns, *sizes] as [1, 1, *sizes, columns]."""
@@ -136,7 +141,7 @@ def _n_bits(plan: Plan, call: Call) -> CodedProduct:
     scale = repeated(of_blocks(2, (blocks, 1)))
     if call.input(3) is None:
         return CodedProduct(
-            Factor(Codes(left)),
+            left,
             Factor(codes, offset=1 << bits - 1, scale=scale),
             (*x.shape[:-1], columns),
             Finish(addend=call.input(5)),
@@ -147,7 +152,7 @@ def _n_bits(plan: Plan, call: Call) -> CodedProduct:
     else:
         zero = Codes(repeated(of_blocks(3, (blocks, 1))))
     return CodedProduct(
-        Factor(Codes(left)),
+        left,
         Factor(codes, zero=zero, scale=scale),
         (*x.shape[:-1], columns),
         Finish(addend=call.input(5)),

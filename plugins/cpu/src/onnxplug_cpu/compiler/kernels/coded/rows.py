@@ -86,6 +86,110 @@ class OrderRows(Generator):
         f.finish()
 
 
+class RoundWords(RowWords):
+    """Words of :class:`RoundRows`: ``scales`` with ``scales_row`` receives the scales
+    of blocks, each in the lanes of their sums."""
+
+    scales: Pointer
+    scales_row: Integer
+
+
+class RoundRows(Generator):
+    """Rounds the elements of each block of a row to bytes, of which the largest is 127,
+    and puts them in the order of the codes.  A chunk is a row.
+
+    The sums of blocks are those of what was rounded, with its scale.
+
+    Attributes:
+        element: ``f32``, ``f16`` or ``bf16``.
+        lanes: bytes of codes that are read at once.
+        spans: blocks that these are of.
+        per_byte: codes of a byte.
+    """
+
+    element: str
+    lanes: int
+    spans: int
+    per_byte: int
+
+    words = RoundWords.names
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _Rounding(RoundWords(module, name), isa, self).write()
+
+
+class _Rounding:
+    """The loop over the blocks of a row, of whose bytes of codes a part is a step's."""
+
+    def __init__(self, k: RoundWords, isa: Isa, form: RoundRows) -> None:
+        self.k, self.form = k, form
+        f = self.f = k.function
+        self.width = form.lanes // form.spans
+        self.lanes = Lanes(f, isa, self.width)
+        self.from_ = stored(form.element, self.width)
+        self.vector = Type("f32", self.width)
+        self.source = offset(f, k.a, k.chunk * k.a_row)
+        self.target = offset(f, k.out, k.chunk * k.out_row)
+        self.sums = offset(f, k.sums, k.chunk * k.sums_row)
+        self.scales = offset(f, k.scales, k.chunk * k.scales_row)
+        self.steps, self.factor = k.steps, k.factor
+
+    def write(self) -> None:
+        self.f.loop(self.k.blocks, self._block)
+        self.f.finish()
+
+    def _load(self, first: Value, step: Value) -> list[Value]:
+        """The elements of a step, in the order in which they lie."""
+        f, count, lanes = self.f, self.form.per_byte, self.lanes
+        at = first + step * (self.width * count)
+        return [
+            lanes.load(
+                self.form.element,
+                f.at(self.source, at + self.width * part, self.from_),
+                lanes.whole(),
+            )
+            for part in range(count)
+        ]
+
+    def _block(self, number: Value) -> None:
+        f, form = self.f, self.form
+        first = number * (self.steps * (self.width * form.per_byte))
+
+        def largest(step: Value, top: Value) -> list[Value]:
+            for value in self._load(first, step):
+                top = f.maximum(top, f.unary("fabs", value))
+            return [top]
+
+        (top,) = f.loop(self.steps, largest, [f.zero(self.vector)], nonempty=True)
+        scale = f.reduce("fmaximum", top) / 127.0
+        inverse = f.select(scale.compare("eq", 0.0), f.value(0.0, F32), 1.0 / scale)
+        factor = f.splat(inverse, self.width)
+        wide = Type("i32", self.width)
+
+        def rounded(step: Value, total: Value) -> list[Value]:
+            parts = apart(f, self._load(first, step))
+            for part, value in enumerate(parts):
+                whole = f.convert(f.unary("roundeven", value * factor), wide)
+                place = self._place(number, step, part)
+                f.store(f.convert(whole, wide.of("i8")), place, align=1)
+                total = total + whole
+            return [total]
+
+        (total,) = f.loop(self.steps, rounded, [f.zero(wide)], nonempty=True)
+        sum_ = f.convert(f.reduce("add", total), F32) * scale * self.factor
+        f.store(sum_, f.at(self.sums, number, F32))
+        lanes = form.lanes // 4 // form.spans
+        f.store(f.splat(scale, lanes), f.at(self.scales, number * lanes, F32), align=4)
+
+    def _place(self, number: Value, step: Value, part: int) -> Value:
+        """Where what meets the codes of a place within bytes belongs."""
+        f, form = self.f, self.form
+        byte = (number * self.steps + step) * self.width
+        group, within = byte // form.lanes, byte % form.lanes
+        at = group * (form.lanes * form.per_byte) + part * form.lanes + within
+        return offset(f, self.target, at)
+
+
 def apart(f: Function, vectors: list[Value]) -> list[Value]:
     """Consecutive elements, every n-th of them together, where *n* vectors are given:
     1, 2 or 4."""

@@ -17,10 +17,11 @@ from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, code_of
-from onnxplug_cpu.compiler.kernels.coded.few import FewRows, together
+from onnxplug_cpu.compiler.kernels.coded.byte_rows import ByteRows, byte_tile, middle_of
+from onnxplug_cpu.compiler.kernels.coded.float_rows import FloatRows, float_tile
 from onnxplug_cpu.compiler.kernels.coded.many import ManyRows
-from onnxplug_cpu.compiler.kernels.coded.rows import OrderRows
-from onnxplug_cpu.compiler.kernels.coded.weights import Form, Weights
+from onnxplug_cpu.compiler.kernels.coded.rows import OrderRows, RoundRows
+from onnxplug_cpu.compiler.kernels.coded.weights import Form, Reading, Weights
 from onnxplug_cpu.compiler.kernels.contraction.division import Blocks, divide
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
@@ -48,7 +49,10 @@ PANELS: Final = 8
 MOST_FEW: Final = 8
 """Up to so many rows weights are read once for all of them."""
 
-_FLOPS: Final = 40e9  # of one thread, a second: to guess how long work takes
+# of one thread, a second: to guess how long work takes
+_FLOPS: Final = 40e9
+_BYTE_FLOPS: Final = 120e9
+_ROUNDED_BYTES: Final = 256 << 10  # of rows that all columns of a chunk meet
 _ROWS_BYTES: Final = 344 << 10  # of a block of rows that shares panels
 _UNROLLED: Final = 4  # steps of a block
 _F32: Final = np.dtype(np.float32)
@@ -70,7 +74,7 @@ class WeightProduct:
         epilogue: Epilogue | None,
         label: str,
     ) -> None:
-        self.recorder, self.out = recorder, out
+        self.recorder, self.out, self.rounds = recorder, out, a.rounds
         self.weights = Weights.of(b)
         self.epilogue = None if epilogue is None else epilogue.with_line()
         x = a.codes.view
@@ -103,9 +107,13 @@ class WeightProduct:
         """Record the commands."""
         if not self.out.size:
             return
+        reading = Reading.of(self.weights) if self.rounds else None
+        if reading is not None:
+            self._record_bytes(reading)
+            return
         ordered, sums = self._order()
         if self.rows <= MOST_FEW:
-            self._record_few(ordered, sums)
+            self._record_floats(ordered, sums)
             return
         weights, inner = self.weights, self.weights.inner
         strides = (0, 0, 0, *ordered.strides)
@@ -123,21 +131,16 @@ class WeightProduct:
         sums = recorder.temporary(_F32, (self.rows, weights.blocks))
         element = element_of(self.x.dtype)
         assert element is not None
-        factor = 1.0 if weights.form.zero else weights.words["offset"]
-        assert isinstance(factor, int | float)
         call(
             recorder,
             Kernel(OrderRows(element, weights.form.lanes, weights.form.per_byte)),
             {
-                "a": self.x.address,
-                "a_row": self.x.strides[0] * self.x.dtype.itemsize,
-                "out": ordered.address,
-                "out_row": ordered.strides[0] * 4,
+                **_row_words("a", self.x),
+                **_row_words("out", ordered),
+                **_row_words("sums", sums),
                 "blocks": weights.blocks,
                 "steps": self.steps,
-                "sums": sums.address,
-                "sums_row": sums.strides[0] * 4,
-                "factor": struct.unpack("<I", struct.pack("<f", factor))[0],
+                "factor": _bits(self._middle),
             },
             chunks=self.rows,
             label=f"{self.label}: order rows",
@@ -145,43 +148,128 @@ class WeightProduct:
         )
         return ordered, sums
 
-    def _record_few(self, ordered: View, sums: View) -> None:
-        weights, recorder = self.weights, self.recorder
-        rows, columns = together(recorder.target.isa, self.rows)
-        seconds = larger(weights.nbytes / BYTES_PER_SECOND, self.flops / _FLOPS)
-        groups = -(-self.columns // columns)
-        parts = smaller(groups, chunks_for(seconds, recorder.target.workers))
-        tile: Word = 0
-        code: Word = 0
-        words: Word = 0
-        tile_distance = tile_row = 0
-        if self.epilogue is not None:
-            code, words = epilogue_call(self.epilogue)
-            tile_row = 4 * columns * -(-groups // parts)
-            tile, tile_distance = worker_memory(recorder, tile_row * self.rows)
+    def _record_floats(self, ordered: View, sums: View) -> None:
+        weights, steps = self.weights, self.steps
+        rows, columns = float_tile(self.recorder.target.isa, self.rows)
+        unrolled = steps if steps <= _UNROLLED else 0
+        self._record_few(
+            _float_rows(weights.form, rows, columns, unrolled),
+            (rows, columns, 1),
+            self.flops / _FLOPS,
+            {
+                **_row_words("x", ordered),
+                **_row_words("sums", sums),
+                "blocks": weights.blocks,
+                "steps": steps,
+            },
+        )
+
+    def _record_bytes(self, reading: Reading) -> None:
+        weights, recorder, rows = self.weights, self.recorder, self.rows
+        lanes, spans = reading
+        form = weights.form._replace(lanes=lanes)
+        groups = weights.blocks // spans
+        of_sums = lanes // 4 // spans
+        x = recorder.temporary(np.dtype(np.int8), (rows, weights.inner))
+        sums = recorder.temporary(_F32, (rows, weights.blocks))
+        scales = recorder.temporary(_F32, (rows, weights.blocks * of_sums))
+        element = element_of(self.x.dtype)
+        assert element is not None
+        width = lanes // spans
         call(
             recorder,
-            _few(weights.form, rows, columns, self.steps),
+            Kernel(RoundRows(element, lanes, spans, form.per_byte)),
             {
-                "x": ordered.address,
-                "x_row": ordered.strides[0] * 4,
-                "sums": sums.address,
-                "sums_row": sums.strides[0] * 4,
-                "rows": self.rows,
-                "columns": self.columns,
+                **_row_words("a", self.x),
+                **_row_words("out", x),
+                **_row_words("sums", sums),
+                **_row_words("scales", scales),
                 "blocks": weights.blocks,
-                "steps": self.steps,
-                "parts": parts,
-                "out": self.out.address,
-                "out_row": self.out.strides[2] * 4,
-                "tile": tile,
-                "tile_distance": tile_distance,
-                "tile_row": tile_row,
-                "epilogue": code,
-                "epilogue_words": words,
-                **weights.words,
+                "steps": weights.block // (width * form.per_byte),
+                "factor": _bits(
+                    self._middle - (middle_of(form) if not form.zero else 0)
+                ),
             },
-            chunks=parts,
+            chunks=rows,
+            label=f"{self.label}: round rows",
+            nbytes=self.x.nbytes + x.nbytes,
+        )
+        steps = weights.block * spans // form.step
+        tile = byte_tile(recorder.target.isa, rows)
+        row_parts = larger(1, round(rows * weights.inner / _ROUNDED_BYTES))
+        unrolled = steps if steps <= _UNROLLED else 0
+        self._record_few(
+            _byte_rows(form, *tile, unrolled, spans),
+            (*tile, row_parts),
+            self.flops / _BYTE_FLOPS,
+            {
+                **_row_words("x", x),
+                **_row_words("sums", sums),
+                **_row_words("x_scales", scales),
+                "blocks": weights.blocks,
+                "steps": steps,
+                "groups": groups,
+            },
+        )
+
+    @property
+    def _middle(self) -> float:
+        """What sums of blocks are multiplied with: the zero point, if there is one."""
+        if self.weights.form.zero:
+            return 1.0
+        middle = self.weights.words["offset"]
+        assert isinstance(middle, int)
+        return float(middle)
+
+    def _record_few(
+        self,
+        kernel: Kernel,
+        tile: tuple[int, int, int],
+        seconds: float,
+        words: dict[str, Word],
+    ) -> None:
+        """Record a command with those of :class:`~.few.FewWords` and *words*.
+
+        Args:
+            tile: rows and columns that are computed at once, and parts of rows.
+            seconds: about how long it takes one thread, if caches have what it reads.
+        """
+        weights, recorder = self.weights, self.recorder
+        rows, columns, row_parts = tile
+        seconds = larger(weights.nbytes / BYTES_PER_SECOND, seconds)
+        groups = -(-self.columns // columns)
+        row_parts = smaller(row_parts, -(-self.rows // rows))
+        chunks = chunks_for(seconds, recorder.target.workers)
+        parts = smaller(groups, -(-chunks // row_parts))
+        finished: Word = 0
+        code: Word = 0
+        more: Word = 0
+        distance = row = 0
+        if self.epilogue is not None:
+            code, more = epilogue_call(self.epilogue)
+            row = 4 * columns * -(-groups // parts)
+            row_groups = -(-self.rows // rows)
+            most = rows * -(-row_groups // row_parts)
+            finished, distance = worker_memory(recorder, row * most)
+        words |= {
+            "rows": self.rows,
+            "columns": self.columns,
+            "parts": parts,
+            "row_parts": row_parts,
+            "out": self.out.address,
+            "out_row": self.out.strides[2] * 4,
+            "tile": finished,
+            "tile_distance": distance,
+            "tile_row": row,
+            "epilogue": code,
+            "epilogue_words": more,
+            **weights.words,
+        }
+        call(
+            recorder,
+            kernel,
+            words,
+            chunks=parts * row_parts,
             label=self.label,
             flops=self.flops,
             nbytes=weights.nbytes + self.x.nbytes + self.out.nbytes,
@@ -269,5 +357,19 @@ def _tile(vectors: int, chains: int, rows: int) -> Kernel:
 
 
 @functools.cache
-def _few(form: Form, rows: int, columns: int, steps: int) -> Kernel:
-    return Kernel(FewRows(form, rows, columns, steps if steps <= _UNROLLED else 0))
+def _float_rows(form: Form, rows: int, columns: int, steps: int) -> Kernel:
+    return Kernel(FloatRows(form, rows, columns, steps))
+
+
+@functools.cache
+def _byte_rows(form: Form, rows: int, columns: int, steps: int, spans: int) -> Kernel:
+    return Kernel(ByteRows(form, rows, columns, steps, spans))
+
+
+def _row_words(name: str, view: View) -> dict[str, Word]:
+    stride = view.strides[0] * view.dtype.itemsize
+    return {name: view.address, f"{name}_row": stride}
+
+
+def _bits(number: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", number))[0])

@@ -17,6 +17,9 @@ from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
+_REGISTER = 32
+"""Bytes of codes that are multiplied at once."""
+
 _ZERO_ELEMENTS = NARROW_FLOATS | {"u8", "i8"}
 
 
@@ -30,6 +33,7 @@ class Form(Parameters):
         scale: element of the scales.
         zero: element of the zero points, ``packed`` if they are codes as the weights
             are, or empty if there is one for all.
+        dense: the scales of a column lie next to each other, and so do its zero points.
     """
 
     bits: int
@@ -37,6 +41,7 @@ class Form(Parameters):
     lanes: int
     scale: str
     zero: str
+    dense: bool
 
     @property
     def per_byte(self) -> int:
@@ -112,8 +117,13 @@ class Weights(NamedTuple):
         scale_block, scale_column = _shared(b.scale, len(sums))
         zero, zero_words = _zero(b, len(sums))
         lanes = smaller(LANES, nbytes & -nbytes)
-        form = Form(bits, element == "i8", int(lanes), scale_element, zero)
         itemsize = b.scale.dtype.itemsize
+        apart = None if b.zero is None else b.zero.view.dtype.itemsize
+        dense = scale_block == 1 and (
+            zero in ("", "packed") or zero_words["zero_block"] == apart
+        )
+        signed = element == "i8"
+        form = Form(bits, signed, int(lanes), scale_element, zero, bool(dense))
         words: dict[str, Word] = {
             "codes": view.address,
             "codes_block": strides[0],
@@ -132,6 +142,34 @@ class Weights(NamedTuple):
     def inner(self) -> int:
         """Codes of a column."""
         return self.blocks * self.block
+
+
+class Reading(NamedTuple):
+    """How codes are read that are multiplied as bytes.
+
+    Attributes:
+        lanes: bytes at once.
+        spans: blocks that these are of.
+    """
+
+    lanes: int
+    spans: int
+
+    @classmethod
+    def of(cls, weights: Weights) -> Reading | None:
+        """As many as there are instructions for; ``None`` if blocks are too short."""
+        nbytes = weights.block // weights.form.per_byte
+        if weights.form.signed:
+            return None
+        if nbytes % _REGISTER == 0:
+            return cls(_REGISTER, 1)
+        if nbytes % (_REGISTER // 2):
+            return None
+        # the codes, and the scales, of two blocks next to each other
+        together = weights.words["codes_block"] == nbytes and weights.form.dense
+        if nbytes == _REGISTER // 2 and weights.blocks % 2 == 0 and together:
+            return cls(_REGISTER, 2)
+        return cls(_REGISTER // 2, 1)
 
 
 def _shared(view: View, sums: int) -> tuple[int, int]:
@@ -175,7 +213,7 @@ class Codes:
 
     def __init__(self, k: KernelFunction, isa: Isa, form: Form) -> None:
         f = self.f = k.function
-        self.form = form
+        self.form, self._isa = form, isa
         self.words: dict[str, Value] = {n: k.integer(n) for n in WEIGHT_WORDS}
         for name in ("codes", "scale", "zero"):
             self.words[name] = k.pointer(name)
@@ -193,18 +231,27 @@ class Codes:
     def numbers(self, place: Value) -> list[Value]:
         """The codes of a step as f32: of each byte the first ones, and so on."""
         f, form = self.f, self.form
-        lanes = form.lanes
-        stored = Type("i8" if form.signed else "u8", lanes)
-        raw = f.load(place, stored, align=1)
-        wide = Type("i32", lanes)
-        whole = f.convert(raw, wide)
-        found = []
+        stored = Type("i8" if form.signed else "u8", form.lanes)
+        wide = Type("i32", form.lanes)
+        whole = f.convert(f.load(place, stored, align=1), wide)
+        return [f.convert(part, wide.of("f32")) for part in self.parts(whole)]
+
+    def parts(self, whole: Value) -> list[Value]:
+        """The codes of bytes, or of what was widened from these: of each byte the first
+        ones, and so on."""
+        form, found = self.form, []
         for number in range(form.per_byte):
             part = whole >> (number * form.bits) if number else whole
             if number < form.per_byte - 1:
                 part = part & ((1 << form.bits) - 1)
-            found.append(f.convert(part, wide.of("f32")))
+            found.append(part)
         return found
+
+    def scales(self, place: Value, count: int) -> Value:
+        """*count* scales that lie next to each other."""
+        lanes = Lanes(self.f, self._isa, count)
+        element = self.form.scale
+        return lanes.load(element, place, lanes.whole())
 
     def scale(self, place: Value) -> Value:
         """A scale in all lanes."""
