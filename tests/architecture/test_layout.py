@@ -54,6 +54,7 @@ COMPILER_FLOORS: Final = (
     {"flow"},
     {"cpu_target", "bf16x3_trial"},
     {"identity", "linked_plan", "parametric_plans", "steps", "whole_operators"},
+    {"bound_in_place"},
     {"kept_plans"},
     {"kept_partition", "segment"},
     {"filled_segment", "restore", "varying"},

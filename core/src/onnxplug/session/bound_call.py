@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import HOST
-from onnxplug.run.aliasing import overlap
 from onnxplug.run.plan import may_fill, only_partition
 from onnxplug.session.bound_runs import HostOutputs
 from onnxplug.session.ort_value import OrtValue
@@ -51,25 +50,24 @@ def prepare_host(built: BuiltModel, checker: InputChecker) -> PreparedCall:
     compute = built.direct_call
     if compute is None or built.captures is not None:
         return not_prepared
-    return _HostCalls(compute, checker, built.graph.outputs).call
+    return _HostCalls(compute, checker, built.plan).call
 
 
 class _HostCalls:
     """Calls of bindings on the host, by a plan that is one partition."""
 
-    def __init__(
-        self, compute: GuardedRun, checker: InputChecker, names: Sequence[str]
-    ) -> None:
-        """*names* are those of the outputs."""
+    def __init__(self, compute: GuardedRun, checker: InputChecker, plan: Plan) -> None:
+        """*compute* is all of the plan."""
         self._compute = compute
         self._pass_on = checker.pass_on
-        self._names = names
+        self._plan = plan
+        self._names = plan.graph.outputs
 
     def call(self, binding: IOBinding) -> list[Any] | None:
         """See :func:`prepare_host`."""
         outputs = binding.runs.outputs
         if outputs is None or outputs.version != binding.version:
-            outputs = _host_outputs(binding, self._names)
+            outputs = _host_outputs(binding, self._plan)
             if outputs is None:
                 return None
             binding.runs.outputs = outputs
@@ -91,8 +89,9 @@ class _HostCalls:
         return binding.results
 
 
-def _host_outputs(binding: IOBinding, names: Sequence[str]) -> HostOutputs | None:
+def _host_outputs(binding: IOBinding, plan: Plan) -> HostOutputs | None:
     """The outputs of a binding; ``None`` where not all that is bound is on the host."""
+    names = plan.graph.outputs
     for value in binding.inputs.values():
         if value.device is not None and value.location != HOST:
             return None
@@ -105,27 +104,25 @@ def _host_outputs(binding: IOBinding, names: Sequence[str]) -> HostOutputs | Non
             given.append(target)
     filled: list[Any] = [None] * len(names)
     if given:
-        fillable = _fillable(binding, names)
+        fillable = _fillable(binding, plan)
         filled = [None if value is None else value.raw for value in fillable]
     return HostOutputs(binding.version, filled, places, given)
 
 
-def _fillable(binding: IOBinding, names: Sequence[str]) -> list[OrtValue | None]:
-    """The values on the host that an EP may fill with the outputs of these *names*.
+def _fillable(binding: IOBinding, plan: Plan) -> list[OrtValue | None]:
+    """The values on the host that the only step of *plan* may fill.
 
-    Not what is an input, which is read until the run ends, and has another array then.
+    Not what is an input, which is read until the run ends, and has another array then,
+    where the step does not take care of that.
     """
-    inputs = [value.raw for value in binding.inputs.values()]
+    inputs = [binding.inputs.get(name) for name in plan.inputs]
+    arrays = [None if value is None else value.raw for value in inputs]
     values = []
-    for name in names:
+    for name, slot in zip(plan.graph.outputs, plan.outputs, strict=True):
         output = binding.outputs.get(name)
         value = None if output is None else output.value
-        if value is not None:
-            array = value.raw
-            for each in inputs:
-                if overlap(array, each):
-                    value = None
-                    break
+        if value is not None and not may_fill(plan, slot, value.raw, arrays):
+            value = None
         values.append(value)
     return values
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import onnxplug
 from onnxplug_testing.grouped_attention import CASES, POSITIONS, Grouped
@@ -15,7 +17,10 @@ from .differential import refusing, session
 Array = np.ndarray[Any, Any]
 
 
-def check(case: Grouped, found: list[Array], bound: float) -> None:
+def check(
+    case: Grouped, found: list[Array], bound: float, *, in_place: bool = False
+) -> None:
+    """In place, what is behind the rows in use stays."""
     for image, wanted in enumerate(case.expected()):
         for ours, right in zip(found, wanted, strict=True):
             part = ours[image].astype(np.float64)
@@ -23,7 +28,7 @@ def check(case: Grouped, found: list[Array], bound: float) -> None:
             limit = bound * max(1.0, np.abs(right).max())
             np.testing.assert_allclose(part, right, 0, limit)
         behind = max(case.lengths[image], case.rows)
-        for ours in found[1:]:
+        for ours in () if in_place else found[1:]:
             assert not ours[image, :, behind:].any()
 
 
@@ -59,17 +64,15 @@ def test_the_same_on_arrays(name: str) -> None:
 
 def as_exported(case: Grouped) -> Any:
     """The model, with the total length as exporters write it: a size of the mask."""
-    from onnx import TensorProto, helper
-
     model = case.model()
     graph = model.graph
     (total,) = [value for value in graph.input if value.name == "total"]
     graph.input.remove(total)
-    mask = helper.make_tensor_value_info("mask", TensorProto.INT64, [1, "all"])
+    mask = helper.make_tensor_value_info("mask", onnx.TensorProto.INT64, [1, "all"])
     graph.input.append(mask)
     nodes = [
         helper.make_node("Shape", ["mask"], ["sizes"], start=1, end=2),
-        helper.make_node("Cast", ["sizes"], ["total"], to=TensorProto.INT32),
+        helper.make_node("Cast", ["sizes"], ["total"], to=onnx.TensorProto.INT32),
     ]
     for node in reversed(nodes):
         graph.node.insert(0, node)
@@ -95,3 +98,42 @@ def test_what_a_cache_has_not_is_an_error(fault: str) -> None:
         ours.run(None, {**feeds, **wrong})
     for found, right in zip(ours.run(None, feeds), wanted, strict=True):
         np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("read_elsewhere", [False, True])
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_cache_that_is_bound_as_past_and_present(
+    read_elsewhere: bool, runs: int
+) -> None:
+    """It is updated where it is, unless something else reads the past."""
+    case = Grouped([7], 1, 20)
+    model = as_exported(case)
+    if read_elsewhere:
+        double = helper.make_node("Add", ["past_k", "past_k"], ["double"])
+        model.graph.node.append(double)
+        shape = case.feeds["past_k"].shape
+        value = helper.make_tensor_value_info("double", onnx.TensorProto.FLOAT, shape)
+        model.graph.output.append(value)
+    ours = session(model, compiled=True)
+    for _ in range(runs):
+        binding = ours.io_binding()
+        binding.bind_output("y")
+        names, caches, feeds = ["y"], {}, feeds_of(case)
+        for name, array in feeds.items():
+            value = onnxplug.OrtValue.ortvalue_from_numpy(array.copy())
+            binding.bind_ortvalue_input(name, value)
+            if name.startswith("past"):
+                caches[name] = value, value.numpy()
+                binding.bind_ortvalue_output(f"new{name[4:]}", value)
+                names.append(f"new{name[4:]}")
+        if read_elsewhere:
+            binding.bind_output("double")
+            names.append("double")
+        ours.run_with_iobinding(binding)
+        by_name = dict(zip(names, binding.copy_outputs_to_cpu(), strict=True))
+        results = [by_name[name] for name in ("y", "new_k", "new_v")]
+        check(case, results, 4e-6, in_place=True)
+        for name, (value, before) in caches.items():
+            assert name != "past_v" or np.shares_memory(value.numpy(), before)
+        if read_elsewhere:
+            np.testing.assert_array_equal(by_name["double"], 2 * feeds["past_k"])

@@ -9,6 +9,7 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.memory_limit import check_left
 from onnxplug_compiler.schedule.planned import Result
+from onnxplug_cpu.compiler.bound_in_place import run_apart
 from onnxplug_cpu.compiler.kept_plans import (
     KeptPlans,
     KeptUnit,
@@ -132,6 +133,8 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         NothingKept: a plan is missing that the model states the shapes for.
     """
 
+    in_place = True
+
     def __init__(
         self,
         partition: ep.Partition,
@@ -221,13 +224,26 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         # what is taken down needs commands
         if context is None or context.profiler is None:
             try:
-                return self._runner.run(inputs, outputs, context)
+                return self._run(inputs, outputs, context)
             except NothingKept:
                 pass
             except ep.NodeError as error:
                 if not isinstance(error.__cause__, NothingKept):
                     raise
         return self.whole().run(inputs, outputs, context)
+
+    def _run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        def run(bound: Sequence[Any | None]) -> Sequence[Any]:
+            return self._runner.run(inputs, bound, context)
+
+        # of several units others may read what one writes
+        pairs = self._units[0].in_place if len(self._units) == 1 else ()
+        return run_apart(run, inputs, outputs, dict(pairs))
 
     def whole(self) -> ep.CompiledPartition:
         """The partition with all that plans, which runs everything from now on."""

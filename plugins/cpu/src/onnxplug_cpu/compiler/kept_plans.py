@@ -46,6 +46,8 @@ class KeptUnit(Record):
         texts, look_up: of one that is no more than texts that are looked up these, and
             which class of ``onnxplug_kernels.ml.encode`` does that.
         shapes: of the inputs of a segment, if the model states them.
+        in_place: positions of outputs of a segment that may be in the memory of an
+            input, each with that of this.
     """
 
     inputs: tuple[str | None, ...]
@@ -54,6 +56,7 @@ class KeptUnit(Record):
     texts: tuple[str, ...] | None = None
     look_up: str = ""
     shapes: Shapes | None = None
+    in_place: tuple[tuple[int, int], ...] = ()
 
 
 class KeptUnits(Record):

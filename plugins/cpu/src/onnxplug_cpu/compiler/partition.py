@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ from onnxplug_compiler.frontend.call import (
 )
 from onnxplug_compiler.schedule.bodies import Body, ControlFlowCall
 from onnxplug_compiler.schedule.constants import Constants
+from onnxplug_compiler.schedule.in_place import outputs_in_place
 from onnxplug_compiler.segmentation import (
     Analysis,
     Unit,
@@ -31,6 +33,7 @@ from onnxplug_compiler.segmentation import (
 )
 from onnxplug_compiler.widening import widened
 from onnxplug_cpu.compiler.batches import Batches
+from onnxplug_cpu.compiler.bound_in_place import run_apart
 from onnxplug_cpu.compiler.kept_plans import (
     KeptPlans,
     KeptUnit,
@@ -68,6 +71,9 @@ Shapes: TypeAlias = tuple["tuple[int, ...] | None", ...]
 """Of inputs, in order."""
 
 
+_NONE: Final[Mapping[int, int]] = MappingProxyType({})
+
+
 class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
     """A partition whose calls are compiled where they can be.
 
@@ -84,6 +90,8 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         plans: where its plans are kept; ``None`` if they are not.
 
     """
+
+    in_place = True
 
     def __init__(
         self,
@@ -148,7 +156,13 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                 shapes = _stated_shapes(
                     self._partition, next(segments), self._names(built.analysis)
                 )
-                units.append(KeptUnit(unit.inputs, unit.outputs, shapes=shapes))
+                found = outputs_in_place(unit.calls, unit.inputs, unit.outputs)
+                in_place = tuple(found.items())
+                units.append(
+                    KeptUnit(
+                        unit.inputs, unit.outputs, shapes=shapes, in_place=in_place
+                    )
+                )
                 continue
             (call,) = unit.calls
             node = self._nodes[call.nodes[0]]
@@ -391,7 +405,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         if self._apart:
             built = self._apart.get(_shapes_of(inputs), built)
         try:
-            return built.runner.run(inputs, outputs, context)
+            return built.run(inputs, outputs, context)
         except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
             refusal = _refusal(error)
         return self._run_without(built, refusal, inputs, outputs, context)
@@ -420,7 +434,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                         built = self._built
                     else:
                         built = self._variant(refused)
-                results = built.runner.run(inputs, outputs, context)
+                results = built.run(inputs, outputs, context)
             except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
                 refusal = _refusal(error)
                 continue
@@ -502,6 +516,24 @@ class _Built(Record):
     def refuses(self, nodes: Iterable[int]) -> bool:
         """Whether it refuses all these nodes."""
         return self.refused.keys() >= set(nodes)
+
+    @property
+    def in_place(self) -> Mapping[int, int]:
+        """Outputs that may be in the memory of an input, by their positions."""
+        return self.runner.in_place if isinstance(self.runner, Segment) else _NONE
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """Run the units in order."""
+
+        def run(bound: Sequence[Any | None]) -> Sequence[Any]:
+            return self.runner.run(inputs, bound, context)
+
+        return run_apart(run, inputs, outputs, self.in_place)
 
 
 def _shapes_of(inputs: Sequence[Any]) -> Shapes:

@@ -22,6 +22,7 @@ from onnxplug_compiler.ir.pieces import Work
 from onnxplug_compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_compiler.schedule.checks import of_node
 from onnxplug_compiler.schedule.constants import Constants
+from onnxplug_compiler.schedule.in_place import outputs_in_place
 from onnxplug_compiler.schedule.plan import Plans
 from onnxplug_compiler.schedule.planned import Planned
 from onnxplug_compiler.schedule.rowwise import row_axes
@@ -180,6 +181,8 @@ class Segment:
     Attributes:
         calls, inputs, outputs: those given.
         planned: the outputs of plans.
+        in_place: positions of outputs that may be in the memory of an input, each with
+            that of this.
     """
 
     def __init__(
@@ -197,6 +200,7 @@ class Segment:
         self.calls = tuple(calls)
         self.inputs = tuple(inputs)
         self.outputs = self.planned = tuple(outputs)
+        self.in_place = outputs_in_place(self.calls, self.inputs, self.outputs)
         self._compiler = compiler
         self._forms = forms
         self._constants = constants

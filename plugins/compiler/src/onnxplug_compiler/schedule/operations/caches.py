@@ -303,6 +303,7 @@ register(
         known=frozenset({6}),
         facts=_grouped_facts,
         floors={6: (3, 2)},
+        in_place={1: 3, 2: 4},
     ),
 )
 

@@ -104,6 +104,8 @@ class Operation(Record):
         facts: what follows for the outputs, where the host has no rule for it.
         floors: positions of inputs whose content must be known only where it is a
             number beyond a size: of the input at a position, along an axis.
+        in_place: positions of outputs that may be in the memory of an input, each with
+            that of this: only what makes the output reads the input.
     """
 
     record: Callable[[Plan, Call], None]
@@ -114,6 +116,7 @@ class Operation(Record):
     extent: Extent | None = None
     facts: Callable[[Call, Facts], Sequence[TensorFacts]] | None = None
     floors: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    in_place: Mapping[int, int] = MappingProxyType({})
 
 
 OPERATORS: Final = {

@@ -102,6 +102,7 @@ class _Many:
         f, k, form = self.f, self.k, self.form
         first = start // form.step
         steps = length // form.step
+        begins = [first // k.steps, first % k.steps]
 
         def one_column(j: Value) -> None:
             begin = [
@@ -109,12 +110,17 @@ class _Many:
             ]
             target = offset(f, self.made, j * k.column_bytes)
 
-            def step(index: Value) -> None:
-                self._make_step(
-                    begin, first + index, f.at(target, index * form.step, F32)
-                )
+            def step(index: Value, block: Value, rest: Value) -> list[Value]:
+                place = f.at(target, index * form.step, F32)
+                self._make_step(begin, block, rest, place)
+                is_last = (rest + 1).compare("eq", k.steps)
+                none = f.value(0, I64)
+                return [
+                    f.select(is_last, block + 1, block),
+                    f.select(is_last, none, rest + 1),
+                ]
 
-            f.loop(steps, step)
+            f.loop(steps, step, begins)
 
         f.loop(count, one_column)
         width = (count * F32.nbytes + (VECTOR_BYTES - 1)) & -VECTOR_BYTES
@@ -129,11 +135,12 @@ class _Many:
         )
         f.call_pointer(k.pack, *arguments)
 
-    def _make_step(self, begin: list[Value], number: Value, target: Value) -> None:
-        """The codes of a step as the numbers that they stand for."""
+    def _make_step(
+        self, begin: list[Value], block: Value, rest: Value, target: Value
+    ) -> None:
+        """The codes of a step of a block as the numbers that they stand for."""
         f, words, form = self.f, self.codes.words, self.form
         codes, scale, zero = begin
-        block, rest = number // self.k.steps, number % self.k.steps
         place = offset(f, codes, block * words["codes_block"] + rest * form.lanes)
         factor = self.codes.scale(offset(f, scale, block * words["scale_block"]))
         if form.zero:
