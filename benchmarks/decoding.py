@@ -192,15 +192,13 @@ def show(found: dict[str, Any]) -> None:
     """Print what was measured of one level and number of threads."""
     print(f"level {found['level']}, {found['threads']} threads:")
     for name, times in found["seconds"].items():
-        each = (f"{runtime} {1e3 * time:.1f} ms" for runtime, time in times.items())
+        each = (f"{runtime} {1e3 * t:.1f} ms" for runtime, t in times.items())
         print(f"  {name}: {', '.join(each)}")
     best = found["bandwidth"]
     for runtime, seconds in found["seconds"]["token"].items():
         rate = found["read for a token"] / seconds
-        print(
-            f"  {runtime} reads {rate / 1e9:.1f} GB/s for a token, {rate / best:.2f} of "
-            f"{best / 1e9:.1f}"
-        )
+        share = f"{rate / 1e9:.1f} GB/s, {rate / best:.2f} of {best / 1e9:.1f}"
+        print(f"  {runtime} reads for a token: {share}")
     print(f"  peak {found['peak'] / 2**20:.0f} MiB; apart by {found['differences']}")
 
 
