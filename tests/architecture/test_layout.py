@@ -58,7 +58,7 @@ COMPILER_FLOORS: Final = (
     {"kept_plans"},
     {"kept_partition", "segment"},
     {"filled_segment", "restore", "varying"},
-    {"batches", "sequence"},
+    {"batches", "built_partition", "sequence"},
     {"partition"},
 )
 """The same of the CPU EP's compiler; rooms of one floor do not import each other."""

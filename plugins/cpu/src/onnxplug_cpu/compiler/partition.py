@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.nodes import describe
-from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import (
     Abstract,
     Call,
@@ -33,7 +31,7 @@ from onnxplug_compiler.segmentation import (
 )
 from onnxplug_compiler.widening import widened
 from onnxplug_cpu.compiler.batches import Batches
-from onnxplug_cpu.compiler.bound_in_place import run_apart
+from onnxplug_cpu.compiler.built_partition import Built
 from onnxplug_cpu.compiler.kept_plans import (
     KeptPlans,
     KeptUnit,
@@ -44,7 +42,7 @@ from onnxplug_cpu.compiler.restore import restorable
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.sequence import sequence
-from onnxplug_cpu.compiler.steps import FindFunction, StepSequence
+from onnxplug_cpu.compiler.steps import FindFunction
 from onnxplug_cpu.compiler.varying import varying_values
 from onnxplug_cpu.control_flow import Compile, ControlFlow, is_control_flow
 from onnxplug_kernels import find_kernel
@@ -69,9 +67,6 @@ MOST_IN_VAIN: Final = 4
 
 Shapes: TypeAlias = tuple["tuple[int, ...] | None", ...]
 """Of inputs, in order."""
-
-
-_NONE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
@@ -136,8 +131,8 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                 call.function.batches = Batches(
                     compiler, call, self._constants, self._dtypes, self._nodes
                 )
-        self._apart: OrderedDict[Shapes, _Built] = OrderedDict()
-        self._variants: OrderedDict[frozenset[int], _Built] = OrderedDict()
+        self._apart: OrderedDict[Shapes, Built] = OrderedDict()
+        self._variants: OrderedDict[frozenset[int], Built] = OrderedDict()
         self._take(self._build({}))
         if plans is not None and self.is_compiled:
             self._keep_units(plans)
@@ -183,7 +178,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         plans.keep_units(kept)
         self.restorable = restorable(self._partition, kept, plans)
 
-    def _build(self, refused: Mapping[int, str]) -> _Built:
+    def _build(self, refused: Mapping[int, str]) -> Built:
         """Split into units, without the nodes that are refused, and plan ahead."""
         while True:
             units, analysis = self._split(refused)
@@ -209,9 +204,9 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             self._threads,
         )
         compiled = tuple(filter(None, segments))
-        return _Built(runner, refused, units, analysis, compiled)
+        return Built(runner, refused, units, analysis, compiled)
 
-    def _take(self, built: _Built) -> None:
+    def _take(self, built: Built) -> None:
         """Run *built* from now on."""
         self._notes = {
             self._places[node]: reason
@@ -412,7 +407,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
 
     def _run_without(
         self,
-        built: _Built,
+        built: Built,
         refusal: NotCompiled | KernelUnavailable,
         inputs: Sequence[Any],
         outputs: Sequence[Any | None],
@@ -443,7 +438,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                     self._keep(built, {**built.refused, **refused}, _shapes_of(inputs))
             return results
 
-    def _variant(self, refused: Mapping[int, str]) -> _Built:
+    def _variant(self, refused: Mapping[int, str]) -> Built:
         """The partition without these nodes, which other shapes may have wanted."""
         key = frozenset(refused)
         built = self._variants.get(key)
@@ -456,7 +451,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             self._variants.popitem(last=False)
         return built
 
-    def _keep(self, built: _Built, refused: Mapping[int, str], shapes: Shapes) -> None:
+    def _keep(self, built: Built, refused: Mapping[int, str], shapes: Shapes) -> None:
         """Run *built*, without nodes that are *refused*, for inputs of these shapes
         from now on; for all, if there were many and the partition has never run
         otherwise."""
@@ -494,46 +489,6 @@ def _all_compiled(node: ep.Node) -> Mapping[str, ep.PartitionReport]:
         )
         for attribute, body in node.subgraphs.items()
     }
-
-
-class _Built(Record):
-    """A partition as it can run.
-
-    Attributes:
-        runner: runs it.
-        refused: nodes, by index, that are not to be compiled, and why.
-        units: its parts.
-        analysis: what is known of its calls.
-        segments: the parts that are compiled.
-    """
-
-    runner: Segment | StepSequence
-    refused: Mapping[int, str]
-    units: Sequence[Unit]
-    analysis: Analysis
-    segments: Sequence[Segment]
-
-    def refuses(self, nodes: Iterable[int]) -> bool:
-        """Whether it refuses all these nodes."""
-        return self.refused.keys() >= set(nodes)
-
-    @property
-    def in_place(self) -> Mapping[int, int]:
-        """Outputs that may be in the memory of an input, by their positions."""
-        return self.runner.in_place if isinstance(self.runner, Segment) else _NONE
-
-    def run(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any | None],
-        context: ep.RunContext | None,
-    ) -> Sequence[Any]:
-        """Run the units in order."""
-
-        def run(bound: Sequence[Any | None]) -> Sequence[Any]:
-            return self.runner.run(inputs, bound, context)
-
-        return run_apart(run, inputs, outputs, self.in_place)
 
 
 def _shapes_of(inputs: Sequence[Any]) -> Shapes:
