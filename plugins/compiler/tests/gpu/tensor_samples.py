@@ -14,6 +14,8 @@ from onnxplug_compiler.gpu.families import (
     attention,
     caches,
     contractions,
+    reductions,
+    rows,
     tensor_products,
 )
 from onnxplug_compiler.gpu.families.tensor_flash import TensorFlashKernel
@@ -79,6 +81,47 @@ def elsewhere(make: Making) -> Making:
         return made
 
     return make_elsewhere
+
+
+def neighbours(kind: str, dtype: Any) -> Making:
+    """Rows whose lanes have neighbouring elements."""
+
+    def make(recorder: Recorder[Any], processor: Processor) -> Any:
+        x = (normal(3, 2, 512) * 3).astype(dtype)
+        recorder.target.shapes = DEFAULT._replace(vector=16)
+        read, wide = processor.array(x), x.astype(np.float64)
+        if kind == "moments":
+            found = reductions.record_moments(recorder, read, (1, 2))
+            axes = {"axis": (1, 2), "keepdims": True}
+            expected = [wide.mean(**axes), wide.var(**axes)]
+        elif kind == "sums":
+            found = (recorder.temporary(x.dtype, (3, 2, 1)),)
+            reductions.record_reduce(recorder, "ReduceSum", read, found[0], (2,))
+            expected = [wide.sum(-1, keepdims=True)]
+        elif kind == "softmax":
+            found = (recorder.temporary(x.dtype, x.shape),)
+            rows.record_softmax(recorder, read, found[0])
+            powers = np.exp(wide - wide.max(-1, keepdims=True))
+            expected = [powers / powers.sum(-1, keepdims=True)]
+        else:
+            found = (recorder.temporary(x.dtype, x.shape),)
+            scale, bias = normal(512), normal(512)
+            views = [processor.array(each) for each in (scale, bias)]
+            rows.record_norm(
+                recorder, read, found[0], epsilon=1e-5, scale=views[0], bias=views[1]
+            )
+            apart = wide - wide.mean(-1, keepdims=True)
+            deviation = np.sqrt((apart**2).mean(-1, keepdims=True) + 1e-5)
+            expected = [apart / deviation * scale + bias]
+        kernel = recorder.commands[-1].kernel
+        least = {"softmax": 0, "norm": 4}.get(kind, x.dtype.itemsize)
+        assert kernel.width == 16 // max(x.dtype.itemsize, least)
+        outputs = [np.dtype(view.dtype) for view in found]
+        return list(found), [
+            each.astype(to) for each, to in zip(expected, outputs, strict=True)
+        ]
+
+    return make
 
 
 def vectored(make: Making) -> Making:
@@ -392,6 +435,12 @@ TENSOR_SAMPLES: dict[str, Making] = {
     "large tensor product": tensor_product("f16", 136, 96, 136, large=True),
     "tensor window": tensor_window,
     "split product": split_product("f32"),
+    "neighbours, softmax": neighbours("softmax", np.float16),
+    "neighbours, norm": neighbours("norm", np.float16),
+    "neighbours, sums": neighbours("sums", np.float32),
+    "neighbours, moments": neighbours("moments", np.float32),
+    "neighbours elsewhere, softmax": elsewhere(neighbours("softmax", np.float32)),
+    "neighbours elsewhere, norm": elsewhere(neighbours("norm", np.float32)),
     "split tensor product": split_product("f16", axes=2),
     "split product of codes": split_product("u8", batches=2),
     "product of codes, zero points": product_of_codes(

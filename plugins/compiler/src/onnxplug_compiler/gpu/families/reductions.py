@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxplug_compiler.gpu.command import launch, operand
 from onnxplug_compiler.gpu.families.elementwise import LANES
+from onnxplug_compiler.gpu.families.neighbours import Neighbours, width_of
 from onnxplug_compiler.gpu.families.wide_integers import record_wide_reduce
 from onnxplug_compiler.gpu.render import pair_arithmetic, pairs
 from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Operand
@@ -31,6 +32,7 @@ class _Fold(Parameters):
     kept: int
     reduced: int
     lanes_of_result: int
+    width: int
 
     @property
     def lanes(self) -> int:
@@ -55,6 +57,7 @@ class _Loop:
         self.index = body.let("u32", kernel.result)
         self.kept = body.coordinates(self.index, range(2, 2 + kept))
         self.sizes = range(2 + kept, 2 + kept + reduced)
+        self.beside = Neighbours(body, kernel.width, (0,))
 
     def fold(
         self, kind: str, start: str, change: Callable[[str], str], combine: Any
@@ -62,12 +65,15 @@ class _Loop:
         """What *combine* makes of all elements, after *change*."""
         body, lanes = self.body, self.kernel.lanes_of_result
         found = body.var(kind, start)
-        first, step = ("lane", f"{lanes}u") if lanes > 1 else ("0u", "1u")
-        with body.loop(body.size(1), first, step) as number:
+        loop = body.loop(body.size(1))
+        if lanes > 1:
+            loop = self.beside.loop(body.size(1), lanes)
+        with loop as number:
             coordinates = body.coordinates(number, self.sizes)
             place = body.place(0, [*self.kept, *coordinates])
-            value = body.let(kind, change(body.load(0, place)))
-            body.assign(found, combine(found, value))
+            for element in self.beside.load(0, place):
+                value = body.let(kind, change(element))
+                body.assign(found, combine(found, value))
         if lanes == 1:
             return found
         shared = body.array(kind, lanes)
@@ -196,7 +202,8 @@ def record_reduce(
     count = math.prod(source.shape[kept:])
     lanes = shapes_of(recorder).lanes_of(count)
     written = operand(out).element
-    kernel = ReduceKernel(element, kept, reduced, lanes, kind, written)
+    width = width_of(recorder, [source], count // lanes) if lanes > 1 else 1
+    kernel = ReduceKernel(element, kept, reduced, lanes, width, kind, written)
     results = target.size
     groups = results if lanes > 1 else math.ceil(results / LANES)
     launch(
@@ -262,7 +269,8 @@ def record_moments(
     _, second, *_ = _split(x, variance, axes)
     count = math.prod(source.shape[kept:])
     lanes = shapes_of(recorder).lanes_of(count)
-    kernel = MomentsKernel(operand(x).element, kept, reduced, lanes)
+    width = width_of(recorder, [source], count // lanes) if lanes > 1 else 1
+    kernel = MomentsKernel(operand(x).element, kept, reduced, lanes, width)
     groups = target.size if lanes > 1 else math.ceil(target.size / LANES)
     launch(
         recorder,

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from onnxplug_compiler.gpu.command import launch, operand
+from onnxplug_compiler.gpu.families.neighbours import Neighbours, width_of
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.gpu.render.extremes import is_least, is_nan, largest
 from onnxplug_compiler.gpu.shapes import shapes_of
@@ -28,6 +29,7 @@ class SoftmaxKernel(Parameters):
     log: bool
     undefined: str
     lanes: int
+    width: int
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -44,8 +46,13 @@ class SoftmaxKernel(Parameters):
         kind = KINDS[self.read]
         shared = body.array(kind, self.lanes)
 
+        beside = Neighbours(body, self.width, (0, 1))
+
         def loop() -> Any:
-            return body.loop(length, "lane", f"{self.lanes}u")
+            return beside.loop(length, self.lanes)
+
+        def load(at: str) -> list[str]:
+            return beside.load(0, body.place(0, [*row, at]))
 
         def larger(a: str, b: str) -> str:
             return largest(body, kind, a, b)
@@ -53,28 +60,27 @@ class SoftmaxKernel(Parameters):
         with body.when(f"block < {body.size(0)}"):
             top = body.var(kind, body.number(kind, -math.inf))
             with loop() as at:
-                value = body.load(0, body.place(0, [*row, at]))
-                body.assign(top, larger(top, value))
+                for value in load(at):
+                    body.assign(top, larger(top, value))
             most = body.reduced(kind, top, self.lanes, larger, shared)
             total = body.var(kind, body.number(kind, 0))
             with loop() as at:
-                value = body.load(0, body.place(0, [*row, at]))
-                body.assign(total, f"{total} + {call('exp', f'{value} - {most}')}")
+                for value in load(at):
+                    body.assign(total, f"{total} + {call('exp', f'{value} - {most}')}")
             whole = body.reduced(kind, total, self.lanes, _add, shared)
             if self.log:
                 whole = body.let(kind, call("log", whole))
             with loop() as at:
-                value = body.load(0, body.place(0, [*row, at]))
-                apart = f"{value} - {most}"
-                found = body.let(
-                    kind,
-                    f"{apart} - {whole}"
-                    if self.log
-                    else f"{call('exp', apart)} / {whole}",
-                )
-                body.store(
-                    1, body.place(1, [*row, at]), self._defined(body, most, found)
-                )
+                values = [self._value(body, most, whole, x) for x in load(at)]
+                beside.store(1, body.place(1, [*row, at]), values)
+
+    def _value(self, body: Body, most: str, whole: str, value: str) -> str:
+        """What an element gives."""
+        apart = f"{value} - {most}"
+        found = f"{apart} - {whole}"
+        if not self.log:
+            found = f"{body.dialect.call('exp', apart)} / {whole}"
+        return self._defined(body, most, body.let(KINDS[self.read], found))
 
     def _defined(self, body: Body, most: str, found: str) -> str:
         """What a row without a softmax gives; see ``ir.families.Undefined``."""
@@ -112,7 +118,8 @@ def record_softmax(
     if KINDS.get(read) != KINDS.get(written):
         raise ValueError(f"{label} of {x.dtype} is not written as {out.dtype}")
     lanes = shapes_of(recorder).row_lanes
-    kernel = SoftmaxKernel(read, written, len(order) - 1, log, undefined, lanes)
+    width = width_of(recorder, [x, out], x.shape[-1] // lanes)
+    kernel = SoftmaxKernel(read, written, len(order) - 1, log, undefined, lanes, width)
     sizes = (rows, x.shape[-1], *x.shape[:-1])
     name = label or ("LogSoftmax" if log else "Softmax")
     launch(recorder, kernel, [x, out], sizes, rows, name, 5 * x.size)
@@ -131,6 +138,7 @@ class NormKernel(Parameters):
     mean: bool
     inverse: bool
     lanes: int
+    width: int
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -150,12 +158,14 @@ class NormKernel(Parameters):
         count = body.let("f32", body.dialect.convert("f32", length))
         row = body.coordinates("block", range(2, 2 + self.rank))
         shared = body.array("f32", self.lanes)
+        statistics = 2 + self.scale + self.bias
+        beside = Neighbours(body, self.width, range(statistics))
 
         def mean_of(change: str) -> str:
             total = body.var("f32", "0.0f")
-            with body.loop(length, "lane", f"{self.lanes}u") as at:
-                value = body.load(0, body.place(0, [*row, at]))
-                body.assign(total, f"{total} + {change.format(x=value)}")
+            with beside.loop(length, self.lanes) as at:
+                for value in beside.load(0, body.place(0, [*row, at])):
+                    body.assign(total, f"{total} + {change.format(x=value)}")
             whole = body.reduced("f32", total, self.lanes, _add, shared)
             return body.let("f32", f"{whole} / {count}")
 
@@ -165,25 +175,29 @@ class NormKernel(Parameters):
             epsilon = body.number("f32", self.epsilon)
             root = body.dialect.call("sqrt", f"{variance} + {epsilon}")
             inverse = body.let("f32", f"1.0f / {root}")
-            with body.loop(length, "lane", f"{self.lanes}u") as at:
-                self._element(body, [*row, at], middle, inverse)
-            statistics = 2 + self.scale + self.bias
+            with beside.loop(length, self.lanes) as at:
+                self._elements(body, beside, [*row, at], middle, inverse)
             with body.when("lane == 0u"):
                 for number, value in enumerate(
                     [middle] * self.mean + [inverse] * self.inverse, statistics
                 ):
                     body.store(number, body.place(number, [*row, "0u"]), value)
 
-    def _element(self, body: Body, at: list[str], middle: str, inverse: str) -> None:
-        value = body.load(0, body.place(0, at))
-        found = f"({value} - {middle}) * {inverse}"
-        number = 2
-        if self.scale:
-            found = f"{found} * {body.load(number, body.place(number, at))}"
-            number += 1
-        if self.bias:
-            found = f"{found} + {body.load(number, body.place(number, at))}"
-        body.store(1, body.place(1, at), found)
+    def _elements(
+        self,
+        body: Body,
+        beside: Neighbours,
+        at: list[str],
+        middle: str,
+        inverse: str,
+    ) -> None:
+        values = beside.load(0, body.place(0, at))
+        found = [f"({value} - {middle}) * {inverse}" for value in values]
+        for number, sign in enumerate(["*"] * self.scale + ["+"] * self.bias, 2):
+            others = beside.load(number, body.place(number, at))
+            pairs = zip(found, others, strict=True)
+            found = [f"{value} {sign} {other}" for value, other in pairs]
+        beside.store(1, body.place(1, at), found)
 
 
 def record_norm(
@@ -210,6 +224,7 @@ def record_norm(
         if KINDS.get(element) != "f32":
             raise ValueError(f"norms are not computed of {view.dtype}")
     rows = math.prod(x.shape[:-1])
+    lanes = shapes_of(recorder).row_lanes
     kernel = NormKernel(
         elements,
         len(x.shape) - 1,
@@ -219,7 +234,8 @@ def record_norm(
         bias is not None,
         mean is not None,
         inverse is not None,
-        shapes_of(recorder).row_lanes,
+        lanes,
+        width_of(recorder, [x, out, *parameters], x.shape[-1] // lanes),
     )
     launch(
         recorder,

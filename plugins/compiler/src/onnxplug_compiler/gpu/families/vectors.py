@@ -20,7 +20,7 @@ from onnxplug_compiler.ir.views import View
 LANES: Final = 128
 """Invocations of a workgroup."""
 
-_MOST_BYTES: Final = 1 << 30
+MOST_BYTES: Final = 1 << 30
 """Of a buffer: launches over larger ones may be split, those of vectors are not."""
 
 _MOST_STEPS: Final = 256
@@ -121,7 +121,7 @@ def vectored(
         operand(view, written=number >= inputs) for number, view in enumerate(arrays)
     )
     sizes = [BYTES[each.element] for each in operands]
-    if any(view.buffer.nbytes > _MOST_BYTES for view in arrays):
+    if any(view.buffer.nbytes > MOST_BYTES for view in arrays):
         return None
     if not shape or not all(sizes):
         return None
