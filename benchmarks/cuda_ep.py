@@ -1,28 +1,31 @@
 """Compares the EP on CUDA with PyTorch and ONNX Runtime on the same card.
 
-    python benchmarks/cuda_ep.py --threads 1 --no-start \\
-        --json benchmarks/results/cuda/CARD.json [--models NAME …] [--peers torch] …
-    python benchmarks/report.py
+    python benchmarks/cuda_ep.py [--models NAME …] [--peers torch] …
 
-The arguments are those of ``compare.py``; ``--option`` is for the EP.  Inputs and
+It writes ``benchmarks/results/cuda/CARD.json`` and the EP's page in the docs.  The
+arguments are those of ``compare.py``, of which ``--threads 1`` and ``--no-start`` are
+as if given; ``--option`` is for the EP; with ``--json``, another file is written, and
+no page.  Inputs and
 outputs stay on the card, and a run is timed to its end there.  *graph* is the EP with
 ``enable_cuda_graph``; ``torch.compile`` has the mode ``reduce-overhead``, which has
 CUDA graphs; ``onnxruntime`` needs a build with its CUDA EP, such as onnxruntime-gpu,
 and is reported as failed without.  Processes take turns.  Errors are against what
-PyTorch computes in float64.  The report has the card, and the most that products and
-copies reach on it.  It never ran in our hands: whoever has a card can send what it
-writes.
+PyTorch computes in float64.  The report has the card, the most that products and
+copies reach on it, and what sessions that share it take.  It never ran in our hands:
+whoever has a card can send what it writes.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from comparison import Files, Runtime, main
+from report import CARDS, write_cards
 
 ON_CUDA: Final = {"device": "cuda"}
 OURS: Final = (
@@ -60,9 +63,36 @@ def lacking() -> str:
     return ""
 
 
+def results(name: str) -> Path:
+    """The file of what is measured on the card of a name."""
+    return CARDS / f"{'-'.join(re.findall('[a-z0-9]+', name.lower()))}.json"
+
+
+def measure(words: Sequence[str]) -> None:
+    """Measure, and write the file and the page."""
+    from on_cuda import card, free
+    from sharing import sharing
+
+    machine = card()
+    given = ["--threads", "1", "--no-start", *words]
+    writes_page = "--json" not in words
+    if writes_page:
+        path = results(machine["card"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        given += ["--json", str(path)]
+    main(
+        __doc__,
+        networks(),
+        given,
+        ours=OURS,
+        peers=PEERS,
+        of_the_machine=lambda: machine | {"sharing": sharing(free)},
+    )
+    if writes_page:
+        write_cards()
+
+
 if __name__ == "__main__":
     if problem := lacking():
         sys.exit(problem)
-    from on_cuda import card
-
-    main(__doc__, networks(), ours=OURS, peers=PEERS, of_the_machine=card)
+    measure(sys.argv[1:])

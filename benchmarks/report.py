@@ -6,14 +6,14 @@ r"""Writes the tables and plots of the docs from measurements.
         --json benchmarks/results/torch/lstm.json
     python benchmarks/webgpu_ep.py --clock cpu --threads 2 --no-start \
         --json benchmarks/results/webgpu/lavapipe.json
-    python benchmarks/cuda_ep.py --threads 1 --json benchmarks/results/cuda/h100.json
     python benchmarks/report.py
 
 ``docs/explanation/performance.md`` has all files in ``benchmarks/results``, one section
 for each; ``docs/reference/eps/torch.md`` those in ``torch`` there, as one table;
 ``docs/reference/eps/webgpu.md`` those in ``webgpu``, a table for each adapter; and
-``docs/reference/eps/cuda.md`` those in ``cuda``, a section for each card.  What stands
-in the pages between two comments, and the plots, are replaced.
+``docs/reference/eps/cuda.md`` those in ``cuda``, a section for each card, which
+``cuda_ep.py`` measures.  What stands in the pages between two comments, and the plots,
+are replaced.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ PAGE = ROOT / "docs" / "explanation" / "performance.md"
 TORCH_PAGE = ROOT / "docs" / "reference" / "eps" / "torch.md"
 WEBGPU_PAGE = TORCH_PAGE.with_name("webgpu.md")
 CUDA_PAGE = TORCH_PAGE.with_name("cuda.md")
+CARDS = RESULTS / "cuda"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 TITLES = {
@@ -163,7 +164,11 @@ def _on_a_card(report: Report) -> Iterator[str]:
     versions, peaks = machine["versions"], machine["peaks of the card"]
     (threads,) = report.threads
     named = {"torch": "PyTorch", "onnxruntime-gpu": "ONNX Runtime"}
-    peers = [f"{title} {versions[x]}" for x, title in named.items() if versions.get(x)]
+    peers = [
+        f"{title} {versions[name]}"
+        for name, title in named.items()
+        if versions.get(name, "not installed") != "not installed"
+    ]
     rates = ", ".join(f"{rate:.0f} {name}" for name, rate in peaks.items())
     yield f"### {machine['card']}"
     yield ""
@@ -193,6 +198,27 @@ def _on_a_card(report: Report) -> Iterator[str]:
             )
             yield f"A launch of a kernel that does next to nothing takes: {each}."
             yield ""
+    if "sharing" in machine:
+        yield from _on_a_shared_card(machine["sharing"])
+
+
+def _on_a_shared_card(found: Mapping[str, Any]) -> Iterator[str]:
+    """What sessions of a perceptron took together."""
+    runs = found["runs a second of so many sessions"]
+    each = ", ".join(f"{count}: {rate:.0f}" for count, rate in runs.items())
+    yield f"Runs a second of sessions of a perceptron, by how many run at once: {each}."
+    yield ""
+    taken = {**found["MiB of the device"]}
+    said = taken.pop("a limit of half the weights", "nothing")
+    yield from _head(["session of a perceptron", "MiB of the device"])
+    for name, size in taken.items():
+        yield _line([name, f"{size:.0f}"])
+    yield ""
+    yield f"Of a limit of half the weights it is said: `{said}`"
+    yield ""
+    times = ", ".join(f"{name} {_time(x)}" for name, x in found["first runs"].items())
+    yield f"Its first runs with other numbers of rows take, as a median: {times}."
+    yield ""
 
 
 def page(reports: Sequence[Report]) -> str:
@@ -426,11 +452,16 @@ def main() -> None:
     _replace(PAGE, page(reports))
     _replace(TORCH_PAGE, beside_torch(read(RESULTS / "torch")))
     _replace(WEBGPU_PAGE, on_webgpu(read(RESULTS / "webgpu")))
-    _replace(CUDA_PAGE, on_cards(read(RESULTS / "cuda")))
+    write_cards()
     for report in reports:
         for threads in report.threads:
             path = PAGE.with_name(plot_name(report, threads))
             path.write_text(plot(report, threads), encoding="utf-8")
+
+
+def write_cards() -> None:
+    """Write what was measured on GPUs of NVIDIA's."""
+    _replace(CUDA_PAGE, on_cards(read(CARDS)))
 
 
 def _replace(path: Path, measured: str) -> None:

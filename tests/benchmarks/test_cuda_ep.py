@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cuda_ep
 import numpy as np
 import on_cuda
 import onnx
@@ -57,8 +58,17 @@ def test_a_card_has_its_section() -> None:
             "card": "NVIDIA H100",
             "CUDA of PyTorch": "13.0",
             "commit": "abc",
-            "versions": {"torch": "2.13", "onnxruntime-gpu": ""},
+            "versions": {"torch": "2.13", "onnxruntime-gpu": "not installed"},
             "peaks of the card": {"GFLOP/s fp16": 4e5, "GB/s": 3e3},
+            "sharing": {
+                "runs a second of so many sessions": {"1": 900.0, "4": 2500.0},
+                "MiB of the device": {
+                    "weights": 32.0,
+                    "no limit": 34.0,
+                    "a limit of half the weights": "it needs more",
+                },
+                "first runs": {"of a length": 2e-3},
+            },
         },
         "settings": {"runtimes": list(seconds), "peers": ["torch", "torch.compile"]},
         "work": {
@@ -73,7 +83,36 @@ def test_a_card_has_its_section() -> None:
     assert "1.50×" in row and "3.00×" in row
     # 80 GFLOP in a millisecond, of 400 TFLOP/s
     assert "| resnet50-8-fp16 | 80 | 20% |" in text
+    assert "by how many run at once: 1: 900, 4: 2500." in text
+    assert "| no limit | 34 |" in text and "it is said: `it needs more`" in text
+    assert "of a length 2 ms" in text
     assert "graph 15.6 µs" in text and "`torch.compile` 23.4 µs" in text
+
+
+def test_a_card_has_its_file() -> None:
+    found = cuda_ep.results("NVIDIA H100 80GB HBM3")
+    assert found == report.CARDS / "nvidia-h100-80gb-hbm3.json"
+
+
+@pytest.mark.exhaustive
+def test_large_layers_are_applied_to_their_own_results(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch", reason="needs make .venv/exporters.stamp")
+    from zoo import Network, exported, on_gpus
+
+    monkeypatch.setattr(on_gpus, "SIDE", 32)
+    monkeypatch.setattr(on_gpus, "IMAGES", (1, 4, 6, 6))
+    for build, shape, kind in (
+        (on_gpus.products, (32, 32), "Gemm"),
+        (on_gpus.convolutions, (1, 4, 6, 6), "Conv"),
+    ):
+        files = exported(Network(build, {"x": shape}), kind, tmp_path)
+        model = onnx.load(files.model)
+        kinds = [node.op_type for node in model.graph.node]
+        assert kinds.count(kind) == on_gpus.TIMES
+        assert sum(each != kind for each in kinds) <= 1  # which turns the weight
+        assert len(model.graph.initializer) <= 2
 
 
 def test_the_page_has_what_the_results_say() -> None:
