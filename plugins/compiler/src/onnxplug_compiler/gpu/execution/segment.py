@@ -33,8 +33,16 @@ Contents: TypeAlias = Mapping[int, np.ndarray[Any, Any]]
 
 _OF_ANY_TYPE: Final = np.dtype(np.uint8)
 
-_MOST_PLANS: Final = 64
-"""Sets of input shapes, and of contents, for which a segment keeps programs."""
+FEWEST_PLANS: Final = 64
+"""Sets of input shapes, and of contents, for which a segment keeps programs
+whatever they take."""
+
+MOST_PLANS: Final = 512
+"""Those for which it keeps small ones."""
+
+MOST_STEPS: Final = 1 << 16
+"""Steps of all of those, of which each takes about a kilobyte: 400 plans of a decoder
+of twelve layers."""
 
 _ROOM: Final = 1 << 12
 """Bytes that are kept with a result in vain at most, unless it is half of them."""
@@ -50,6 +58,11 @@ class Plan(Record):
 
     program: Program | None
     results: tuple[Result, ...]
+
+    @property
+    def steps(self) -> int:
+        """How many it has."""
+        return 0 if self.program is None else len(self.program.linked.steps)
 
 
 class Segment:
@@ -105,6 +118,7 @@ class Segment:
             unit.calls, analysis.forms, constants, unit.inputs, outputs
         )
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._steps = 0
         self._generation = device.generation
         self._lock = new_rlock()
 
@@ -139,15 +153,24 @@ class Segment:
             if self._generation != self._device.generation:
                 # programs are of a device that was lost
                 self._plans.clear()
+                self._steps = 0
                 self._generation = self._device.generation
             plan = self._plans.get(key)
             if plan is None:
                 plan = self._plans[key] = self._made(shapes, contents, look)
-                if len(self._plans) > _MOST_PLANS:
-                    self._plans.popitem(last=False)
+                self._steps += plan.steps
+                self._forget()
             else:
                 self._plans.move_to_end(key)
             return plan
+
+    def _forget(self) -> None:
+        """Give up the plans that were not asked for longest, if there are too many."""
+        while len(self._plans) > FEWEST_PLANS and (
+            len(self._plans) > MOST_PLANS or self._steps > MOST_STEPS
+        ):
+            _, plan = self._plans.popitem(last=False)
+            self._steps -= plan.steps
 
     def _made(
         self, shapes: Shapes, contents: Contents, look: Callable[[], None]
@@ -263,6 +286,7 @@ class Segment:
         """Give up all programs."""
         with self._lock:
             self._plans.clear()
+            self._steps = 0
 
 
 def _check(bound: Sequence[DeviceArray | None], results: Sequence[Result]) -> None:
