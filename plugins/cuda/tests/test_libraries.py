@@ -359,6 +359,31 @@ def test_what_cannot_be_captured_is_refused_when_the_session_is_made(
         )
 
 
+@pytest.mark.parametrize(
+    ("body", "inputs", "outputs"),
+    [
+        ("y = NonZero (x)", "float[2, 3] x", "int64[2, n] y"),
+        ("a = Exp (x)\n y = Compress <axis = 0> (a, c)", "float[2, 3] x, bool[2] c",
+         "float[n, 3] y"),
+    ],
+)  # fmt: skip
+def test_sizes_that_depend_on_elements_are_not_captured(
+    factory: Any,
+    alone: Session,
+    parse: Callable[..., onnx.ModelProto],
+    body: str,
+    inputs: str,
+    outputs: str,
+) -> None:
+    model = parse(body, inputs, outputs)
+    with pytest.raises(errors.UnassignedNode, match="turn enable_cuda_graph off"):
+        alone(model, enable_cuda_graph=1)
+    eps = [("CUDAExecutionProvider", {"enable_cuda_graph": 1}), "CPUExecutionProvider"]
+    with pytest.raises(errors.SessionRefused, match="run by CPUExecutionProvider"):
+        onnxplug.InferenceSession(model, providers=eps)
+    alone(model).close()
+
+
 def test_weights_lie_as_the_library_has_them(
     planted: Planted, alone: Session, machine: Machine, parse: Any
 ) -> None:

@@ -201,13 +201,15 @@ def test_regions_are_of_the_functions_of_the_user(
     def allocate(nbytes: int) -> int:
         if nbytes > 2 * MIB:
             return 0
-        given.append(machine.allocate(nbytes, on_host=False))
+        given.append(machine.allocate(nbytes, on_host=False) + odd)
         return given[-1]
+
+    odd = 0
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     def free(address: int) -> None:
         given.remove(address)
-        machine.free(address)
+        machine.free(address - odd)
 
     @ctypes.CFUNCTYPE(None)
     def empty() -> None:
@@ -223,6 +225,11 @@ def test_regions_are_of_the_functions_of_the_user(
     with pytest.raises(MemoryError, match="gpu_external_alloc gave none"):
         device.memory(3 * MIB, None, word)
     assert emptied
+    odd = 8
+    with pytest.raises(RuntimeError, match="is no multiple of 256"):
+        device.memory(2 * MIB, None, word)
+    odd = 0
+    assert given == [memory.address]
     del memory
     device.close_arena(word)
     assert given == []

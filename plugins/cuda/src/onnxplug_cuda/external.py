@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+from onnxplug_cuda.pool import ALIGNMENT
+
 _Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
 _Free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Empty = ctypes.CFUNCTYPE(None)
@@ -29,10 +31,18 @@ class ExternalSource:
 
         Raises:
             MemoryError: the function gave none.
+            RuntimeError: it gave some that kernels do not take.
         """
         address = self._allocate(nbytes)
         if not address:
             raise MemoryError(f"gpu_external_alloc gave none of {nbytes} bytes")
+        if address % ALIGNMENT:
+            self._free(address)
+            raise RuntimeError(
+                f"gpu_external_alloc gave memory from {address:#x} on, which is no "
+                f"multiple of {ALIGNMENT}, as kernels are compiled for; give such, as "
+                "cudaMalloc does"
+            )
         return int(address)
 
     def free(self, address: int) -> None:

@@ -59,15 +59,27 @@ class CudaProvider(ep.ExecutionProvider):
         """Programs by the shapes of inputs.
 
         Raises:
-            Declined: some nodes are not computed after all.
+            Declined: some nodes are not computed after all, or cannot be captured,
+                which the session asks for.
+            OutOfMemory: there is no memory for weights.
         """
-        return CudaPartition(
+        compiled = CudaPartition(
             partition,
             self._context,
             self._weights,
             self._backend,
             copies_apart=self._settings.memory.copies_apart,
         )
+        if self._settings.captures and compiled.waits:
+            why = "; ".join(dict.fromkeys(compiled.waits.values()))
+            nodes = [node for node in partition.nodes if node.index in compiled.waits]
+            compiled.close()
+            raise ep.Declined(
+                f"{why}, which a run that is captured cannot wait for; turn "
+                "enable_cuda_graph off",
+                nodes=nodes,
+            )
+        return compiled
 
     def close(self) -> None:
         """Give up constants, and memory."""

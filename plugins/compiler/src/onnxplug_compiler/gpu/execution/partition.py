@@ -23,6 +23,10 @@ from onnxplug_compiler.segmentation import Unit, split
 _MADE: Final = ("_refused", "_analysis", "_dtypes", "_units", "_segments")
 """Attributes of what a partition is split into, without the nodes that are refused."""
 
+ON_HOST: Final = "it is computed on the host"
+
+COUNTED: Final = "the size of its result depends on elements"
+
 FROM_SHAPES: Final = "it follows from shapes, which are on the host"
 
 
@@ -169,6 +173,21 @@ class GpuPartition(ep.CompiledPartition):
         notes = {places[node]: self._refused.get(node, FROM_SHAPES) for node in on_host}
         counts = {"plans": sum(each.plans for each in self._segments.values())}
         return ep.PartitionReport(tiers=tiers, notes=notes, counts=counts)
+
+    @property
+    def waits(self) -> Mapping[int, str]:
+        """Nodes for which a run waits for the device before it goes on, by their
+        indices, and why."""
+        found: dict[int, str] = {}
+        for unit in self._units:
+            if not unit.compiled and not unit.calls[0].traits.of_shapes:
+                found |= dict.fromkeys(
+                    unit.calls[0].nodes, "it is computed on the host"
+                )
+            for call in unit.calls:
+                if any(name in unit.counted for name in call.outputs):
+                    found |= dict.fromkeys(call.nodes, COUNTED)
+        return found
 
     def run(
         self,
