@@ -11,9 +11,11 @@ import pytest
 
 from onnxplug.ep import EpDevice, Finding, HardwareDevice, Level
 from onnxplug.errors import (
+    DeviceReset,
     EpError,
     EpWarning,
     OptionError,
+    OutOfMemory,
     PluginError,
     PluginLoadError,
     PluginNotFound,
@@ -241,6 +243,73 @@ def test_an_ep_that_would_end_the_process_just_fails(
     registry.add(Quitter())
     with pytest.raises(EpError, match="failed in create: SystemExit: 3"):
         select("simulated")
+
+
+class Raising(SimulatedFactory):
+    """An EP that cannot be created because of *error*."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def create(self, *arguments: Any) -> Any:
+        raise self.error
+
+    def diagnose(self) -> Any:
+        return [Finding(level=Level.ERROR, message="a fault", remedy="restart")]
+
+
+@pytest.mark.parametrize("said", ["lost", "on Simulated the device is lost"])
+def test_errors_of_onnxplug_keep_their_class(
+    said: str, registry: PluginRegistry, select: Choose
+) -> None:
+    error = DeviceReset(said)
+    registry.add(Raising(error))
+    for _ in range(2):  # its text does not grow
+        with pytest.raises(DeviceReset) as caught:
+            select("simulated")
+        assert caught.value is error and caught.value.__cause__ is None
+        assert str(error) == (
+            f"SimulatedExecutionProvider failed in create: {said}\na fault; restart"
+        )
+
+
+@usefixtures("cpu")
+def test_errors_of_onnxplug_are_failures_of_the_ep_alone(
+    registry: PluginRegistry, select: Choose
+) -> None:
+    registry.add(Raising(DeviceReset("lost")))
+    with pytest.warns(EpWarning, match=rf"{CPU} is used instead.*lost"):
+        chosen, failed = select("simulated", "cpu")
+    assert names(chosen) == [CPU]
+    assert [type(each.error) for each in failed] == [DeviceReset]
+
+
+def test_too_little_memory_for_an_ep_is_told_as_in_runs(
+    registry: PluginRegistry, select: Choose
+) -> None:
+    registry.add(Raising(MemoryError("8 GiB")))
+    with pytest.raises(OutOfMemory, match=r"Simulated.*in create.*: 8 GiB") as caught:
+        select("simulated")
+    assert caught.value.ep == "SimulatedExecutionProvider"
+
+
+def test_what_was_created_and_is_no_use_is_closed(
+    registry: PluginRegistry, select: Choose
+) -> None:
+    closed = []
+
+    class Wrong(SimulatedFactory):
+        def create(self, *arguments: Any) -> Any:
+            made = super().create(*arguments)
+            made.specialiser = 8  # type: ignore[assignment]
+            made.close = lambda: closed.append(made)  # type: ignore[method-assign]
+            return made
+
+    registry.add(Wrong())
+    with pytest.raises(EpError, match=r"specialiser of Simulated.* is 8"):
+        select("simulated")
+    assert len(closed) == 1
 
 
 def test_wrong_options_are_the_users_error_whatever_else_works(

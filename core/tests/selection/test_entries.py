@@ -108,6 +108,7 @@ def test_an_entry_that_names_an_option_sets_it_unless_the_user_did(
     ("entry", "value", "message"),
     [
         ("dept", "1", "Acme.* has no option or config entry 'dept'; .* 'depth'?"),
+        ("bogus", "1", r"no option or config entry 'bogus'\.  It has depth"),
         ("levle", "1", "no option or config entry 'levle'; did you mean 'level'?"),
         ("depth", "ten", "config entry 'depth' of Acme.* is 'ten'; expected int"),
         ("depth", "10", "expected a number from 0 up to 9"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onnxplug.authoring.record import Record
-from onnxplug.errors import EpError, PluginError
+from onnxplug.errors import EpError, OnnxplugError, OptionError
 from onnxplug.partition import Candidate
 from onnxplug.partition.outcomes import commonest
 from onnxplug.partition.report import EpOutcome
@@ -196,7 +196,9 @@ class PolicyEps:
     def _create(self, request: ProviderRequest, rank: int) -> ChosenEp | None:
         try:
             ep = self._make(request, rank)
-        except (EpError, PluginError) as error:
+        except OptionError:
+            raise
+        except OnnxplugError as error:
             self.failed.append(FailedEp(request, error, rank))
             return None
         self.chosen.append(ep)

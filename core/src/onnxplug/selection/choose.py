@@ -23,10 +23,10 @@ from onnxplug.errors import (
     EpError,
     OnnxplugError,
     OptionError,
-    PluginConflict,
+    OutOfMemory,
+    PluginBlocked,
     PluginError,
     PluginIncompatible,
-    PluginLoadError,
     PluginNotFound,
 )
 from onnxplug.guard import FAILURES, ep_failure, ignoring_failures
@@ -296,7 +296,9 @@ def choose(
                 factory = maker.factory(request.name)
                 if factory.name not in [ep.name for ep in chosen]:
                     chosen.append(maker.make(request, rank))
-            except (EpError, PluginError) as error:
+            except OptionError:
+                raise
+            except OnnxplugError as error:
                 failed.append(FailedEp(request, error, rank))
                 if request.error_on_failure:
                     raise
@@ -342,7 +344,7 @@ def warn_failed(failure: FailedEp, instead: str) -> None:
 
 def warn_if_broken(failure: FailedEp) -> None:
     """Warn that the implied CPU EP is not used, unless not to have it is a choice."""
-    if isinstance(failure.error, _BROKEN):
+    if not isinstance(failure.error, PluginNotFound | PluginBlocked):
         warn_failed(failure, "")
 
 
@@ -380,7 +382,9 @@ def create_ep(
 
     Raises:
         OptionError: an option is not valid.
+        OutOfMemory: there is not enough of it.
         EpError: the EP has no device, or failed.
+        OnnxplugError: whatever else of onnxplug's the EP raised, as it is.
     """
     # a wrong option is the user's error, whatever the EP can do
     strictness = context.strictness
@@ -402,24 +406,14 @@ def create_ep(
         )
     own = context.for_ep(entries)
     try:
-        provider = factory.create(devices, options, own)
-        if not isinstance(provider, ExecutionProvider):
-            raise TypeError(
-                f"create() returned {provider!r}; expected an ExecutionProvider"
-            )
-        gone = removed_from(provider, "ExecutionProvider")
-        if gone:
-            provider.close()
-            raise PluginIncompatible(gone)
-        check_abilities(provider, "ExecutionProvider", factory.name)
-    except OptionError as error:
-        raise_interruption(error)
-        raise  # the user's error, as it is where options are parsed
+        provider = _created(factory, devices, options, own)
     except FAILURES as error:
         own.close()  # the error refers to this frame
-        text = str(ep_failure(factory.name, "create", error))
-        text += _diagnosis(factory, text)
-        raise EpError(text, ep=factory.name, stage="create") from error
+        raise_interruption(error)
+        failure = _failure(factory, error)
+        if failure is error:
+            raise
+        raise failure from error
     return ChosenEp(
         request,
         factory,
@@ -430,6 +424,52 @@ def create_ep(
         entries=entries,
         context=own,
     )
+
+
+def _created(
+    factory: EpFactory,
+    devices: Sequence[EpDevice],
+    options: Mapping[str, Any],
+    context: SessionContext,
+) -> ExecutionProvider:
+    """What *factory* creates, if it is one."""
+    provider = factory.create(devices, options, context)
+    if not isinstance(provider, ExecutionProvider):
+        raise TypeError(
+            f"create() returned {provider!r}; expected an ExecutionProvider"
+        )
+    try:
+        gone = removed_from(provider, "ExecutionProvider")
+        if gone:
+            raise ep_failure(factory.name, "create", PluginIncompatible(gone))
+        check_abilities(provider, "ExecutionProvider", factory.name)
+    except BaseException:
+        with ignoring_failures():
+            provider.close()
+        raise
+    return provider
+
+
+def _failure(factory: EpFactory, error: BaseException) -> OnnxplugError:
+    """The error for what *factory* raised when it created an EP.
+
+    One of onnxplug's is raised as it is, with the EP's name in its text, and an
+    ``OptionError`` without it: that is the user's, as it is where options are parsed.
+    """
+    name = factory.name
+    if isinstance(error, OptionError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemory.of(error, f"{name}, in create,", ep=name)
+    if isinstance(error, OnnxplugError) and not isinstance(error, EpError):
+        text = str(error)
+        if name not in text:
+            text = f"{name} failed in create: {text}"
+        error.args = (text + _diagnosis(factory, text),)
+        return error
+    text = str(ep_failure(name, "create", error))
+    text += _diagnosis(factory, text)
+    return EpError(text, ep=name, stage="create")
 
 
 def _devices(
@@ -467,13 +507,14 @@ def _diagnosis(factory: EpFactory, told: str) -> str:
     """
     text = ""
     for fault in faults(factory):
-        words = (fault.message if fault.message not in told else "", fault.remedy)
-        text += "\n" + "; ".join(filter(None, words)) if any(words) else ""
+        new = [each for each in (fault.message, fault.remedy) if each not in told]
+        text += "\n" + "; ".join(new) if new else ""
     return text
 
 
 def _has_cpu(chosen: Sequence[ChosenEp], failed: Sequence[FailedEp]) -> bool:
     names = [ep.name for ep in chosen]
+    names += [failure.request.name for failure in failed]
     names += [getattr(failure.error, "ep", "") for failure in failed]
     names += [getattr(failure.error, "plugin", "") for failure in failed]
     return CPU in names
@@ -489,7 +530,9 @@ def _add_cpu(
     request = ProviderRequest(CPU, origin=Origin.IMPLIED)
     try:
         ep = maker.make(request, rank)
-    except (EpError, PluginError) as error:
+    except OptionError:
+        raise
+    except OnnxplugError as error:
         # the EPs asked for may take every node; if not, the error names it then
         if chosen:
             failed.append(FailedEp(request, error, rank))
@@ -503,7 +546,3 @@ def _add_cpu(
             ) from error
         raise
     chosen.append(ep._replace(request=None))
-
-
-_BROKEN: Final = (EpError, PluginConflict, PluginIncompatible, PluginLoadError)
-"""What is worth a warning; to have no CPU EP installed is a choice."""

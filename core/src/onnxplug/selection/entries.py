@@ -80,10 +80,11 @@ def entries_of(
         else:
             names = [*all_names(factory.options), *entries]
             known = sorted({*factory.options, *factory.config_entries})
+            near = did_you_mean(key, names) or "."
             strictness.unknown(
                 f"ep.{factory.name}.{key}",
-                f"{factory.name} has no option or config entry {key!r}"
-                f"{did_you_mean(key, names)}  It has {', '.join(known) or 'none'}",
+                f"{factory.name} has no option or config entry {key!r}{near}  "
+                f"It has {', '.join(known) or 'none'}",
             )
     typed = parse_options(
         factory.name,

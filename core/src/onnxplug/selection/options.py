@@ -77,8 +77,9 @@ def by_name(
     for key in given:
         name = own_name(declared, key)
         if name is None:
+            near = did_you_mean(key, all_names(declared)) or "."
             raise OptionError(
-                f"{ep} has no {noun} {key!r}{did_you_mean(key, all_names(declared))}  "
+                f"{ep} has no {noun} {key!r}{near}  "
                 f"It has {', '.join(sorted(declared)) or 'none'}."
             )
         if name in written:
