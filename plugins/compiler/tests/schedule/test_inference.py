@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,3 +36,23 @@ def test_inputs_of_other_contents_are_told_apart(contents: list[np.ndarray]) -> 
     last = inference.infer([unknown], lambda: None)
     assert list(last.differing(found[-1])) == [slot]
     assert last.contents[slot] is None
+
+
+class OneConstant(dict[str, Abstract]):
+    """Constants as inference looks at them."""
+
+    known = dict.__getitem__
+
+
+def test_contents_of_constants_alone_are_asked_for_all_shapes() -> None:
+    constants: Any = OneConstant({"c": Abstract.known(np.array([1, 2]))})
+    inference = Inference([], {}, constants, ["x"], ["x", "c"], Tokens())
+    fed = [Abstract.known(np.array([number]), varies=True) for number in (1, 2)]
+    before = inference.infer([fed[0]], lambda: None)
+    slot = inference.slots["c"]
+    assert before.contents[slot] is None
+    token = inference.content_of_constant(slot)
+    inference.infer([fed[1]], lambda: None)
+    assert inference.contents[slot] == token
+    with pytest.raises(AssertionError, match="no constant"):
+        inference.content_of_constant(inference.slots["x"])

@@ -272,6 +272,15 @@ class Inference:
     def _slot(self, name: str) -> int:
         return self.slots.setdefault(name, len(self.slots) + 2)
 
+    def content_of_constant(self, slot: int) -> int:
+        """The token of the content of a constant, from now on for all shapes."""
+        value = self._values[slot]
+        assert value is not None, f"value {slot} is no constant, and has no token"
+        token = self.tokens.content(value)
+        assert token is not None
+        self.contents[slot] = token
+        return token
+
     def keep(self, latest: Sequence[Inferred]) -> None:
         """Forget what followed for other values than these."""
         tables = {id(step.table): step.table for step in self._steps}

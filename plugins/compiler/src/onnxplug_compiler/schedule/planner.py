@@ -350,12 +350,9 @@ class Planner:
         """What stands for the content of a value."""
         place = self._count + slot
         token = self._state[place]
-        if token is None:
-            value = self.value(slot)
-            token = self.tokens.content(value)
-            if token is not None:  # a constant, of which nobody asked before
-                self._plans.inference.contents[slot] = self._state[place] = token
-                self._inferred.contents[slot] = token  # as later plans begin with it
+        if token is None and self.value(slot).content is not None:
+            token = self._plans.inference.content_of_constant(slot)
+            self._state[place] = self._inferred.contents[slot] = token
         return token
 
     def place(self, name: str) -> Place:
