@@ -15,7 +15,7 @@ from typing import Any
 
 from onnxplug_compiler.gpu.command import has_too_many_buffers, launch, operand
 from onnxplug_compiler.gpu.families.elementwise import record_chain
-from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
+from onnxplug_compiler.gpu.families.factors import KernelOfFactors, Reader, form_of
 from onnxplug_compiler.gpu.families.few_rows import record_few_rows
 from onnxplug_compiler.gpu.families.split_sums import record_split
 from onnxplug_compiler.gpu.families.tensor_products import (
@@ -23,18 +23,17 @@ from onnxplug_compiler.gpu.families.tensor_products import (
     record_tensor_product,
 )
 from onnxplug_compiler.gpu.families.wide_integers import record_wide_contraction
-from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body, Operand
+from onnxplug_compiler.gpu.render.body import KINDS, PAIRED, Body
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.gpu.shapes import FEW_ROWS, shapes_of
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
-from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 
 
-class ContractionKernel(Parameters):
+class ContractionKernel(KernelOfFactors):
     """Sums of products, and a chain for the result.
 
     Sums in float32 are in blocks, the products of a tile by themselves: of n products
@@ -46,38 +45,17 @@ class ContractionKernel(Parameters):
     rows, and of the sums.
 
     Attributes:
-        left, right: the factors.
-        rows, sums: how many axes rows and sums have.
         side: lanes along each side of a tile, and products that it has at hand.
         tall, wide: elements of a lane along a tile's sides.
-        chain: its value 0 is the sum, which is rounded to this element.
-        read, written: the chain's other arrays.
     """
 
-    left: FactorForm
-    right: FactorForm
-    rows: int
-    sums: int
     side: int
     tall: int
     wide: int
-    chain: Chain
-    read: tuple[Operand, ...]
-    written: tuple[Operand, ...]
 
     @property
     def lanes(self) -> int:
         return self.side * self.side
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        factors = *self.left.operands, *self.right.operands
-        return *factors, *self.read, *self.written
-
-    @property
-    def factors(self) -> int:
-        """How many arrays the factors have."""
-        return len(self.left.codings) + len(self.right.codings)
 
     @property
     def sizes(self) -> int:
@@ -342,12 +320,12 @@ def _record(
         form_of(b),
         rows,
         len(axes) - rows,
-        side,
-        tall,
-        wide,
         chain,
         tuple(operand(view) for view in operands),
         tuple(operand(view, written=True) for view in outputs),
+        side,
+        tall,
+        wide,
     )
     along = math.ceil(count / (side * tall))
     across = math.ceil(columns / (side * wide))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from onnxplug_compiler.gpu.command import operand
 from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
 from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.parameters import Parameters
 
 
@@ -63,6 +64,35 @@ def form_of(factor: Factor) -> FactorForm:
         factor.offset,
         "" if factor.scale is None else operand(factor.scale).element,
     )
+
+
+class KernelOfFactors(Parameters):
+    """What kernels of products have in common that read any factors.
+
+    Attributes:
+        left, right: the factors.
+        rows, sums: how many axes rows and sums have.
+        chain: its value 0 is the sum, which is rounded to this element.
+        read, written: the chain's other arrays.
+    """
+
+    left: FactorForm
+    right: FactorForm
+    rows: int
+    sums: int
+    chain: Chain
+    read: tuple[Operand, ...]
+    written: tuple[Operand, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        factors = *self.left.operands, *self.right.operands
+        return *factors, *self.read, *self.written
+
+    @property
+    def factors(self) -> int:
+        """How many arrays the factors have."""
+        return len(self.left.codings) + len(self.right.codings)
 
 
 class Reader:

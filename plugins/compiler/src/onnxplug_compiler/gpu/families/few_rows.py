@@ -15,14 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug_compiler.gpu.command import launch, operand
-from onnxplug_compiler.gpu.families.factors import FactorForm, Reader, form_of
-from onnxplug_compiler.gpu.render.body import KINDS, Body, Operand
+from onnxplug_compiler.gpu.families.factors import KernelOfFactors, Reader, form_of
+from onnxplug_compiler.gpu.render.body import KINDS, Body
 from onnxplug_compiler.gpu.render.steps import emit_chain, fitted
 from onnxplug_compiler.gpu.shapes import shapes_of
 from onnxplug_compiler.ir.coded import Factor
-from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue
-from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 
@@ -42,7 +40,7 @@ _WORD: Final = 4
 """Bytes of codes that are read at once."""
 
 
-class FewRowsKernel(Parameters):
+class FewRowsKernel(KernelOfFactors):
     """Sums of products of few rows, and a chain for the result.
 
     The sizes are how many workgroups there are, how many along columns; batches along
@@ -50,43 +48,23 @@ class FewRowsKernel(Parameters):
     the rows, and of the sums, the last one in units.
 
     Attributes:
-        left, right: the factors.
-        rows, sums: how many axes rows and sums have.
         height: how many rows there are.
         bits: of a code of the right factor, where words of them are read; 0 if not.
         signed: these codes are.
         along, abreast: lanes that share a sum, and that have other columns.
         wide: columns of a lane.
-        chain, read, written: as of ``contractions.ContractionKernel``.
     """
 
-    left: FactorForm
-    right: FactorForm
-    rows: int
-    sums: int
     height: int
     bits: int
     signed: bool
     along: int
     abreast: int
     wide: int
-    chain: Chain
-    read: tuple[Operand, ...]
-    written: tuple[Operand, ...]
 
     @property
     def lanes(self) -> int:
         return self.along * self.abreast
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        factors = *self.left.operands, *self.right.operands
-        return *factors, *self.read, *self.written
-
-    @property
-    def factors(self) -> int:
-        """How many arrays the factors have."""
-        return len(self.left.codings) + len(self.right.codings)
 
     @property
     def sizes(self) -> int:
@@ -326,9 +304,10 @@ def record_few_rows(
     wide = max(1, min(most, columns // (abreast * _ENOUGH_GROUPS)))
     wide = 1 << wide.bit_length() - 1
     kernel = FewRowsKernel(
-        form_of(a), form, rows, len(axes) - rows, count, bits, signed, along, abreast,
-        wide, after.chain, tuple(operand(view) for view in after.operands),
+        form_of(a), form, rows, len(axes) - rows, after.chain,
+        tuple(operand(view) for view in after.operands),
         tuple(operand(view, written=True) for view in after.outputs),
+        count, bits, signed, along, abreast, wide,
     )  # fmt: skip
     across = math.ceil(columns / (abreast * wide))
     groups = across * lead[0] * lead[1]
