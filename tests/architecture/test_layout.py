@@ -37,7 +37,7 @@ EXECUTION_FLOORS: Final = (
     {"copying", "segment"},
     {"context", "run"},
     {"partition", "restored"},
-    {"serialiser"},
+    {"provider", "serialiser"},
 )
 """The same of what runs plans there."""
 

@@ -14,12 +14,10 @@ from onnxplug.authoring.locks import new_rlock
 from onnxplug_compiler.gpu.command import EngineCall, Launch
 from onnxplug_compiler.gpu.execution.array import DeviceArray
 from onnxplug_compiler.gpu.execution.backend import Backend
-from onnxplug_compiler.gpu.execution.capability import judge, keeps_codes
 from onnxplug_compiler.gpu.execution.context import GpuContext
-from onnxplug_compiler.gpu.execution.partition import GpuPartition
 from onnxplug_compiler.gpu.execution.program import Weights
+from onnxplug_compiler.gpu.execution.provider import GpuProvider
 from onnxplug_compiler.gpu.execution.target import GpuTarget
-from onnxplug_compiler.gpu.render.dialect import Dialect
 
 NAME: Final = "RecordingExecutionProvider"
 SPACE: Final = "recording"
@@ -43,8 +41,8 @@ class Device:
     largest = largest_buffer = 1 << 30
     generation = 1
 
-    def __init__(self, dialect: Dialect, target: GpuTarget) -> None:
-        self.dialect = dialect
+    def __init__(self, target: GpuTarget) -> None:
+        self.dialect = target.dialect
         self.most_buffers, self.most_groups = target.most_buffers, target.most_groups
         self.lock: threading.RLock = new_rlock()
 
@@ -83,7 +81,6 @@ class Recording(ep.EpFactory):
     """The EP.
 
     Args:
-        dialect: of kernels.
         target: of the compiler.
 
     Attributes:
@@ -93,9 +90,9 @@ class Recording(ep.EpFactory):
     spi_version = (0, 6)
     name = NAME
 
-    def __init__(self, dialect: Dialect, target: GpuTarget) -> None:
+    def __init__(self, target: GpuTarget) -> None:
         self.commands: list[Launch | EngineCall] = []
-        device, commands = Device(dialect, target), self.commands
+        device, commands = Device(target), self.commands
         assemble = target.assemble
 
         def watched(given: Sequence[Any]) -> Any:
@@ -129,7 +126,10 @@ class Recording(ep.EpFactory):
         location = ep.MemoryLocation(SPACE, 0)
         context = session.context(location)
         assert isinstance(context, GpuContext)
-        return _Provider(context, session.weights(location), self.backend)
+        backend = self.backend
+        shared = session.weights(location)
+        weights = Weights(context.device, shared, backend.distribution)
+        return GpuProvider(context, weights, backend)
 
     def record(self, model: bytes) -> list[Launch | EngineCall]:
         """What the device is given for *model*, all of which has to be compiled."""
@@ -140,20 +140,3 @@ class Recording(ep.EpFactory):
         tiers = {node.tier for node in session.explain().nodes}
         assert tiers == {"compiled"}, session.explain()
         return [*self.commands]
-
-
-class _Provider(ep.ExecutionProvider):
-    preferences = ep.Preferences(keeps_qdq=keeps_codes)
-
-    def __init__(
-        self, context: GpuContext, weights: ep.WeightStore, backend: Backend
-    ) -> None:
-        self.location = context.location
-        self._context, self._backend = context, backend
-        self._weights = Weights(context.device, weights, backend.distribution)
-
-    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
-        return judge(graph, {}, self._context.device.largest_buffer, self._backend)
-
-    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
-        return GpuPartition(partition, self._context, self._weights, self._backend)

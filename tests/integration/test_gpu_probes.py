@@ -15,21 +15,22 @@ from onnxplug_compiler.gpu.command import Launch
 from onnxplug_compiler.gpu.execution.target import ELEMENTS, GpuTarget
 from onnxplug_compiler.gpu.probes import FAMILIES, probes
 from onnxplug_compiler.gpu.render import steps
-from onnxplug_compiler.gpu.render.cuda import CUDA
-from onnxplug_compiler.gpu.render.dialect import Dialect
-from onnxplug_compiler.gpu.render.wgsl import WGSL
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_cuda.backend import CudaKernels
 from onnxplug_webgpu.backend import BACKEND
 
 from .gpu_recording import Recording
 
-OF_TENSOR_CORES: Final = {"TensorProductKernel", "TensorFlashKernel"}
+OF_TENSOR_CORES: Final = {
+    "TensorProductKernel": {"f16", "bf16", "u8_i8"},
+    "TensorFlashKernel": {"f16", "bf16"},
+}
+"""The elements of which each is launched."""
 OF_VECTORS: Final = {"VectorChainKernel"}
 
-TARGETS: Final[dict[str, tuple[Dialect, GpuTarget]]] = {
-    "WebGPU": (WGSL, GpuTarget(shapes=BACKEND.target.shapes)),
-    "CUDA": (CUDA, CudaKernels((8, 0))),
+TARGETS: Final[dict[str, GpuTarget]] = {
+    "WebGPU": GpuTarget(shapes=BACKEND.target.shapes),
+    "CUDA": CudaKernels((8, 0)),
 }
 
 VARIANTS: Final[dict[str, tuple[str, set[Any]]]] = {
@@ -59,12 +60,12 @@ def kernels() -> Iterator[str]:
 @pytest.fixture(params=TARGETS)
 def launched(request: pytest.FixtureRequest) -> tuple[str, list[Any]]:
     """The kernels of all probes, on a GPU of a kind."""
-    recording = Recording(*TARGETS[request.param])
+    recording = Recording(TARGETS[request.param])
     onnxplug.register_ep_library("recording", recording)
     try:
         commands = [
             command
-            for probe in probes(wide=request.param == "CUDA")
+            for probe in probes(wide=TARGETS[request.param].dialect.wide)
             for command in recording.record(probe.model)
         ]
     finally:
@@ -77,7 +78,7 @@ def test_every_kernel_is_launched_by_a_probe(launched: tuple[str, list[Any]]) ->
     ``onnxplug_testing.gpu_probe_models``, and a family in
     ``onnxplug_compiler.gpu.probes``."""
     name, found = launched
-    absent = OF_TENSOR_CORES | OF_VECTORS if name == "WebGPU" else set()
+    absent = {*OF_TENSOR_CORES, *OF_VECTORS} if name == "WebGPU" else set()
     assert {*kernels()} - {type(each).__name__ for each in found} == absent
     for kind, (attribute, values) in VARIANTS.items():
         kinds = [each for each in found if type(each).__name__ == kind]
@@ -85,9 +86,9 @@ def test_every_kernel_is_launched_by_a_probe(launched: tuple[str, list[Any]]) ->
     for kind in SHARED:
         kinds = [each for each in found if type(each).__name__ == kind]
         assert {each.lanes_of_result > 1 for each in kinds} == {False, True}, kind
-    for kind in OF_TENSOR_CORES - absent:
+    for kind in OF_TENSOR_CORES.keys() - absent:
         kinds = [each for each in found if type(each).__name__ == kind]
-        assert {each.element for each in kinds} == {"f16", "bf16"}, kind
+        assert {each.element for each in kinds} == OF_TENSOR_CORES[kind], kind
 
 
 WITHOUT: Final = {

@@ -21,7 +21,6 @@ from onnxplug.authoring.locks import new_rlock
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.gpu.execution.array import DeviceArray
 from onnxplug_compiler.gpu.execution.backend import Backend
-from onnxplug_compiler.gpu.execution.capability import judge, keeps_codes
 from onnxplug_compiler.gpu.execution.context import GpuContext
 from onnxplug_compiler.gpu.execution.device import (
     Consumer,
@@ -31,13 +30,10 @@ from onnxplug_compiler.gpu.execution.device import (
     KernelRefused,
     Launches,
 )
-from onnxplug_compiler.gpu.execution.partition import GpuPartition
 from onnxplug_compiler.gpu.execution.program import Weights
-from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
-from onnxplug_compiler.gpu.render.cuda import CUDA
-from onnxplug_cuda.backend import BACKEND
-from onnxplug_cuda.device import MOST_BUFFERS, MOST_GROUPS
-from onnxplug_cuda.shapes import shapes_for
+from onnxplug_compiler.gpu.execution.provider import GpuProvider
+from onnxplug_cuda.backend import BACKEND, CudaKernels
+from onnxplug_cuda.device import MOST_BUFFERS, MOST_GROUPS, CudaDevice
 from onnxplug_testing.cuda_on_cpu import Memory as Pointer
 from onnxplug_testing.cuda_on_cpu import Processor
 
@@ -50,14 +46,7 @@ BOUNDARY: Final = 256
 def backend_for(capability: tuple[int, int]) -> Backend:
     """What kernels for a GPU of a compute capability are recorded by, none of which is
     a library's."""
-    target = GpuTarget(
-        elements=WIDE_ELEMENTS,
-        wide=True,
-        shapes=shapes_for(capability),
-        most_buffers=MOST_BUFFERS,
-        most_groups=MOST_GROUPS,
-    )
-    return BACKEND._replace(target=target)
+    return BACKEND._replace(target=CudaKernels(capability, prefers_channels_last=True))
 
 
 class Memory:
@@ -92,7 +81,7 @@ class Device:
         texts: a folder that each kernel's text is written to.
     """
 
-    dialect = CUDA
+    dialect = CudaDevice.dialect
     array_type = DeviceArray
     alignment = 4
     numbers_alignment = 16
@@ -271,27 +260,6 @@ class Stream(DeviceStream):
         return isinstance(event, Event)
 
 
-class Provider(ep.ExecutionProvider):
-    """The EP in one session."""
-
-    preferences = ep.Preferences(keeps_qdq=keeps_codes)
-
-    def __init__(
-        self, context: GpuContext, weights: ep.WeightStore, backend: Backend
-    ) -> None:
-        self.location = context.location
-        self._context = context
-        self._backend = backend
-        self._weights = Weights(context.device, weights, backend.distribution)
-
-    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
-        largest = self._context.device.largest_buffer
-        return judge(graph, {}, largest, self._backend)
-
-    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
-        return GpuPartition(partition, self._context, self._weights, self._backend)
-
-
 class Spaces(ep.MemorySpaces):
     """The one memory."""
 
@@ -343,7 +311,10 @@ class Factory(ep.EpFactory):
         location = ep.MemoryLocation(SPACE, 0)
         context = session.context(location)
         assert isinstance(context, GpuContext)
-        return Provider(context, session.weights(location), self._backend)
+        backend = self._backend
+        shared = session.weights(location)
+        weights = Weights(context.device, shared, backend.distribution)
+        return GpuProvider(context, weights, backend)
 
 
 class Plugin:

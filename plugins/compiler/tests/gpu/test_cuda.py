@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
+from onnxplug_compiler.gpu.execution.target import GpuTarget
 from onnxplug_compiler.gpu.families import (
     contractions,
     elementwise,
@@ -490,7 +490,7 @@ def test_an_index_out_of_range_raises_a_flag(processor: Processor) -> None:
 
 
 def test_a_wide_target_computes_with_float64() -> None:
-    wide, narrow = GpuTarget(wide=True, elements=WIDE_ELEMENTS), GpuTarget()
+    wide, narrow = GpuTarget(dialect=CUDA), GpuTarget()
     for target, takes in ((wide, True), (narrow, False)):
         assert target.supports_step("Exp", ["f64"], "f64", {}) is takes
         assert target.supports_step("Cast", ["f64"], "f32", {}) is takes

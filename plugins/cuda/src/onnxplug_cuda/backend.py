@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from onnxplug_compiler.gpu.execution.backend import Backend
-from onnxplug_compiler.gpu.execution.target import WIDE_ELEMENTS, GpuTarget
-from onnxplug_cuda.device import MOST_BUFFERS, MOST_GROUPS
+from onnxplug_compiler.gpu.execution.target import GpuTarget
+from onnxplug_cuda.device import MOST_BUFFERS, MOST_GROUPS, CudaDevice
 from onnxplug_cuda.shapes import shapes_for
 
 
@@ -27,8 +27,7 @@ class CudaKernels(GpuTarget):
         tf32: bool = False,
     ) -> None:
         super().__init__(
-            elements=WIDE_ELEMENTS,
-            wide=True,
+            dialect=CudaDevice.dialect,
             prefers_channels_last=prefers_channels_last,
             shapes=shapes_for(capability, tf32=tf32),
             most_buffers=MOST_BUFFERS,

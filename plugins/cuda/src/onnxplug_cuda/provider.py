@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug import ep
-from onnxplug_compiler.gpu.execution.capability import judge, keeps_codes
 from onnxplug_compiler.gpu.execution.partition import GpuPartition
 from onnxplug_compiler.gpu.execution.program import Weights
+from onnxplug_compiler.gpu.execution.provider import GpuProvider
 from onnxplug_cuda.backend import BACKEND
 from onnxplug_cuda.context import CudaContext
 from onnxplug_cuda.external import ExternalSource
@@ -20,7 +20,7 @@ _SHARED: Final = MemorySettings()
 """How memory is taken where sessions share an arena."""
 
 
-class CudaProvider(ep.ExecutionProvider):
+class CudaProvider(GpuProvider):
     """Runs partitions as kernels of one GPU.
 
     Args:
@@ -29,31 +29,25 @@ class CudaProvider(ep.ExecutionProvider):
             the user's.
     """
 
-    preferences = ep.Preferences(keeps_qdq=keeps_codes)
+    _context: CudaContext
 
     def __init__(
         self, context: CudaContext, weights: ep.WeightStore, settings: Settings
     ) -> None:
-        self.location = context.location
-        self._context = context
-        self._settings = settings
         target = CudaTarget(context.device, settings)
-        self._arena = _arena(context, settings.memory)
-        self._backend = BACKEND._replace(mode=self._arena, target=target)
+        arena = _arena(context, settings.memory)
         has_own = settings.memory.has_own_weights
-        self._weights = Weights(
+        own = Weights(
             context.device,
             None if has_own else weights,
             BACKEND.distribution,
-            self._arena if has_own else "",
+            arena if has_own else "",
         )
+        super().__init__(context, own, BACKEND._replace(mode=arena, target=target))
+        self._arena = arena
+        self._settings = settings
         self._is_closed = False
         self.capture = CudaCapture() if settings.captures else None
-
-    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
-        """Take what there are kernels for, and what follows from shapes."""
-        largest = self._context.device.largest_buffer
-        return judge(graph, {}, largest, self._backend)
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """Programs by the shapes of inputs.
@@ -85,7 +79,7 @@ class CudaProvider(ep.ExecutionProvider):
         """Give up constants, and memory."""
         if not self._is_closed:
             self._is_closed = True
-            self._weights.clear()
+            super().close()
             self._context.device.close_arena(self._arena)
 
 

@@ -15,8 +15,10 @@ from onnxplug_compiler.gpu.command import (
 )
 from onnxplug_compiler.gpu.families import elementwise
 from onnxplug_compiler.gpu.families.ranks import RANKED
+from onnxplug_compiler.gpu.render.dialect import Dialect
 from onnxplug_compiler.gpu.render.minifloats import MINIFLOATS, POWERS
 from onnxplug_compiler.gpu.render.steps import supports
+from onnxplug_compiler.gpu.render.wgsl import WGSL
 from onnxplug_compiler.gpu.shapes import DEFAULT, Shapes
 from onnxplug_compiler.ir.elements import ELEMENTS as NAMES
 from onnxplug_compiler.ir.elements import SUB_BYTE
@@ -130,8 +132,7 @@ class GpuTarget:
     """A :class:`onnxplug_compiler.ir.target.Target`.
 
     Args:
-        elements: those for which an operator is computed that is no step.
-        wide: the dialect has numbers of 64 bits, and so have steps.
+        dialect: of its kernels; it says for which elements what is computed.
         shapes: of workgroups.
         most_buffers: of a kernel.
         most_groups: workgroups of a launch along each of its two axes.
@@ -145,15 +146,13 @@ class GpuTarget:
     def __init__(
         self,
         *,
-        elements: Mapping[str, Collection[str]] = ELEMENTS,
-        wide: bool = False,
+        dialect: Dialect = WGSL,
         prefers_channels_last: bool = True,
         shapes: Shapes = DEFAULT,
         most_buffers: int = MOST_BUFFERS,
         most_groups: tuple[int, int] = (MOST_GROUPS, MOST_GROUPS),
     ) -> None:
-        self._elements = elements
-        self._wide = wide
+        self.dialect = dialect
         self.prefers_channels_last = prefers_channels_last
         self.shapes = shapes
         self.most_buffers = most_buffers
@@ -170,7 +169,7 @@ class GpuTarget:
         attributes: Mapping[str, Any],
     ) -> bool:
         """Whether kernels have the operator as a step."""
-        return supports(operator, operands, result, attributes, wide=self._wide)
+        return supports(operator, operands, result, attributes, wide=self.dialect.wide)
 
     def takes_forest(self, forest: Forest) -> bool:
         """Whether all its comparisons are computed."""
@@ -180,7 +179,8 @@ class GpuTarget:
 
     def elements(self, operator: str) -> Collection[str]:
         """Those of which there are kernels."""
-        return self._elements.get(operator, frozenset())
+        found = WIDE_ELEMENTS if self.dialect.wide else ELEMENTS
+        return found.get(operator, frozenset())
 
     def row_padding(self, nbytes: int) -> int:
         """None."""
