@@ -29,6 +29,17 @@ from .standin import CuPy, Machine
 EP = "CUDAExecutionProvider"
 
 
+@pytest.fixture(autouse=True)
+def uninstalled() -> Iterator[None]:
+    """Tests register the EP themselves, also where it is installed."""
+    is_installed = EP in [record.name for record in registry.records()]
+    if is_installed:
+        registry.remove(EP)
+    yield
+    if is_installed:
+        registry.refresh()
+
+
 @pytest.fixture(scope="session")
 def kernels(request: pytest.FixtureRequest) -> Path:
     """A folder for kernels that g++ compiles for the processor, which takes long."""

@@ -32,6 +32,7 @@ from typing import Final
 from processor_ep import NAME, Factory, Plugin
 
 import onnxplug
+from onnxplug.plugins import registry
 from onnxplug_testing.backend_suite import CountingBackend, Lineup, load_cases
 from onnxplug_testing.suite_command import main
 
@@ -67,6 +68,7 @@ def on_stand_in(folder: Path, violations: Path, words: Sequence[str]) -> int:
                 file.write(f"{what}\n")
 
     machine = Telling()
+    registry.remove(StandInFactory.name)  # it may be installed
     onnxplug.register_ep_library("stand-in", StandInFactory(CuPy(machine, folder)))
     with watching_blocks(machine):
         status = main(__doc__, Lineup(StandInFactory.name, EXACT), words)
