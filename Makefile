@@ -69,6 +69,8 @@ ALONE := \
 EDITABLE := -e core $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# where it is set, every process of the tests compiles all that it imports
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-native test-programs lint bench clean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -88,9 +89,14 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
     """Names of modules that *path* imports, wherever in the file."""
-    for node in ast.walk(parsed(path)):
+    return frozenset(_imported(parsed(path)))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -309,17 +315,14 @@ def test_no_test_depends_on_private_names_of_the_cpu_ep() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        path
+def test_files_stay_small() -> None:
+    counts = {
+        str(path.relative_to(ROOT)): len(path.read_bytes().splitlines())
         for folder in ("core", "plugins", "tests", "benchmarks", "demo")
         for path in sources(ROOT / folder)
-    ],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_files_stay_small(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
+    }
+    assert len(counts) > 1000
+    assert not {path: count for path, count in counts.items() if count > 600}
 
 
 def loaded_by(program: str) -> set[str]:
@@ -493,7 +496,10 @@ def swallowed(path: Path, *, may_wrap: bool) -> Iterator[int]:
     Args:
         may_wrap: it is enough that they raise something, as the host looks at that.
     """
-    for node in ast.walk(parsed(path)):
+    text = path.read_text("utf-8")
+    if not any(word in text for word in BROAD):
+        return
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.ExceptHandler) or node.type is None:
             continue
         caught = {each.id for each in ast.walk(node.type) if isinstance(each, ast.Name)}

@@ -62,9 +62,13 @@ def expected(op_type: str, x: Any, axes: tuple[int, ...], keepdims: int) -> Any:
 
 @pytest.mark.parametrize("op_type", EXACT)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
-@pytest.mark.parametrize("axes", [(0,), (-1,), (2, 0), (-2, -1, -3)])
-@pytest.mark.parametrize("keepdims", [0, 1])
-def test_reduction(
+def test_reduction(op_type: str, dtype: Any) -> None:
+    for axes in ((0,), (-1,), (2, 0), (-2, -1, -3)):
+        for keepdims in (0, 1):
+            check_reduction(op_type, dtype, axes, keepdims)
+
+
+def check_reduction(
     op_type: str, dtype: Any, axes: tuple[int, ...], keepdims: int
 ) -> None:
     x = NUMBERS.astype(dtype)
@@ -246,21 +250,22 @@ def test_position_is_an_array_even_of_a_vector() -> None:
 
 @pytest.mark.parametrize("op_type", EXACT)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
-@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, -2), (0, 1, 2)])
-@pytest.mark.parametrize("keepdims", [0, 1])
-def test_what_is_stretched_is_as_if_it_were_not(
-    op_type: str, dtype: Any, axes: tuple[int, ...], keepdims: int
-) -> None:
+def test_what_is_stretched_is_as_if_it_were_not(op_type: str, dtype: Any) -> None:
     few = np.random.default_rng(0).integers(1, 3, (1, 4, 1)).astype(dtype)
     x = np.broadcast_to(few, (5, 4, 3))
-    with np.errstate(over="ignore"):
-        found = run(op_type, x, ints(*axes), keepdims=keepdims)
-        expected = run(op_type, x.copy(), ints(*axes), keepdims=keepdims)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     rtol = 1e-2 if np.dtype(dtype).itemsize == 2 else 1e-6
-    np.testing.assert_allclose(
-        found.astype(np.float64), expected.astype(np.float64), rtol
-    )
+    for axes in ((0,), (1,), (2,), (0, -2), (0, 1, 2)):
+        for keepdims in (0, 1):
+            with np.errstate(over="ignore"):
+                found = run(op_type, x, ints(*axes), keepdims=keepdims)
+                expected = run(op_type, x.copy(), ints(*axes), keepdims=keepdims)
+            assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_allclose(
+                found.astype(np.float64),
+                expected.astype(np.float64),
+                rtol,
+                err_msg=f"{axes}, keepdims={keepdims}",
+            )
 
 
 @pytest.mark.parametrize("op_type", [*EXACT, "ArgMax", "ArgMin"])

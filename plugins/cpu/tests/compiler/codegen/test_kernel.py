@@ -124,7 +124,7 @@ def made() -> list[Generator]:
         found[kernel.key] = generator
 
     with mock.patch.object(Kernel, "__init__", noted):
-        for seed in range(24):
+        for seed in range(8):
             graph = RandomGraph(seed).make(30, MAKERS)
             session(graph.model, compiled=True, threads=2).run(None, graph.feeds)
     return [
