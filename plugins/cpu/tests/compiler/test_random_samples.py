@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug_cpu.compiler.kernels.attention import linear
@@ -32,6 +33,66 @@ def test_operators_are_compiled(operator: str) -> None:
         (node,) = session.explain().nodes
         assert (node.tier, node.note) == ("compiled", ""), (dtype, seed)
         assert sample.error(session.run(None, sample.feeds)) < 16, (dtype, seed)
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+CHANGING: dict[str, tuple[str, str, str, Any]] = {
+    "causal convolution": (
+        "float[b, c, t] x, float[c, 1, k] w, float[b, c, m] p",
+        "float[b, c, t] y, float[b, c, m] s",
+        "y, s = CausalConvWithState (x, w, , p)",
+        lambda n: {"x": floats(2, 9, n), "w": floats(9, 1, 4), "p": floats(2, 9, 3)},
+    ),
+    "a causal convolution from zeros on": (
+        "float[b, c, t] x, float[c, 1, k] w",
+        "float[b, c, t] y, float[b, c, m] s",
+        'y, s = CausalConvWithState <activation = "silu"> (x, w)',
+        lambda n: {"x": floats(2, 9, n), "w": floats(9, 1, 4)},
+    ),
+    "linear attention": (
+        "float[b, t, c] q, float[b, t, d] k, float[b, t, e] v, float[b, t, f] g, "
+        "float[b, t, r] z",
+        "float[b, t, o] y, float[b, h, i, j] s",
+        "y, s = LinearAttention <q_num_heads = 4, kv_num_heads = 2> (q, k, v, , g, z)",
+        lambda n: {
+            "q": floats(2, n, 32),
+            "k": floats(2, n, 16) / 4,
+            "v": floats(2, n, 40),
+            "g": -np.abs(floats(2, n, 16)),
+            "z": RNG.random((2, n, 1)).astype(np.float32),
+        },
+    ),
+    "a middle": (
+        "float[b, h, w] x",
+        "float[b, i, j] y",
+        "s = Constant <value_ints = [7, 5]> () "
+        "y = CenterCropPad <axes = [1, 2]> (x, s)",
+        lambda n: {"x": floats(2, n, n + 1)},
+    ),
+    "a grid": (
+        "float[n, 2, 3] t, float[n, c, h, w] x",
+        "float[n, h, w, 2] y",
+        "s = Shape (x) y = AffineGrid (t, s)",
+        lambda n: {"t": floats(2, 2, 3), "x": floats(2, 1, n + 1, n + 3)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_sizes_that_change(name: str) -> None:
+    """So often that plans are traced."""
+    inputs, outputs, body, make = CHANGING[name]
+    session = parsed(body, inputs, outputs, 27)
+    definition = ReferenceEvaluator(model_of(body, inputs, outputs, 27))
+    for n in (1, 2, 3, 5, 8, 13, 40, 0, 6):
+        feeds = make(n)
+        found, wanted = session.run(None, feeds), definition.run(None, feeds)
+        for array, expected in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-5)
+    assert {node.tier for node in session.explain().nodes} == {"compiled"}
 
 
 def test_linear_attention_in_parts_of_time(
@@ -97,14 +158,17 @@ def test_linear_attention_that_is_none_is_an_error(
         session.run(None, {"x": np.ones((2, 3, width), np.float32)})
 
 
-def parsed(
-    body: str, inputs: str, outputs: str, opset: int = 21
-) -> onnxplug.InferenceSession:
-    model = onnx.parser.parse_model(
+def model_of(body: str, inputs: str, outputs: str, opset: int = 21) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["": {opset}]> g ({inputs}) => ({outputs}) '
         f"{{ {body} }}"
     )
-    return onnxplug.InferenceSession(model)
+
+
+def parsed(
+    body: str, inputs: str, outputs: str, opset: int = 21
+) -> onnxplug.InferenceSession:
+    return onnxplug.InferenceSession(model_of(body, inputs, outputs, opset))
 
 
 @pytest.mark.parametrize(

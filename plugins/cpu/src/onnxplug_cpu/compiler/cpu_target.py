@@ -57,6 +57,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
             "Dropout Concat Tile Pad Trilu DepthToSpace SpaceToDepth "
             "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
             "ArrayFeatureExtractor Compress ReverseSequence BitCast CenterCropPad "
+            "ConstantOfShape TensorScatter "
             "BlackmanWindow HammingWindow HannWindow MelWeightMatrix"
         ).split(),
         _MOVED,
@@ -69,6 +70,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         frozenset({"f32", "f64"}),
     ),
     "AffineGrid": FLOATS,
+    "EyeLike": COMPUTED,
     **dict.fromkeys(("If", "Loop", "Scan"), frozenset(ELEMENTS.values())),
     **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
     **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
@@ -97,7 +99,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(OPERATORS["linear_quantization"].split(), _BYTES),
     **dict.fromkeys(
         (
-            "ConstantOfShape EyeLike Conv ConvTranspose Attention ScaledDotProduct "
+            "Conv ConvTranspose Attention ScaledDotProduct "
             "CausalConvWithState LinearAttention "
             "LayerNormalization RMSNormalization BatchNormalization "
             "InstanceNormalization GroupNormalization LpNormalization LRN "

@@ -131,23 +131,20 @@ class _Column:
         if "rate" in self.numbers:
             given = body.var("f32", "0.0f")
             with self.rows() as row:
-                left = body.let("f32", self.left(time, row))
-                if "decay" in self.numbers:
-                    body.assign(self.place(row), left)
-                key = self.read("key", [time, row])
-                body.assign(given, f"{given} + {key} * {left}")
+                factor = self.decayed(self.read("key", [time, row]), time, row)
+                body.assign(given, f"{given} + {factor} * {self.place(row)}")
             rate = self.read("rate", [time])
             value = body.let("f32", f"{rate} * ({value} - {given})")
         with self.rows() as row:
-            left = self.place(row) if "rate" in self.numbers else self.left(time, row)
+            left = self.decayed(self.place(row), time, row)
             key = self.read("key", [time, row])
             body.assign(self.place(row), f"{left} + {key} * {value}")
 
-    def left(self, time: str, row: str) -> str:
-        """What is left of an element of the column."""
+    def decayed(self, element: str, time: str, row: str) -> str:
+        """What a time leaves of an element of a row."""
         if "decay" not in self.numbers:
-            return self.place(row)
-        return f"{self.place(row)} * {self.read('decay', [time, row])}"
+            return element
+        return f"{element} * {self.read('decay', [time, row])}"
 
 
 def record_linear_attention(

@@ -281,24 +281,23 @@ class _Panels:
         if form.rated:
             value = self._unknown(time, value)
         zeros = [f.zero(self.vector)] * form.vectors
+        keys, decays = self._rows("key", time), self._rows("decay", time)
+        queries = self._rows("query", time)
 
         def learn(row: Value, *sums: Value) -> list[Value]:
             left = self._get(row)
-            if form.decays and not form.rated:
-                left = self._decayed(time, row, left)
-            key = self._splat(self._place("key", time=time, row=row))
+            if form.decays:
+                decay = self._of_row("decay", decays, row)
+                left = [decay * each for each in left]
+            key = self._of_row("key", keys, row)
             new = [
-                multiply_add(self.f, self.isa, key, v, s)
+                multiply_add(f, self.isa, key, v, s)
                 for v, s in zip(value, left, strict=True)
             ]
             self._put(row, new)
             if not form.single:
                 return []
-            query = self._splat(self._place("query", time=time, row=row))
-            return [
-                multiply_add(self.f, self.isa, query, n, s)
-                for n, s in zip(new, sums, strict=True)
-            ]
+            return self._added(self._of_row("query", queries, row), new, sums)
 
         if form.single:
             sums = f.loop(k.depth, learn, zeros, nonempty=True)
@@ -307,14 +306,11 @@ class _Panels:
         f.loop(k.depth, learn, nonempty=True)
 
         def read(group: Value) -> None:
+            rows = self._place("query", group=group, time=time)
+
             def add(row: Value, *sums: Value) -> list[Value]:
-                place = self._place("query", group=group, time=time, row=row)
-                query = self._splat(place)
-                state = self._get(row)
-                return [
-                    multiply_add(self.f, self.isa, query, n, s)
-                    for n, s in zip(state, sums, strict=True)
-                ]
+                query = self._of_row("query", rows, row)
+                return self._added(query, self._get(row), sums)
 
             sums = f.loop(k.depth, add, zeros, nonempty=True)
             self._give(sums, self._place("out", group=group, time=time))
@@ -322,28 +318,29 @@ class _Panels:
         f.loop(k.group, read, nonempty=True)
 
     def _unknown(self, time: Value, value: Sequence[Value]) -> list[Value]:
-        """What the state, which decays, does not give for the key, times the rate."""
+        """What the state, when it has decayed, does not give for the key, times the
+        rate."""
         f, form = self.f, self.form
+        keys, decays = self._rows("key", time), self._rows("decay", time)
 
         def add(row: Value, *sums: Value) -> list[Value]:
-            left = self._get(row)
+            factor = self._of_row("key", keys, row)
             if form.decays:
-                left = self._decayed(time, row, left)
-                self._put(row, left)
-            key = self._splat(self._place("key", time=time, row=row))
-            return [
-                multiply_add(self.f, self.isa, key, n, s)
-                for n, s in zip(left, sums, strict=True)
-            ]
+                factor *= self._of_row("decay", decays, row)
+            return self._added(factor, self._get(row), sums)
 
         zeros = [f.zero(self.vector)] * form.vectors
         known = f.loop(self.k.depth, add, zeros, nonempty=True)
         rate = self._splat(self._place("rate", time=time))
         return [rate * (v - n) for v, n in zip(value, known, strict=True)]
 
-    def _decayed(self, time: Value, row: Value, state: Sequence[Value]) -> list[Value]:
-        decay = self._splat(self._place("decay", time=time, row=row))
-        return [decay * each for each in state]
+    def _added(
+        self, factor: Value, values: Sequence[Value], sums: Sequence[Value]
+    ) -> list[Value]:
+        return [
+            multiply_add(self.f, self.isa, factor, each, total)
+            for each, total in zip(values, sums, strict=True)
+        ]
 
     def _give(self, sums: Sequence[Value], place: Value) -> None:
         scale = self.f.splat(self.k.scale, LANES)
@@ -360,6 +357,14 @@ class _Panels:
         for axis, index in indices.items():
             place = self.f.at(place, self._step(name, axis, index), I8)
         return place
+
+    def _rows(self, name: str, time: Value) -> Value:
+        """Where the rows of a time are, found once for all: nothing moves that out of
+        loops."""
+        return self._place(name, time=time)
+
+    def _of_row(self, name: str, rows: Value, row: Value) -> Value:
+        return self._splat(self.f.at(rows, self._step(name, "row", row), I8))
 
     def _splat(self, place: Value) -> Value:
         return self.f.load_splat(place, self.vector)
