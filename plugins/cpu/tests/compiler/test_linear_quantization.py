@@ -71,3 +71,50 @@ def test_bytes_are_as_those_of_onnx_runtime(
     is_mean = operator == "QLinearAveragePool"
     assert apart.max() <= is_mean
     assert (apart > 0).mean() < 0.01
+
+
+def test_what_is_between_convolutions_of_bytes_lies_as_they_do() -> None:
+    """As quantizers of ONNX Runtime write it: with scales of tensors, and of runs."""
+    random = np.random.default_rng(10)
+    feeds = {"x": random.standard_normal((2, 8, 12, 10)).astype(np.float32)}
+    constants: dict[str, Any] = {
+        "w": random.integers(-60, 60, (16, 8, 3, 3)).astype(np.int8),
+        "v": random.integers(-60, 60, (8, 16, 1, 1)).astype(np.int8),
+        "sw": np.float32(0.01),
+        "zw": np.int8(0),
+        "s": np.float32(0.05),
+        "z": np.uint8(121),
+    }
+    scaled = ["s", "z"]
+    more = {"domain": "com.microsoft"}
+    pads = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        NODE("QuantizeLinear", ["x", *scaled], ["q"]),
+        NODE("QLinearConv", ["q", *scaled, "w", "sw", "zw", *scaled], ["c"], **pads),
+        NODE("QLinearSigmoid", ["c", *scaled, *scaled], ["g"], **more),
+        NODE("QLinearMul", ["c", *scaled, "g", *scaled, *scaled], ["m"], **more),
+        NODE("QLinearAdd", ["m", *scaled, "c", *scaled, *scaled], ["a"], **more),
+        NODE(
+            "QLinearConcat",
+            [*scaled, "a", *scaled, "c", *scaled],
+            ["j"],
+            axis=1,
+            **more,
+        ),
+        NODE("QLinearGlobalAveragePool", ["j", *scaled, *scaled], ["y"], **more),
+        NODE("DequantizeLinear", ["a", *scaled], ["b"]),
+        NODE("DynamicQuantizeLinear", ["b"], ["e", "se", "ze"]),
+        NODE("ConvInteger", ["e", "v", "ze", "zw"], ["i"]),
+        NODE("Cast", ["i"], ["f"], to=1),
+        NODE("Mul", ["se", "sw"], ["sf"]),
+        NODE("Mul", ["f", "sf"], ["u"]),
+    ]
+    model = model_of(nodes, feeds, ["a", "y", "u"], constants)
+    model.opset_import[0].version = 17
+    peer = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found = run(model, feeds, threads=2)
+    for one, other in zip(found, peer.run(None, feeds), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, 1e-6)

@@ -78,7 +78,8 @@ TRAITS: Final = {
         ("Transpose", Traits(permutes=True)),
         ("Identity Slice Split", Traits(selects=True)),
         (
-            "AveragePool CausalConvWithState LpPool MaxPool QLinearConv RoiAlign",
+            "AveragePool CausalConvWithState LpPool MaxPool QLinearConv RoiAlign "
+            "com.microsoft.QLinearAveragePool",
             Traits(channels_last=True),
         ),
         ("GlobalAveragePool GlobalLpPool GlobalMaxPool", Traits(any_order=True)),
@@ -89,6 +90,13 @@ TRAITS: Final = {
             Traits(any_order=True),
         ),
         (having("reduction"), Traits(any_order=True)),
+        (
+            "DynamicQuantizeLinear com.microsoft.QLinearAdd com.microsoft.QLinearMul "
+            "com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid "
+            "com.microsoft.QLinearWhere com.microsoft.QLinearConcat "
+            "com.microsoft.QLinearGlobalAveragePool",
+            Traits(any_order=True),
+        ),
         (having("shape_only"), Traits(of_shapes=True)),
         (having("random") | {"Dropout"}, Traits(varies=True)),
         (having("control_flow"), Traits(has_bodies=True)),

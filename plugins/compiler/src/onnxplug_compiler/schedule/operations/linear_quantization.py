@@ -294,7 +294,7 @@ def _record_pool(plan: Plan, call: Call) -> None:
     last = bool(call.attributes.get("channels_last", 0))
     axes = tuple(range(1, rank - 1)) if last else tuple(range(2, rank))
     wide, total = (
-        recorder.temporary(_I32, shape) for shape in (codes.shape, out.shape)
+        recorder.ordered_like(each, each.shape, _I32) for each in (codes, out)
     )
     chain = Formula("i32")
     value, zero = (chain.cast(chain.read(each), "i32") for each in (codes, x.zero))
@@ -351,8 +351,9 @@ def _record_windows(plan: Plan, call: Call) -> None:
     codes, out = codes_at(plan, call, 0), destination_of(plan, call)
     codes, out = (each.transpose(_images(call, each.shape)) for each in (codes, out))
     windows, recorder = _placed(call, codes.shape), plan.recorder
-    wide = recorder.temporary(F32, codes.shape)
-    found = recorder.temporary(F32, out.shape)
+    wide, found = (
+        recorder.ordered_like(each, each.shape, F32) for each in (codes, out)
+    )
     chain = Formula("f32")
     chain.record(recorder, _dequantized(chain, codes, x), wide, call.op_type)
     pads = (*windows.begin, *windows.end)
