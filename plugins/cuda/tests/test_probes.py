@@ -27,6 +27,7 @@ OF_LIBRARIES = {
     "convolution": "cudnn",
     "depthwise": "cudnn",
     "half_convolution": "cudnn",
+    "exact_products": "cudnn",
     "half_attention": "cudnn",
     "bfloat16_attention": "cudnn",
     "large_product": "cublasLt",

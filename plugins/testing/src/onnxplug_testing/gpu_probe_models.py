@@ -16,6 +16,15 @@ def _codes(*shape: int) -> np.ndarray[Any, Any]:
     return (np.arange(count) * 37 % 251).astype(np.uint8).reshape(shape)
 
 
+def _eighths(*shape: int) -> np.ndarray[Any, Any]:
+    """Multiples of 1/8 between -1 and 1."""
+    return (
+        ((np.arange(int(np.prod(shape))) * 7 % 17 - 8) / 8)
+        .astype(np.float32)
+        .reshape(shape)
+    )
+
+
 _F16: Final = np.float16
 _TWO_HEADS: Final = (
     "a = Pad (x, wide)\n q = Cast <to = {to}> (a)\n r = Reshape (q, long)\n"
@@ -200,6 +209,17 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
          "w": np.arange(-17, 18, dtype=np.int8).reshape(7, 5),
          "flat": [-1], "from": [0], "until": [720], "rows": [15, 48],
          "v": _codes(48, 12).view(np.int8), "e": np.arange(-6, 6, dtype=np.int8)},
+    ),
+    # all are multiples of 1/8 of few bits: nothing is rounded, whatever rounds factors
+    "exact_products": (
+        "i = Mul (x, d)\n n = Round (i)\n e = Div (n, d)\n"
+        "r = Reshape (e, wide)\n y = MatMul (r, m)\n"
+        "f = Reshape (e, flat)\n c = Slice (f, from, until)\n s = Reshape (c, rows)\n"
+        "z = MatMul (s, k)\n v = Conv <pads = [1, 0, 1, 1]> (e, t)",
+        "float[84, 40] y, float[18, 24] z, float[2, 8, 9, 6] v",
+        {"d": np.float32(8), "wide": [84, 9], "flat": [-1], "from": [0],
+         "until": [720], "rows": [18, 40], "m": _eighths(9, 40), "k": _eighths(40, 24),
+         "t": _eighths(8, 6, 3, 3)},
     ),
     "trees": (
         "r = Reshape (x, rows)\n"

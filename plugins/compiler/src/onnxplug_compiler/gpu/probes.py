@@ -21,7 +21,8 @@ _FOLDER: Final = Path(__file__).with_name("probe_models")
 _ROUNDED: Final = (1e-4, 1e-5)
 _EXACT: Final = (0.0, 0.0)
 _NARROWED: Final = (2e-2, 2e-2)
-"""Of products of float32, whose factors tensor cores may have rounded to TF32."""
+"""Of products of float32, whose factors tensor cores may have rounded to TF32; what
+else they may be off by is seen of factors that are not rounded."""
 
 
 class Family(Record):
@@ -198,6 +199,7 @@ WIDE: Final[dict[str, Family]] = {
     "double": Family(
         f"{_STEPS} MatMul Gemm ReduceSum ReduceMax Softmax", (1e-9, 1e-9), _DOUBLE
     ),
+    "exact_products": Family(f"{_PRODUCTS} Conv ConvTranspose", _EXACT),
     "large_product": Family("MatMul Gemm", _ROUNDED_TF32),
     "large_half_product": Family("MatMul Gemm", _ROUNDED_HALF, _HALF),
     "large_double_product": Family("MatMul Gemm", (1e-9, 1e-9), _DOUBLE),
