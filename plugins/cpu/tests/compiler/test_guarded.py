@@ -87,11 +87,12 @@ def test_a_touch_beside_a_buffer_is_caught() -> None:
             ("_windows", "0:12", "0:36"),
             ("_pools", "0:8", "0:24"),
             ("_winograd", "0:6", "0:20"),
+            ("_narrow", "0:3", "0:24"),
         )
         for seeds, marks in ((sample, ()), (every, pytest.mark.exhaustive))
     ],
 )
 def test_programs_stay_within_their_buffers(module: str, seeds: str) -> None:
     """Random graphs; contractions of windows; pools and depthwise convolutions;
-    convolutions by transforms."""
+    convolutions by transforms; weights and graphs of 16 bits."""
     ran("-X", "faulthandler", "-m", module, seeds)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import ml_dtypes
@@ -15,8 +17,11 @@ from onnx.reference import ReferenceEvaluator
 from onnxplug_compiler.schedule.constants import LARGE
 
 from . import tiled
-from .differential import refusing, session
+from .differential import difference, refusing, session
 from .lowered import commands
+from .random_graphs import RandomGraph
+from .random_narrow import narrow as narrowed
+from .random_nodes import MAKERS, VIEWS
 
 Array = np.ndarray[Any, Any]
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -305,3 +310,69 @@ def test_large_constants_of_other_operators(dtype: np.dtype[Any]) -> None:
     assert all(a.size > LARGE for a in constants.values() if a.size > 1)
     narrow = model(nodes, dtype, {"x": [600, 1, size]}, ["y", "h"], constants)
     check(narrow, random(dtype, 600, 1, size))
+
+
+@pytest.mark.parametrize("dtype", UNIT, ids=str)
+def test_bodies_round_what_goes_from_turn_to_turn(dtype: np.dtype[Any]) -> None:
+    state = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            node("MatMul", ["s", "w"], ["m"]),
+            node("Tanh", ["m"], ["next"]),
+            node("Identity", ["go"], ["on"]),
+        ],
+        "turn",
+        [
+            state("turn", onnx.TensorProto.INT64, []),
+            state("go", onnx.TensorProto.BOOL, []),
+            state("s", kind(dtype), [4, 32]),
+        ],
+        [
+            state("on", onnx.TensorProto.BOOL, []),
+            state("next", kind(dtype), [4, 32]),
+        ],
+    )
+    nodes = [node("Loop", ["turns", "", "x"], ["y"], body=body)]
+    w = RNG.standard_normal((32, 32)) / 4
+    constants = {"w": w, "turns": np.array(3)}
+    narrow = model(nodes, dtype, {"x": [4, 32]}, ["y"], constants)
+    x = random(dtype, 4, 32)
+    runner = session(narrow, compiled=True, threads=2)
+    (found,) = runner.run(None, {"x": x})
+    (partition,) = runner.explain().partitions
+    assert set(partition.tiers) == {"compiled"}, runner.explain()
+    exact = x.astype(np.float64)
+    for _ in range(3):
+        exact = np.tanh(exact @ w.astype(dtype).astype(np.float64))
+        exact = exact.astype(dtype).astype(np.float64)
+    # what lies between two numbers may be rounded to the other one
+    np.testing.assert_allclose(found.astype(np.float64), exact, 0, 4 * UNIT[dtype])
+
+
+_FIRST, _LAST = map(int, os.environ.get("ONNXPLUG_FUZZ", "0:6").split(":"))
+
+
+@pytest.mark.parametrize("seed", range(_FIRST, _LAST))
+def test_random_graphs_are_rounded_once(seed: int) -> None:
+    """Against the array tier in float32, which rounds nothing of them."""
+    choose, dtype = Random(seed), list(UNIT)[seed % 2]
+    makers = choose.choice([MAKERS, MAKERS, VIEWS])
+    case = RandomGraph(seed).make(choose.randint(5, 40), makers)
+    graph = narrowed(case, dtype)
+    # what lies between two numbers where the model rounds may become the other one
+    rounds = any(each.op_type == "Cast" for each in graph.wide.graph.node)
+    unit = UNIT[dtype] * (4 if rounds else 1.01)
+    exact = session(graph.wide, compiled=False).run(None, graph.wide_feeds)
+    with refusing(choose.choice([0, 0, 0.15]), seed):
+        found = session(graph.model, compiled=True, threads=2).run(None, graph.feeds)
+    for expected, array, error in zip(exact, found, case.errors.values(), strict=True):
+        if array.dtype == expected.dtype:
+            assert difference(expected, array, error) is None
+            continue
+        assert (array.dtype, array.shape) == (dtype, expected.shape)
+        nearest = expected.astype(dtype).astype(np.float64)
+        a, b = array.astype(np.float64), expected.astype(np.float64)
+        same = (a == nearest) | (np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore"):
+            near = np.abs(a - b) <= 1.01 * error + unit * np.abs(b)
+        assert (same | near).all()

@@ -19,6 +19,7 @@ from onnxplug_compiler.frontend.call import (
     call_of,
     numpy_dtype,
 )
+from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.schedule.bodies import Body, ControlFlowCall
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.in_place import outputs_in_place
@@ -107,7 +108,9 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         self._nodes = {node.index: node for node in partition.nodes}
         kinds: dict[Any, int] = {}
         self._calls = [
-            _as_call(partition, node, find_function, compile_body, kinds)
+            _as_call(
+                partition, node, find_function, compile_body, kinds, compiler.target
+            )
             for node in partition.nodes
         ]
         read = {name for call in self._calls for name in call.inputs if name}
@@ -511,11 +514,12 @@ def _as_call(
     find_function: FindFunction,
     compile_body: Compile,
     kinds: dict[Any, int],
+    target: Support,
 ) -> Call:
     if is_control_flow(node):
         whole = ControlFlow(partition, node, compile_body)
         bodies = {
-            attribute: _body(body, node, find_function, compile_body, kinds)
+            attribute: _body(body, node, find_function, compile_body, kinds, target)
             for attribute, body in partition.bodies(node).items()
         }
         flow = ControlFlowCall(partition, node, bodies, whole)
@@ -558,11 +562,12 @@ def _body(
     find_function: FindFunction,
     compile_body: Compile,
     kinds: dict[Any, int],
+    target: Support,
 ) -> Body:
     """A body of *node*, to be planned with what is around it."""
     graph = partition.graph
     calls = [
-        _as_call(partition, inner, find_function, compile_body, kinds)
+        _as_call(partition, inner, find_function, compile_body, kinds, target)
         for inner in partition.nodes
     ]
     made = {name for call in calls for name in call.outputs}
@@ -576,5 +581,7 @@ def _body(
     ]
     dtypes = {name: numpy_dtype(partition, name) for name in (*names, *captures)}
     constants = Constants(partition, names)
+    wide = widened(calls, dtypes, constants, graph.outputs, target, kinds)
+    calls, dtypes = list(wide.calls), {**dtypes, **wide.dtypes}
     find_forms = functools.partial(forms_of_all, calls, dtypes, constants)
     return Body(partition, calls, constants, dtypes, find_forms, captures)
