@@ -169,7 +169,7 @@ def floats(rng: np.random.Generator, rows: int, w: Weights) -> Array:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-ZEROS = ["", "packed", "float32", "float16"]
+ZEROS = ["", "packed", "float16"]
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
@@ -177,18 +177,18 @@ ZEROS = ["", "packed", "float32", "float16"]
 @pytest.mark.parametrize("zero", ZEROS)
 def test_bits_and_zero_points(isa: Isa, bits: int, zero: str) -> None:
     rng = np.random.default_rng(bits)
-    for rows in (1, 2, 3, 5, 8):
-        for columns, blocks, block in ((7, 3, 32), (9, 2, 16), (4, 5, 64)):
+    for rows in (1, 5):
+        for columns, blocks, block in ((7, 3, 32), (9, 18, 16)):
             w = weights(rng, (columns, blocks, block), bits, zero)
             found, expected, sizes = product(isa, floats(rng, rows, w), w)
             check(found, expected, sizes, blocks * block)
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
-@pytest.mark.parametrize("block", [8, 24, 100, 128, 256, 1000])
+@pytest.mark.parametrize("block", [2, 24, 100, 1000])
 def test_blocks_of_any_length(isa: Isa, block: int) -> None:
     rng = np.random.default_rng(block)
-    for bits in (2, 4, 8):
+    for bits in (4, 8):
         w = weights(rng, (5, 2, block), bits)
         found, expected, sizes = product(isa, floats(rng, 2, w), w)
         check(found, expected, sizes, 2 * block)
@@ -248,11 +248,8 @@ def test_rows_that_are_rounded_to_bytes(isa: Isa, bits: int, zero: str) -> None:
     """Each is what the products of the rounded rows are."""
     rng = np.random.default_rng(bits)
     for rows, columns, blocks, block in (
-        (1, 7, 4, 32),
-        (2, 9, 3, 32),
-        (5, 6, 17, 64),
-        (6, 3, 2, 256),
-        (1, 5, 18, 16),
+        (1, 7, 18, 32),
+        (5, 6, 3, 64),
         (3, 2, 1, 640),
     ):
         w = weights(rng, (columns, blocks, block), bits, zero)

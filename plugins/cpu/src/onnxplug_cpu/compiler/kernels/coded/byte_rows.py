@@ -9,7 +9,7 @@ from __future__ import annotations
 from onnxplug_cpu.compiler.codegen.byte_products import add_fours, magnitude
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
-from onnxplug_cpu.compiler.codegen.scheduling import opaque
+from onnxplug_cpu.compiler.codegen.scheduling import known_after
 from onnxplug_cpu.compiler.kernels.coded.few import Few, FewWords
 from onnxplug_cpu.compiler.kernels.coded.weights import WEIGHT_WORDS, Form
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
@@ -18,11 +18,9 @@ from onnxplug_cpu.compiler.machine.isa import Isa
 _CACHE_LINE = 64
 
 
-def byte_tile(isa: Isa, rows: int) -> tuple[int, int]:
+def byte_tile(rows: int) -> tuple[int, int]:
     """How many rows and columns are computed at once: their sums stay in registers."""
-    if isa.registers > 16:
-        return min(rows, 4), 4
-    return (min(rows, 4), 2) if rows > 1 else (1, 4)
+    return min(rows, 2), 4
 
 
 class ByteWords(FewWords):
@@ -124,12 +122,14 @@ class _Sums:
         for distance in range(0, nbytes * count * max(form.steps, 1), _CACHE_LINE):
             f.prefetch(offset(f, ahead, distance))
         for j in range(count):
-            place = offset(f, codes, words["codes_column"] * j)
+            here, here_scale, codes_here = x, x_scale, codes
+            if j and form.rows > 1:
+                # a column after the other: LLVM would load for all, and spill sums
+                before = [total[row * count + j - 1] for row in range(form.rows)]
+                pointers = [x, x_scale, codes]
+                here, here_scale, codes_here = known_after(f, few.isa, pointers, before)
+            place = offset(f, codes_here, words["codes_column"] * j)
             factor = self._scales(offset(f, scale, words["scale_column"] * j))
-            here, here_scale = x, x_scale
-            if form.rows > 1:
-                # LLVM would keep elements of rows for the next column, and spill sums
-                here, here_scale = (opaque(f, each) for each in (x, x_scale))
             for row, product in enumerate(self._products(place, here)):
                 line = offset(f, here_scale, self.k.x_scales_row * row)
                 both = f.load(line, self.vector) * factor

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.codegen.scheduling import known_after
 from onnxplug_cpu.compiler.kernels.coded.few import Few, FewWords
 from onnxplug_cpu.compiler.kernels.coded.weights import WEIGHT_WORDS, Form
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 _CACHE_LINE = 64
+_REGISTER_LANES = 4  # of the smallest register of floats
 
 
 def float_tile(isa: Isa, rows: int) -> tuple[int, int]:
     """How many rows and columns are computed at once: their sums stay in registers."""
     if isa.name == "avx512":
-        return min(rows, 4), 4
+        return min(rows, 4), 4 if rows < 3 else 3
     return (min(rows, 4), 1) if rows > 2 else (rows, 4 // rows)
 
 
@@ -94,8 +96,14 @@ class _Sums:
         for distance in range(0, lines, _CACHE_LINE):
             f.prefetch(offset(f, ahead, distance))
         for j in range(count):
-            place = offset(f, codes, words["codes_column"] * j)
-            products = self._products(place, x)
+            if j and self.form.rows > 1 and form.lanes >= _REGISTER_LANES:
+                # a column after the other: LLVM would load for all, and spill sums
+                before = [total[row * count + j - 1] for row in range(self.form.rows)]
+                codes_here, here = known_after(f, few.isa, [codes, x], before)
+            else:
+                codes_here, here = codes, x
+            place = offset(f, codes_here, words["codes_column"] * j)
+            products = self._products(place, here)
             factor = few.codes.scale(offset(f, scale, words["scale_column"] * j))
             for row, product in enumerate(products):
                 at = row * count + j

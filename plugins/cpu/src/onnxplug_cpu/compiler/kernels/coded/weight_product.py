@@ -195,7 +195,7 @@ class WeightProduct:
             nbytes=self.x.nbytes + x.nbytes,
         )
         steps = weights.block * spans // form.step
-        tile = byte_tile(recorder.target.isa, rows)
+        tile = byte_tile(rows)
         row_parts = larger(1, round(rows * weights.inner / _ROUNDED_BYTES))
         unrolled = steps if steps <= _UNROLLED else 0
         self._record_few(
