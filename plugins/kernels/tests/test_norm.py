@@ -210,6 +210,7 @@ def test_mean_variance_normalization(version: int) -> None:
     cases: list[tuple[dict[str, Any], tuple[int, ...]]] = [
         ({}, (0, 2, 3)),
         ({"axes": (1, 2)}, (1, 2)),
+        ({"axes": ()}, (0, 1, 2, 3)),
     ]
     for attributes, axes in cases:
         y = run("MeanVarianceNormalization", x, version=version, **attributes)
