@@ -4,8 +4,10 @@ in the order of streams, captured, and measured."""
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -244,6 +246,16 @@ def test_what_is_missing_is_said_once(
     assert len(device.engines) == 1
     device.close()
     assert not device.engines and planted.products.alive == 0
+
+
+def test_a_frontend_that_is_broken_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cudnn.py").write_text("raise OSError('libcudnn.so.9: no such file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cudnn", raising=False)
+    with pytest.raises(ImportError, match=r"frontend cannot be .* libcudnn\.so\.9"):
+        opening.import_frontend()
 
 
 def test_a_plan_is_measured_while_another_thread_binds_and_queues(

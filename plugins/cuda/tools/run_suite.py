@@ -14,7 +14,8 @@ rounds factors to TF32, for which the suite's tolerances are too narrow.
 cores, those from 8.0 on bfloat16, too.
 
 The nine whole networks of the suite, with a billion multiplications each, are left out
-without --networks; they take minutes each.
+without --networks, or their names; they take minutes each, and with --networks a case
+may take an hour.
 
 It ends with 1 where the CPU EP passes a case that does not pass with the kernels before
 it, or that these take wholly and do not pass.
@@ -33,7 +34,12 @@ from processor_ep import NAME, Factory, Plugin
 
 import onnxplug
 from onnxplug.plugins import registry
-from onnxplug_testing.backend_suite import CountingBackend, Lineup, load_cases
+from onnxplug_testing.backend_suite import (
+    SECONDS_PER_CASE,
+    CountingBackend,
+    Lineup,
+    load_cases,
+)
 from onnxplug_testing.suite_command import main
 
 NETWORKS: Final = frozenset(
@@ -44,12 +50,16 @@ NETWORKS: Final = frozenset(
     ).split()
 )
 
+HOUR: Final = 3600.0
+
 EXACT: Final = {"use_tf32": "0"}
 
 REPOSITORY: Final = Path(__file__).parents[3]
 
 
-def on_stand_in(folder: Path, violations: Path, words: Sequence[str]) -> int:
+def on_stand_in(
+    folder: Path, violations: Path, words: Sequence[str], patience: float
+) -> int:
     """Count with the EP on the stand-in, of whose rules none may be broken.
 
     Args:
@@ -71,7 +81,7 @@ def on_stand_in(folder: Path, violations: Path, words: Sequence[str]) -> int:
     registry.remove(StandInFactory.name)  # it may be installed
     onnxplug.register_ep_library("stand-in", StandInFactory(CuPy(machine, folder)))
     with watching_blocks(machine):
-        status = main(__doc__, Lineup(StandInFactory.name, EXACT), words)
+        status = main(__doc__, Lineup(StandInFactory.name, EXACT, patience), words)
     if violations.exists():
         print(violations.read_text("utf-8"), file=sys.stderr)
         return 1
@@ -89,17 +99,18 @@ def run() -> int:
     given, rest = parser.parse_known_args()
     if not given.networks and not any(word.startswith("test_") for word in rest):
         rest += [name for name in load_cases(CountingBackend) if name not in NETWORKS]
+    patience = HOUR if given.networks else SECONDS_PER_CASE
     if given.texts:
         given.texts.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.kernels or Path(temporary)
         if given.stand_in:
-            return on_stand_in(folder, Path(temporary, "violations"), rest)
+            return on_stand_in(folder, Path(temporary, "violations"), rest, patience)
         major, minor = map(int, given.capability.split("."))
         capability = major, minor
         plugin = Plugin(Factory(folder, given.texts, capability))
         onnxplug.register_ep_library("cuda-on-processor", plugin)
-        return main(__doc__, Lineup(NAME, {}), rest)
+        return main(__doc__, Lineup(NAME, {}, patience), rest)
 
 
 if __name__ == "__main__":

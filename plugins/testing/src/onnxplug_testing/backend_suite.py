@@ -34,7 +34,7 @@ same rounding only."""
 _HOST: Final = "host"
 """The tier of nodes that an EP computes on the host."""
 
-_SECONDS_PER_CASE: Final = 120
+SECONDS_PER_CASE: Final = 120.0
 
 
 def load_cases(backend: Any) -> dict[str, Callable[[], None]]:
@@ -65,10 +65,13 @@ class Lineup(Record):
     Attributes:
         ep: its name.
         options: of its sessions.
+        patience: seconds in which each case ends, at least; one that does not by twice
+            of these is ended.
     """
 
     ep: str
     options: Mapping[str, Any]
+    patience: float = SECONDS_PER_CASE
 
     def backend(self, *after: str) -> type[CountingBackend]:
         """The EP first, then those *after* it; alone nothing may be left over."""
@@ -166,7 +169,7 @@ def _run_until_done(lineup: Lineup, names: Sequence[str], results: Path) -> None
         process.start()
         seen = -1
         while process.is_alive():
-            process.join(_SECONDS_PER_CASE)
+            process.join(lineup.patience)
             size = results.stat().st_size
             if process.is_alive() and size == seen:
                 process.kill()

@@ -27,8 +27,14 @@ def import_frontend() -> Any:
     Raises:
         ImportError: it is not installed, or broken.
     """
-    import cudnn
-
+    try:
+        import cudnn
+    # it loads libraries, and raises what it likes
+    except Exception as error:
+        ep.raise_interruption(error)
+        raise ImportError(
+            f"cuDNN's Python frontend cannot be imported: {error}"
+        ) from error
     return cudnn
 
 
