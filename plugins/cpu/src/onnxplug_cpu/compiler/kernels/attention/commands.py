@@ -351,13 +351,7 @@ class _Work:
             **self._strides("v", self.v),
             **self._mask_words(),
             **packed,
-            "heads": sizes.heads,
-            "group": sizes.group,
-            "kv_heads": sizes.kv_heads,
-            "queries": sizes.queries,
-            "keys": sizes.keys,
-            "size": sizes.size,
-            "width": sizes.width,
+            **self._size_words(),
             "past": self.past,
             "scale": _bits(self.scale),
             "softcap": _bits(self.softcap),
@@ -401,6 +395,18 @@ class _Work:
             flops=sizes.flops,
             nbytes=self._nbytes(),
         )
+
+    def _size_words(self) -> dict[str, Word]:
+        sizes = self.sizes
+        return {
+            "heads": sizes.heads,
+            "group": sizes.group,
+            "kv_heads": sizes.kv_heads,
+            "queries": sizes.queries,
+            "keys": sizes.keys,
+            "size": sizes.size,
+            "width": sizes.width,
+        }
 
     def _packed(
         self, keys: _Packing, values: _Packing, *, together: bool

@@ -79,9 +79,8 @@ def record_pool(
     elements = [min(s.taps, n) for s, n in zip(slides, x.shape[2:], strict=True)]
     at_once = out.size * math.prod(elements)
     apart = sum(
-        math.prod(shape) * (min(_SCAN, n) if slides[axis].dilation == 1 else n)
+        math.prod(shape) * _reads(slides[axis], elements[axis])
         for axis, shape in zip(axes, shapes, strict=True)
-        for n in [elements[axis]]
     )
     if math.prod(elements) < _LARGE or at_once <= 2 * apart:
         record_windows(
@@ -121,6 +120,11 @@ def record_pool(
                 label=label,
             )
         x = target
+
+
+def _reads(slide: Slide, elements: int) -> int:
+    """How many elements are read for a window along one axis, of so many."""
+    return min(_SCAN, elements) if slide.dilation == 1 else elements
 
 
 def _record_bytes(
