@@ -91,7 +91,13 @@ else
 endif
 
 test-exhaustive: $(VENV)/development.stamp
-	$(PYTEST) $(PARALLEL) -m exhaustive $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	$(PYTEST) $(PARALLEL) -m exhaustive; marked=$$?; \
+	  ONNXPLUG_EXAMPLES=all $(PYTEST) $(PARALLEL) plugins/*/tests/properties && \
+	  exit $$marked
+else
+	$(PYTEST) -m exhaustive $(ARGS)
+endif
 
 test-exporters: $(VENV)/exporters.stamp
 	$(BIN)/python -m pytest tests/exporters $(OF_EPS:%=--ignore=%) $(ARGS)

@@ -25,7 +25,7 @@ def has_avx512() -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "every", [24, pytest.param(1, marks=pytest.mark.exhaustive)], ids="every {}".format
+    "every", [60, pytest.param(1, marks=pytest.mark.exhaustive)], ids="every {}".format
 )
 def test_no_case_is_lost_and_most_run_wholly_on_openvino(
     tmp_path: Path, every: int

@@ -5,7 +5,9 @@ that is fast, and shrinks toward zeros.  Inputs cannot be written to, so a kerne
 overwrites one fails, and they do not always lie in memory in row-major order.
 
 ``ONNXPLUG_EXAMPLES=2000`` in the environment tries that many examples of every property
-instead of the usual few; then ``--hypothesis-seed=1`` tries others than without.
+instead of the usual few; then ``--hypothesis-seed=1`` tries others than without.  With
+``ONNXPLUG_EXAMPLES=all``, as ``make test-exhaustive`` has it, they are those that the
+properties ask for, of which a part is tried by default.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import math
 import os
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -44,7 +46,10 @@ powers: 1/2, 1, 2, their negatives, zero, NaN, and infinities: products are exac
 whole: whole numbers from -4 to 4, of which sums of products are exact.
 """
 
-_COUNT = os.environ.get("ONNXPLUG_EXAMPLES")
+_COUNT = os.environ.get("ONNXPLUG_EXAMPLES", "")
+
+_SHARE: Final = 1 if _COUNT == "all" else 2
+"""One in so many of the examples that a property asks for is tried."""
 
 MAX_SIZE = 240
 """Elements that are drawn one by one; no shape of :func:`shapes` has more."""
@@ -53,8 +58,8 @@ MAX_SIZE = 240
 def examples(count: int) -> Callable[[Test], Test]:
     """Try *count* examples, always the same, of a property that takes ``draw``."""
     chosen = settings(
-        max_examples=int(_COUNT or count),
-        derandomize=_COUNT is None,
+        max_examples=int(_COUNT) if _COUNT.isdecimal() else math.ceil(count / _SHARE),
+        derandomize=not _COUNT.isdecimal(),
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any, TypeAlias
 
@@ -27,6 +28,8 @@ from .test_contraction_windows import exact, filters, normal, windows
 
 Array: TypeAlias = np.ndarray[Any, Any]
 SMALL_CACHE = 96 << 10  # so that small contractions have many parts
+rarely = functools.partial(pytest.param, marks=pytest.mark.exhaustive)
+
 each_isa = pytest.mark.parametrize("isa", EMULATED, ids=lambda isa: isa.name)
 
 
@@ -106,8 +109,11 @@ def test_random_windows(isa: Isa, lengthens: bool) -> None:
         )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("width", [1, 2, 5, 7, 14, 16, 17, 28, 33, 56])
+@pytest.mark.parametrize("workers", [rarely(1), 2])
+@pytest.mark.parametrize(
+    "width",
+    [1, rarely(2), 5, rarely(7), rarely(14), 16, 17, rarely(28), 33, rarely(56)],
+)
 def test_every_width(workers: int, width: int) -> None:
     """Lines of one tile, of several, and of an odd number of them."""
     rng = np.random.default_rng(2)
@@ -118,7 +124,7 @@ def test_every_width(workers: int, width: int) -> None:
         close(*contract(isa, image, weights, workers=workers))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [rarely(1), 2])
 @pytest.mark.parametrize(
     ("depth", "kernel"),
     [(900, (1, 1)), (900, (3, 2)), (256, (3, 3)), (40, (7, 7)), (1700, (1, 2))],

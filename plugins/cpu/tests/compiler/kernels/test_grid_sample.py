@@ -140,9 +140,10 @@ def places(generator: np.random.Generator, shape: Any, sizes: Any, align: bool) 
 @isas
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", MODES)
-def test_random_sizes(isa: Isa, mode: str, padding: str) -> None:
+@pytest.mark.parametrize("turns", [9, pytest.param(24, marks=pytest.mark.exhaustive)])
+def test_random_sizes(isa: Isa, mode: str, padding: str, turns: int) -> None:
     generator = np.random.default_rng(MODES.index(mode) * 3 + PADDINGS.index(padding))
-    for turn in range(24):
+    for turn in range(turns):
         rank = 1 + turn % 3
         align = bool(turn & 1)
         sizes = [int(n) for n in generator.choice([1, 2, 3, 5, 9], rank)]
