@@ -96,3 +96,23 @@ def test_programs_stay_within_their_buffers(module: str, seeds: str) -> None:
     """Random graphs; contractions of windows; pools and depthwise convolutions;
     convolutions by transforms; weights and graphs of 16 bits."""
     ran("-X", "faulthandler", "-m", module, seeds)
+
+
+def test_random_graphs_stay_within_their_buffers() -> None:
+    ran("-X", "faulthandler", "-m", MODULE, "0:8")
+
+
+def test_contractions_of_windows_stay_within_their_buffers() -> None:
+    ran("-X", "faulthandler", "-m", f"{MODULE}_windows", "0:36")
+
+
+def test_pools_and_depthwise_convolutions_stay_within_their_buffers() -> None:
+    ran("-X", "faulthandler", "-m", f"{MODULE}_pools", "0:24")
+
+
+def test_convolutions_by_transforms_stay_within_their_buffers() -> None:
+    ran("-X", "faulthandler", "-m", f"{MODULE}_winograd", "0:20")
+
+
+def test_products_of_codes_stay_within_their_buffers() -> None:
+    ran("-X", "faulthandler", "-m", f"{MODULE}_codes", "0:16")

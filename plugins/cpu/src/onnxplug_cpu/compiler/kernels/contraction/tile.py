@@ -21,7 +21,11 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Type,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.integer_products import add_pairs, add_quads
+from onnxplug_cpu.compiler.codegen.integer_products import (
+    add_pairs,
+    add_quads,
+    saturates,
+)
 from onnxplug_cpu.compiler.codegen.kernel import (
     FunctionArguments,
     Generator,
@@ -331,7 +335,7 @@ class _Tile:
                 state = f.loop(arguments.taps, self._tap, state)
             else:
                 state = self._sum_up(arguments.k, self.pointers, state)[1]
-            if form.element == QUADS:
+            if form.element == QUADS and saturates(self.isa):
                 state = self._remainders(state)
             moving = state[:2]
             self._store(targets, state[2:], arguments.add)

@@ -1,0 +1,79 @@
+"""Multiplies and convolves random codes with pages around each buffer that nobody may
+touch.
+
+    python -m plugins.cpu.tests.compiler.guarded_codes FIRST:LAST
+
+tries the cases of these seeds, as :mod:`.guarded` does random graphs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from .guarded import Guarded
+from .kernels.test_coded_integers import codes, trained
+from .test_integer_products import of_one_node
+
+Array = np.ndarray[Any, Any]
+Case = tuple[onnx.ModelProto, Array]
+
+
+def product(rng: np.random.Generator) -> Case:
+    """A product of any sizes, of weights with few large pairs or many."""
+    rows, depth, columns = (int(n) for n in rng.integers(1, 90, 3))
+    dtype = rng.choice([np.uint8, np.int8])
+    make = trained if rng.random() < 0.7 else lambda rng, *s: codes(rng, np.int8, *s)
+    x = codes(rng, dtype, int(rng.integers(1, 3)), rows, depth)
+    constants = {"w": make(rng, depth, columns), "a": codes(rng, dtype)}
+    constants["b"] = np.zeros((), np.int8)
+    return of_one_node("MatMulInteger", {"x": x}, constants, "x,w,a,b", np.int32), x
+
+
+def convolution(rng: np.random.Generator) -> Case:
+    """A convolution of any windows, of all channels or of each by itself."""
+    groups = int(rng.choice([1, 1, 2, 12]))
+    depth = 1 if groups == 12 else int(rng.choice([1, 3, 4, 16]))
+    kernel = [int(n) for n in rng.integers(1, 4, 2)]
+    dtype = rng.choice([np.uint8, np.int8])
+    sizes = (int(n) for n in rng.integers(6, 20, 2))
+    x = codes(rng, dtype, int(rng.integers(1, 3)), groups * depth, *sizes)
+    filters = groups * int(rng.integers(1, 20 if groups < 12 else 2))
+    constants = {"w": trained(rng, filters, depth, *kernel), "a": codes(rng, dtype)}
+    constants["b"] = np.zeros((), np.int8)
+    model = of_one_node(
+        "ConvInteger",
+        {"x": x},
+        constants,
+        "x,w,a,b",
+        np.int32,
+        group=groups,
+        pads=[int(n) for n in rng.integers(0, 3, 4)],
+        strides=[int(n) for n in rng.integers(1, 3, 2)],
+        dilations=[int(n) for n in rng.integers(1, 3, 2)],
+    )
+    return model, x
+
+
+def main(first: int, last: int) -> None:
+    """Compare guarded sessions with ONNX's reference."""
+    for seed in range(first, last):
+        print(f"seed {seed}", flush=True)
+        rng = np.random.default_rng(seed)
+        model, x = (product, convolution)[seed % 2](rng)
+        (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+        for at_end in (True, False):
+            guarded = Guarded(model, at_end=at_end, threads=int(rng.integers(1, 3)))
+            (found,) = guarded.run(None, {"x": x})
+            np.testing.assert_array_equal(found, expected)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1].split(":")))
+    sys.stdout.flush()
+    os._exit(0)  # some arrays live longer than what frees them

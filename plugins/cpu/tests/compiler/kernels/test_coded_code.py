@@ -1,0 +1,81 @@
+"""The machine code of products of codes, also for processors that this one is not."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+import pytest
+
+from onnxplug_cpu.compiler.codegen.integer_products import saturates
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    PAIRS,
+    QUADS,
+    TileProduct,
+    integer_tile_shape,
+)
+from onnxplug_cpu.compiler.machine.isa import AMX, AVX2, AVX512, NEON, SSE, Isa
+
+from ..interpreter import assembly
+from .test_contraction_code import loops, vectors_on_stack
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+VNNI = AVX512._replace(features=f"{AVX512.features},+avx512vnni")
+
+ADDED = {
+    ("avx2", PAIRS): {"vpmaddwd": 1, "vpaddd": 1},
+    ("avx2", QUADS): {"vpmaddubsw": 1, "vpmaddwd": 1, "vpaddd": 1},
+    ("avx512", PAIRS): {"vpmaddwd": 1, "vpaddd": 1},
+    ("avx512", QUADS): {"vpmaddubsw": 1, "vpmaddwd": 1, "vpaddd": 1},
+    ("vnni", PAIRS): {"vpdpwssd": 1},
+    ("vnni", QUADS): {"vpdpbusd": 1},
+}
+"""Instructions for a register of products."""
+
+
+@pytest.mark.parametrize(
+    ("name", "isa"), [("avx2", AVX2), ("avx512", AVX512), ("vnni", VNNI)]
+)
+@pytest.mark.parametrize("element", [PAIRS, QUADS])
+@pytest.mark.parametrize("taps", [False, True])
+def test_a_step_is_loads_and_products(
+    name: str, isa: Isa, element: str, taps: bool
+) -> None:
+    shape = integer_tile_shape(isa)
+    tile = TileProduct(element, shape.rows, shape.vectors, taps=taps)
+    text = assembly(Kernel(tile), isa)
+    (first, *_) = ADDED[name, element]
+    body = max(loops(text), key=lambda lines: sum(first in line for line in lines))
+    registers = shape.rows * shape.vectors * isa.registers_per_vector
+    counts = {
+        instruction: sum(f"\t{instruction}\t" in f"\t{line.strip()}" for line in body)
+        for instruction in ADDED[name, element]
+    }
+    steps, more = divmod(next(iter(counts.values())), registers)
+    assert steps >= 1 and not more
+    assert counts == {
+        instruction: count * steps * registers
+        for instruction, count in ADDED[name, element].items()
+    }
+    loads = steps * (shape.rows + shape.vectors * isa.registers_per_vector)
+    others = 24 if isa is AVX2 else 14  # with AVX2 a few sums wait in memory
+    assert len(body) <= sum(counts.values()) + loads + others * steps
+    if isa is not AVX2:
+        assert not vectors_on_stack("\n".join(body))
+
+
+@pytest.mark.parametrize("isa", [AVX2, AVX512, VNNI, AMX, SSE, NEON])
+def test_kernels_are_compiled_for_every_processor(isa: Isa) -> None:
+    shape = integer_tile_shape(isa)
+    for element in (PAIRS, QUADS):
+        for nbytes in (64, 32):
+            tile = TileProduct(element, shape.rows, shape.vectors, nbytes=nbytes)
+            assert "call" not in assembly(Kernel(tile), isa)
+    assembly(Kernel(PackQuads(saturates(isa))), isa)
+
+
+def test_only_instructions_that_saturate_need_remainders() -> None:
+    assert [saturates(isa) for isa in (AVX2, AVX512, SSE)] == [True] * 3
+    assert not any(saturates(isa) for isa in (VNNI, AMX, NEON))
