@@ -89,12 +89,12 @@ def case(text: str, kind: str) -> Case:
     # results of sums fill about the range of codes
     spread = 60 * 30 * math.sqrt(w[0].size)
     constants = {
-        "xs": np.float32(0.02),
+        "xs": np.array(0.02, np.float32),
         "xz": np.array(120, np.uint8),
         "w": w,
         "ws": np.full(filters, 0.01, np.float32),
         "wz": np.zeros(filters, np.int8),
-        "ys": np.float32(0.02 * 0.01 * spread / 40),
+        "ys": np.array(0.02 * 0.01 * spread / 40, np.float32),
         "yz": np.array(128, np.uint8),
         "b": rng.integers(-999, 1000, filters).astype(np.int32),
     }
@@ -147,7 +147,8 @@ def measure(
 ) -> dict[str, Any]:
     """The runtimes' least times, and how far results are from exact ones."""
     model, feeds, products = case(text, kind)
-    (exact,) = ReferenceEvaluator(model).run(None, feeds)
+    exact: Array
+    (exact,) = ReferenceEvaluator(model).run(None, feeds)  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "codes.onnx")
         onnx.save(model, path)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[4]
-MODULE = "plugins.cpu.tests.compiler.guarded"
+FOLDER = "plugins.cpu.tests.compiler"
+MODULE = f"{FOLDER}.guarded"
 
 pytestmark = pytest.mark.skipif("sys.platform != 'linux'")
 
@@ -81,38 +82,19 @@ def test_a_touch_beside_a_buffer_is_caught() -> None:
 @pytest.mark.parametrize(
     ("module", "seeds"),
     [
-        pytest.param(f"{MODULE}{what}", seeds, marks=marks)
+        pytest.param(f"{FOLDER}.{what}", seeds, marks=marks)
         for what, sample, every in (
-            ("", "0:3", "0:8"),
-            ("_windows", "0:12", "0:36"),
-            ("_pools", "0:8", "0:24"),
-            ("_winograd", "0:6", "0:20"),
-            ("_narrow", "0:3", "0:24"),
+            ("guarded", "0:3", "0:8"),
+            ("guarded_windows", "0:12", "0:36"),
+            ("guarded_pools", "0:8", "0:24"),
+            ("guarded_winograd", "0:6", "0:20"),
+            ("guarded_narrow", "0:3", "0:24"),
+            ("guarded_codes", "0:6", "0:60"),
         )
         for seeds, marks in ((sample, ()), (every, pytest.mark.exhaustive))
     ],
 )
 def test_programs_stay_within_their_buffers(module: str, seeds: str) -> None:
     """Random graphs; contractions of windows; pools and depthwise convolutions;
-    convolutions by transforms; weights and graphs of 16 bits."""
+    convolutions by transforms; weights and graphs of 16 bits; products of codes."""
     ran("-X", "faulthandler", "-m", module, seeds)
-
-
-def test_random_graphs_stay_within_their_buffers() -> None:
-    ran("-X", "faulthandler", "-m", MODULE, "0:8")
-
-
-def test_contractions_of_windows_stay_within_their_buffers() -> None:
-    ran("-X", "faulthandler", "-m", f"{MODULE}_windows", "0:36")
-
-
-def test_pools_and_depthwise_convolutions_stay_within_their_buffers() -> None:
-    ran("-X", "faulthandler", "-m", f"{MODULE}_pools", "0:24")
-
-
-def test_convolutions_by_transforms_stay_within_their_buffers() -> None:
-    ran("-X", "faulthandler", "-m", f"{MODULE}_winograd", "0:20")
-
-
-def test_products_of_codes_stay_within_their_buffers() -> None:
-    ran("-X", "faulthandler", "-m", f"{MODULE}_codes", "0:16")
