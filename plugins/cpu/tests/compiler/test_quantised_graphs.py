@@ -104,7 +104,10 @@ def test_a_convolution_between_steps_has_integer_sums(
     w = random.integers(limits.min, limits.max + 1, (24, 8, 3, 3)).astype(w_zero.dtype)
     shape = (24,) if per_filter else ()
     of_x = Numbers("x", 0.03, x_zero)
-    of_w = Numbers("w", random.random(shape) * 0.01 + 1e-3, np.full(shape, w_zero))
+    zeros = np.full(shape, w_zero)
+    if per_filter and w_zero:  # each has another
+        zeros = w_zero + np.arange(24).astype(w_zero.dtype)
+    of_w = Numbers("w", random.random(shape) * 0.01 + 1e-3, zeros)
     of_y = Numbers("y", 0.3, np.uint8(100))
     bias = random.standard_normal(24).astype(np.float32)
     nodes = [
@@ -122,7 +125,8 @@ def test_a_convolution_between_steps_has_integer_sums(
     assert made == {"QuantizedConv": 1}
     codes = of_x.quantised(x).astype(np.float64) - float(x_zero)
     scales = np.broadcast_to(of_w.scale.astype(np.float64), (24,)).reshape(-1, 1, 1, 1)
-    wide = (w.astype(np.float64) - float(w_zero)) * scales
+    points = np.broadcast_to(zeros.astype(np.float64), (24,)).reshape(-1, 1, 1, 1)
+    wide = (w.astype(np.float64) - points) * scales
     pads = more.get("pads", [0] * 4)
     padded = np.pad(
         codes * float(of_x.scale),

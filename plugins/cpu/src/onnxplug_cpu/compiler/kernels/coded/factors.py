@@ -61,8 +61,12 @@ def first_of(view: View, shape: tuple[int, ...]) -> View:
 
 def is_constant(b: Factor) -> bool:
     """Whether B is the same in all runs, and what is needed to pack it is at hand."""
-    zero = None if b.zero is None else b.zero.view.buffer
-    at_hand = zero is None or (isinstance(zero, Constant) and zero.key is None)
+    zero = None if b.zero is None else b.zero.view
+    at_hand = zero is None or (
+        isinstance(zero.buffer, Constant)
+        and zero.buffer.key is None
+        and not any(zero.strides[BATCHES:-1])
+    )
     return isinstance(b.codes.view.buffer, Constant) and at_hand
 
 

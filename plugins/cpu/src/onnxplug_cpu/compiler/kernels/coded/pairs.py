@@ -100,9 +100,21 @@ class PairProduct(FmaProduct):
     ) -> None:
         """Record what packs B; a constant one is widened before."""
         if self.constant is not None:
-            factor = self.constant._replace(codes=Codes(b))
+            zero = self.constant.zero
+            if zero is not None:
+                zero = Codes(_along_columns(zero.view, b.shape))
+            factor = self.constant._replace(codes=Codes(b), zero=zero)
             b = _pairs_of_b(recorder, factor, (self.inner,))
         super().record_pack(recorder, b, target, matrix=matrix)
+
+
+def _along_columns(zero: View, shape: tuple[int, ...]) -> View:
+    """Zero points, which are the same along the sums, for codes of *shape*, of which
+    axes of sums may have become one."""
+    strides = (*zero.strides[:BATCHES], *[0] * (len(shape) - BATCHES - 1))
+    return View(
+        zero.buffer, zero.offset, zero.dtype, shape, (*strides, zero.strides[-1])
+    )
 
 
 def _pairs_of_a(recorder: Recorder, a: Factor) -> View:
