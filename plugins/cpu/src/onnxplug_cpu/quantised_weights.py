@@ -74,6 +74,9 @@ def _fits(graph: ep.Graph, reader: ep.Node, maker: ep.Node, *, turned: bool) -> 
     shape = [size for size in sizes if isinstance(size, int)]
     if len(shape) != len(sizes) or len(shape) < 2:
         return False
+    other = graph.value(reader.inputs[0] or "").shape
+    if other is not None and len(other) < 2:
+        return False
     by_rows = reader.op_type == "Conv"
     if not by_rows:
         by_rows = turned != bool(reader.attributes.get("transB", 0))
