@@ -106,6 +106,7 @@ test-torch: $(VENV)/exporters.stamp
 	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
 	  plugins/kernels/tests/test_namespaces.py \
 	  plugins/kernels/tests/test_ml_namespaces.py \
+	  plugins/cpu/tests/compiler/test_quantised_graphs.py \
 	  $(filter %/test_torch_ep.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 

@@ -12,14 +12,15 @@ from unittest import mock
 import numpy as np
 import onnx
 import pytest
-import torch
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.schedule import structure
 
 from .differential import refusing_nothing_more, session
-from .random_quantised import QuantisedGraph
 from .test_quantization import NODE, Array, model_of
+
+torch = pytest.importorskip("torch", reason="make test-torch has it")
+from .random_quantised import QuantisedGraph  # noqa: E402
 
 SAMPLE = 6
 ALL = 400
