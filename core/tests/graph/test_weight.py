@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
 
 from onnxplug.ep import DataType
+from onnxplug.graph.packing import from_raw
 from onnxplug.graph.weight import LARGE, Weight
 
 
@@ -49,3 +51,21 @@ def test_an_array_of_another_form_is_held_as_eps_take_arrays():
     assert Weight.from_array(usual).array is usual
     with pytest.raises(TypeError, match="no ONNX element type"):
         Weight.from_array(x.astype("M8[s]"))
+
+
+def test_a_large_copy_of_few_bits_is_not_kept() -> None:
+    raw = np.full(LARGE, 0x21, np.uint8)
+    shape = (2, LARGE)
+    weight = Weight(
+        DataType.UINT4,
+        shape,
+        lambda: from_raw(raw.data, DataType.UINT4, shape),
+        raw.data,
+    )
+    array = weight.array
+    assert weight.array is array
+    kept = weakref.ref(array)
+    del array
+    gc.collect()
+    assert kept() is None
+    assert [int(code) for code in weight.array[1, :3]] == [1, 2, 1]

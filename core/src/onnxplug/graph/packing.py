@@ -24,6 +24,7 @@ def from_raw(raw: memoryview, dtype: DataType, shape: tuple[int, ...]) -> _Array
     """
     if dtype.bits < 8:
         fields = _unpack(np.frombuffer(raw, np.uint8), dtype.bits, math.prod(shape))
+        _release(raw)
         return _shaped(fields.view(dtype.numpy), shape)
     if dtype is DataType.BOOL:
         octets = np.frombuffer(raw, np.uint8)

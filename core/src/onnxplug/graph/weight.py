@@ -155,7 +155,10 @@ class Weight:
         """Whether *array* is not to be kept."""
         if self._recipe is not None:
             return array.nbytes >= DIGESTED
-        return self._is_copy and array.base is None and array.nbytes >= LARGE
+        whole = array
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        return self._is_copy and whole.base is None and array.nbytes >= LARGE
 
     def _shared(self) -> np.ndarray[Any, Any]:
         """The content; a large copy is the one that other sessions have, too."""

@@ -10,7 +10,17 @@ from onnxplug import ep
 from onnxplug_compiler.frontend.patterns.quantised import MOST_TERMS
 
 _BYTES: Final = (ep.DataType.INT8, ep.DataType.UINT8)
+_CODES: Final = (
+    *_BYTES,
+    *(ep.DataType.INT4, ep.DataType.UINT4),
+    *(ep.DataType.INT2, ep.DataType.UINT2),
+)
+_FEWEST_CODES: Final = 1 << 18
+"""Of a matrix that floats are multiplied with: as floats fewer are in a processor's
+second cache, and as fast."""
+
 _F32: Final = ep.DataType.FLOAT32
+_AXES: Final = 2  # of a matrix
 
 
 def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
@@ -18,7 +28,7 @@ def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
     :attr:`onnxplug.ep.Preferences.keeps_qdq`.
 
     Those are products and convolutions whose other factor is dequantised, too, from
-    bytes that a run makes.
+    bytes that a run makes; and products of floats with large matrices of codes.
     """
     name = node.outputs[0]
     if name is None or reader.domain or node.domain:
@@ -35,7 +45,11 @@ def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
         if reader.op_type == "Conv" or node.attributes.get("perm", (1, 0)) != (1, 0):
             return False
         maker = _maker(graph, node, node.inputs[0])
-    if maker is None or not _is_of_bytes(graph, maker):
+    if maker is None:
+        return False
+    if reader.op_type != "Conv" and _is_large(graph, reader, maker, turned=turned):
+        return True
+    if not _is_of_bytes(graph, maker):
         return False
     other = _maker(graph, reader, reader.inputs[0])
     return (
@@ -89,6 +103,49 @@ def _fits(graph: ep.Graph, reader: ep.Node, maker: ep.Node, *, turned: bool) -> 
         return False
     axis = maker.attributes.get("axis", 1)
     return axis in ((0, -len(shape)) if by_rows else (1, -1))
+
+
+def _is_large(
+    graph: ep.Graph, reader: ep.Node, maker: ep.Node, *, turned: bool
+) -> bool:
+    """Whether *maker* makes float32 of many codes, each column of which has one scale,
+    or one for each block."""
+    codes, scale, x = (
+        graph.value(name or "") for name in (*maker.inputs[:2], reader.inputs[0])
+    )
+    sizes = [size for size in codes.shape or () if isinstance(size, int)]
+    if (
+        maker.op_type != "DequantizeLinear"
+        or maker.domain
+        or codes.dtype not in _CODES
+        or len(sizes) != _AXES
+        or len(codes.shape or ()) != _AXES
+        or math.prod(sizes) < _FEWEST_CODES
+        or graph.value(maker.outputs[0] or "").dtype is not _F32
+        or x.shape is None
+        or len(x.shape) < _AXES
+    ):
+        return False
+    sums = int(turned != bool(reader.attributes.get("transB", 0)))
+    axis, block = (
+        int(maker.attributes.get(name, default))
+        for name, default in (("axis", 1), ("block_size", 0))
+    )
+    if not -_AXES <= axis < _AXES or scale.shape is None:
+        return False
+    axis %= _AXES
+    if not block:
+        by_columns = axis != sums and tuple(scale.shape) == (sizes[axis],)
+        return by_columns or math.prod(map(_size, scale.shape)) == 1
+    if axis != sums or block < 1 or sizes[axis] % block:
+        return False
+    sizes[axis] //= block
+    return tuple(scale.shape) == tuple(sizes)
+
+
+def _size(size: object) -> int:
+    """A size, or 0 if it is not certain."""
+    return size if isinstance(size, int) else 0
 
 
 def _is_of_bytes(graph: ep.Graph, node: ep.Node) -> bool:

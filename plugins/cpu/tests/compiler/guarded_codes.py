@@ -11,14 +11,18 @@ from __future__ import annotations
 import os
 import sys
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from onnxplug_cpu import quantised_weights
+
 from .guarded import Guarded
 from .kernels.test_coded_integers import codes, trained
 from .test_integer_products import of_one_node
+from .test_weights_of_codes import TYPES, Form, case, expected
 
 Array = np.ndarray[Any, Any]
 Case = tuple[onnx.ModelProto, Array]
@@ -60,17 +64,44 @@ def convolution(rng: np.random.Generator) -> Case:
     return model, x
 
 
+def weights(rng: np.random.Generator) -> tuple[Case, Array]:
+    """A product of floats with a matrix of codes, and what is to come of it."""
+    block = int(rng.choice([0, -1, 5, 16, 32]))
+    depth = int(rng.integers(1, 6)) * (block if block > 0 else int(rng.integers(1, 20)))
+    form = Form(
+        str(rng.choice(list(TYPES))),
+        depth,
+        int(rng.integers(1, 60)),
+        block,
+        zero=bool(rng.integers(2)),
+        turned=str(rng.choice(["", "Gemm", "Transpose"])),
+    )
+    tried = case(rng, form)
+    rows = int(rng.choice([1, 3, 8, 9, 40]))
+    x = rng.standard_normal((rows, depth)).astype(np.float32)
+    return (tried.model, x), expected(tried, x)
+
+
 def main(first: int, last: int) -> None:
     """Compare guarded sessions with ONNX's reference."""
     for seed in range(first, last):
         print(f"seed {seed}", flush=True)
         rng = np.random.default_rng(seed)
-        model, x = (product, convolution)[seed % 2](rng)
-        (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+        if seed % 3 < len(_INTEGERS):
+            model, x = _INTEGERS[seed % 3](rng)
+            (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+            most = 0.0
+        else:
+            (model, x), wanted = weights(rng)
+            most = 4e-6 * np.abs(wanted).max()
         for at_end in (True, False):
-            guarded = Guarded(model, at_end=at_end, threads=int(rng.integers(1, 3)))
+            with mock.patch.object(quantised_weights, "_FEWEST_CODES", 1):
+                guarded = Guarded(model, at_end=at_end, threads=int(rng.integers(1, 3)))
             (found,) = guarded.run(None, {"x": x})
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=most)
+
+
+_INTEGERS = (product, convolution)
 
 
 if __name__ == "__main__":

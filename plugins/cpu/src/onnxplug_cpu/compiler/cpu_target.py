@@ -76,7 +76,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
     "com.microsoft.MatMulNBits": NARROW_FLOATS,
     "QuantizeLinear": _CODES,
-    "DequantizeLinear": _CODES | {"i32"},
+    "DequantizeLinear": _CODES | SUB_BYTE | {"i32"},
     "com.microsoft.GroupQueryAttention": frozenset({"f32"}),
     "TfIdfVectorizer": frozenset({"i32", "i64"}),
     **dict.fromkeys(

@@ -1,12 +1,13 @@
 """Sixteen elements of any type between memory and the registers that compute them.
 
 f16 and bf16 are held as f32 whose value such an element can have: every operator
-computes in f32 and rounds its result once.
+computes in f32 and rounds its result once.  Integers of fewer than 8 bits, of which
+memory has one in each byte, are only read, and held as bytes.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Function, Type, Value
 from onnxplug_cpu.compiler.codegen.math.narrow import (
@@ -17,16 +18,20 @@ from onnxplug_cpu.compiler.codegen.math.narrow import (
 )
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
+_BYTE_OF: Final = {"i2": "i8", "i4": "i8", "u2": "u8", "u4": "u8"}
+
 
 def held(element: str, lanes: int = LANES) -> Type:
     """The vector that holds elements of this type while they are computed."""
+    if element in _BYTE_OF:
+        return Type(_BYTE_OF[element], lanes)
     return Type("f32" if element in ("f16", "bf16") else element, lanes)
 
 
 def stored(element: str, lanes: int = LANES) -> Type:
     """The vector of elements as memory has them."""
-    name = {"f16": "u16", "bf16": "u16", "i1": "u8"}.get(element, element)
-    return Type(name, lanes)
+    name = {"f16": "u16", "bf16": "u16", "i1": "u8"} | _BYTE_OF
+    return Type(name.get(element, element), lanes)
 
 
 class Part(NamedTuple):
@@ -135,6 +140,10 @@ class Lanes:
             return raw.compare("ne", 0)
         if element == "f16":
             return from_f16(self.f, self.isa, raw)
+        if element in _BYTE_OF:
+            # the other bits of a byte are anything
+            others = 8 - int(element[1:])
+            return raw << others >> others
         return from_bf16(self.f, raw) if element == "bf16" else raw
 
     def _to_stored(self, value: Value, element: str) -> Value:

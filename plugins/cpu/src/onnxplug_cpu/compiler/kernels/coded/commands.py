@@ -36,7 +36,8 @@ def record_coded(
 
     Of integers of 8 bits, and of 16 in the first factor if none exceeds 2¹⁵ - 1 when
     its zero point is subtracted, without scales; and of floats with codes of 2, 4 and 8
-    bits that have scales, whose columns are consecutive.
+    bits that have scales.  Those of constant matrices, and those whose columns are
+    consecutive, are multiplied as they are; others are made floats before.
 
     Raises:
         ValueError: shapes or elements do not fit.
@@ -45,9 +46,14 @@ def record_coded(
     if 0 in out.shape:
         return
     if element_of(a.codes.view.dtype) in NARROW_FLOATS:
-        from onnxplug_cpu.compiler.kernels.coded.weight_product import WeightProduct
+        from onnxplug_cpu.compiler.kernels.coded import dequantised, weight_product
 
-        WeightProduct(recorder, a, b, out, epilogue, label).record()
+        weights = dequantised.weights_of(recorder, a, b)
+        if weights is None:
+            dequantised.record_floats(recorder, a, b, out, epilogue, label)
+            return
+        given = (recorder, a, weights, out, epilogue, label)
+        weight_product.WeightProduct(*given).record()
         return
     _check_integers(a, b, out)
     record_integers(recorder, a, b, out, epilogue, label)

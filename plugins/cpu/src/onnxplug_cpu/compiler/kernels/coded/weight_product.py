@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, code_of
 from onnxplug_cpu.compiler.kernels.coded.byte_rows import ByteRows, byte_tile, middle_of
+from onnxplug_cpu.compiler.kernels.coded.factors import record_zeros
 from onnxplug_cpu.compiler.kernels.coded.float_rows import FloatRows, float_tile
 from onnxplug_cpu.compiler.kernels.coded.many import ManyRows
 from onnxplug_cpu.compiler.kernels.coded.rows import OrderRows, RoundRows
@@ -78,25 +79,37 @@ class WeightProduct:
         self.weights = Weights.of(b)
         self.epilogue = None if epilogue is None else epilogue.with_line()
         x = a.codes.view
+        inner = math.prod(x.shape[3:])
         if a.scale is not None or a.zero is not None or a.codes.bits or a.offset:
             raise ValueError("the left factor has scales or zero points")
-        if x.shape[:2] != (1, 1) or math.prod(x.shape[3:]) != self.weights.inner:
+        if x.shape[:2] != (1, 1) or inner > self.weights.inner:
             raise ValueError(
                 f"{x.shape} does not multiply weights of {self.weights.inner} rows"
             )
         if out.dtype != _F32 or (epilogue is None and out.strides[-1] != 1):
             raise ValueError(f"products of {out.dtype} or with strided columns")
-        rows = x.reshape((x.shape[2], self.weights.inner))
+        rows = x.reshape((x.shape[2], inner))
         if rows is None or rows.strides[1] != 1:
             copy = recorder.temporary(x.dtype, x.shape)
             record_copy(recorder, x, copy)
-            rows = copy.reshape((x.shape[2], self.weights.inner))
+            rows = copy.reshape((x.shape[2], inner))
             assert rows is not None
-        self.x = rows
+        self.x = self._as_long(rows)
         self.rows, self.columns = x.shape[2], self.weights.columns
         self.flops = 2 * self.rows * self.columns * self.weights.inner
         sizes = f"{self.rows}×{self.columns}×{self.weights.inner}"
         self.label = f"{label} {sizes} of {self.weights.form.bits} bits"
+
+    def _as_long(self, rows: View) -> View:
+        """Rows with zeros where the weights have them, behind the last code."""
+        count, inner = rows.shape
+        missing = self.weights.inner - inner
+        if not missing:
+            return rows
+        whole = self.recorder.temporary(rows.dtype, (count, self.weights.inner))
+        record_copy(self.recorder, rows, whole.slice((0, 0), rows.shape))
+        record_zeros(self.recorder, whole.slice((0, inner), (count, missing)))
+        return whole
 
     @property
     def steps(self) -> int:

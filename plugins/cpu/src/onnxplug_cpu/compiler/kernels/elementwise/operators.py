@@ -15,6 +15,7 @@ from onnxplug_compiler.ir.elements import (
     NARROW_FLOATS,
     NUMBERS,
     SIGNED,
+    SUB_BYTE,
 )
 from onnxplug_compiler.ir.elementwise import Chain
 
@@ -106,7 +107,7 @@ def _accepts_power(operands: Sequence[str], result: str) -> bool:
 
 
 def _accepts_cast(operands: Sequence[str], result: str) -> bool:
-    return operands[0] in ANY and result in ANY
+    return operands[0] in ANY | SUB_BYTE and result in ANY
 
 
 def _of(operands: int | tuple[int, int], accepts: _Accepts, cost: int = 1) -> _Operator:
