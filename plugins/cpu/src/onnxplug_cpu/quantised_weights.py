@@ -15,7 +15,7 @@ _CODES: Final = (
     *(ep.DataType.INT4, ep.DataType.UINT4),
     *(ep.DataType.INT2, ep.DataType.UINT2),
 )
-_FEWEST_CODES: Final = 1 << 18
+FEWEST_CODES: Final = 1 << 18
 """Of a matrix that floats are multiplied with: as floats fewer are in a processor's
 second cache, and as fast."""
 
@@ -120,7 +120,7 @@ def _is_large(
         or codes.dtype not in _CODES
         or len(sizes) != _AXES
         or len(codes.shape or ()) != _AXES
-        or math.prod(sizes) < _FEWEST_CODES
+        or math.prod(sizes) < FEWEST_CODES
         or graph.value(maker.outputs[0] or "").dtype is not _F32
         or x.shape is None
         or len(x.shape) < _AXES

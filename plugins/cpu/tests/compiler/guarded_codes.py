@@ -95,7 +95,7 @@ def main(first: int, last: int) -> None:
             (model, x), wanted = weights(rng)
             most = 4e-6 * np.abs(wanted).max()
         for at_end in (True, False):
-            with mock.patch.object(quantised_weights, "_FEWEST_CODES", 1):
+            with mock.patch.object(quantised_weights, "FEWEST_CODES", 1):
                 guarded = Guarded(model, at_end=at_end, threads=int(rng.integers(1, 3)))
             (found,) = guarded.run(None, {"x": x})
             np.testing.assert_allclose(found, wanted, rtol=0, atol=most)

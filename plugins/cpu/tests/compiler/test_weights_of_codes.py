@@ -129,7 +129,7 @@ def assert_near(found: Array, case: Case, x: Array) -> None:
 def session(model: onnx.ModelProto, threads: int = 1) -> onnxplug.InferenceSession:
     options = onnxplug.SessionOptions()
     options.intra_op_num_threads = threads
-    with mock.patch.object(quantised_weights, "_FEWEST_CODES", 1):
+    with mock.patch.object(quantised_weights, "FEWEST_CODES", 1):
         return onnxplug.InferenceSession(
             model, options, providers=["CPUExecutionProvider"]
         )
