@@ -29,12 +29,6 @@ PACKED = np.zeros((4, 1, 8), np.uint8)
         (
             "MatMulNBits",
             [X, PACKED, SCALES],
-            {"K": 8, "N": 4, "block_size": 16},
-            "'B' is not a constant",
-        ),
-        (
-            "MatMulNBits",
-            [X, PACKED, SCALES],
             {"K": 8, "N": 4, "block_size": 16, "weight_prepacked": 1},
             "'weight_prepacked' is 1",
         ),

@@ -291,7 +291,7 @@ def test_config_entries_of_the_session_reach_the_library(register) -> None:
     register()
     options = onnxplug.SessionOptions()
     options.add_session_config_entry("ep.exampleexecutionprovider.mode", "fail_create")
-    with pytest.raises(errors.EpError, match="no licence file"):
+    with pytest.raises(errors.NoSuchFile, match="no licence file"):
         onnxplug.InferenceSession(product(2, 3), options, providers=[EXAMPLE])
 
 

@@ -258,10 +258,10 @@ class Process:
 def filled(tmp_path_factory: pytest.TempPathFactory, expected: list[Any]) -> Path:
     """A cache that has all kernels, from two processes that filled it at once."""
     folder = tmp_path_factory.mktemp("filled")
-    for process in [Process(folder), Process(folder)]:
-        said = process.result(expected)
-        assert said["compiled"]
-        assert "array" not in said["tiers"]
+    said = [each.result(expected) for each in [Process(folder), Process(folder)]]
+    # where one starts late it finds all that the other compiled
+    assert any(each["compiled"] for each in said)
+    assert not any("array" in each["tiers"] for each in said)
     warm = Process(folder).result(expected)
     assert not warm["compiled"]
     assert not warm["told"]

@@ -542,9 +542,9 @@ def test_making_a_program_is_quick() -> None:
     add(recorder, view, view, output_view(0, FLOAT, 64))
     taken = []
     for _ in range(20):
-        began = time.perf_counter()
+        began = time.thread_time()
         Program(recorder.commands, library, 2, n_inputs=1, n_outputs=1)
-        taken.append(time.perf_counter() - began)
+        taken.append(time.thread_time() - began)
     assert min(taken) < 0.02  # 2 ms on an idle machine
 
 
