@@ -181,9 +181,7 @@ class GpuPartition(ep.CompiledPartition):
         found: dict[int, str] = {}
         for unit in self._units:
             if not unit.compiled and not unit.calls[0].traits.of_shapes:
-                found |= dict.fromkeys(
-                    unit.calls[0].nodes, "it is computed on the host"
-                )
+                found |= dict.fromkeys(unit.calls[0].nodes, ON_HOST)
             for call in unit.calls:
                 if any(name in unit.counted for name in call.outputs):
                     found |= dict.fromkeys(call.nodes, COUNTED)

@@ -8,18 +8,19 @@ tiles to lanes that finish neighbouring columns.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug_compiler.gpu.command import as_bits, launch, operand
-from onnxplug_compiler.gpu.families.fragments import (
-    CHUNK,
-    WARP,
-    copy_elements,
-    copy_turned_bytes,
-    load_fragment,
+from onnxplug_compiler.gpu.families.factor_tiles import (
+    DEPTH,
+    FactorTiles,
+    Loading,
+    loading_of,
 )
+from onnxplug_compiler.gpu.families.fragments import WARP, load_fragment
 from onnxplug_compiler.gpu.families.zero_points import ZeroPoints
 from onnxplug_compiler.gpu.render.body import Body, Operand
 from onnxplug_compiler.gpu.render.dialect import Fragments
@@ -32,14 +33,8 @@ from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 
-_DEPTH: Final = 16
-"""Words along the sums that a tile has at hand."""
-
 _STEP: Final = 8
-"""Of these, what warps load at once."""
-
-_PAD: Final = 4
-"""Words behind each line of a tile, by which its lines lie in different banks."""
+"""Words along the sums that warps load at once, of those that a tile has."""
 
 _BYTES: Final = ("i8", "u8")
 
@@ -56,7 +51,7 @@ _BITS: Final = {1: "u32", 2: "u16", 4: "u8"}
 """What their arrays are read as."""
 
 _SUMS_PAD: Final = 4
-"""Words behind each line of sums, likewise."""
+"""Words behind each line of sums, by which its lines lie in different banks."""
 
 _LEAST_BYTES: Final = 16
 """Bytes of a sum of which fewer leave most of a fragment empty, as where each channel
@@ -98,24 +93,6 @@ TILES: Final = (Tile(2, 4, 64, 32), Tile(2, 2, 32, 32), Tile(1, 2, 32, 32))
 
 _ENOUGH_GROUPS: Final = 96
 """Workgroups that keep a GPU busy: a smaller tile is taken for more of them."""
-
-
-class Loading(Parameters):
-    """How a factor becomes a tile.
-
-    Attributes:
-        along: lines of the tile are along the sums, not across.
-        chunks: neighbouring elements are copied together, as all are aligned.
-        turned: lines of memory are across the sums, those of the tile along them.
-    """
-
-    along: bool
-    chunks: bool
-    turned: bool = False
-
-    def elements(self, per_word: int) -> int:
-        """Elements that are copied together, where any are."""
-        return per_word if self.turned else CHUNK * per_word
 
 
 class TensorProductKernel(Parameters):
@@ -175,22 +152,6 @@ class TensorProductKernel(Parameters):
             _Writer(body, self, fragments).write()
 
 
-class _Part:
-    """A factor's tiles in shared memory, one that is multiplied and one that comes."""
-
-    def __init__(
-        self, body: Body, loading: Loading, size: int, room: int, per_word: int
-    ) -> None:
-        self.loading, self.size = loading, size
-        depth = _DEPTH * per_word
-        self.lines, self.length = (size, depth) if loading.along else (depth, size)
-        # lanes that read words one by one are four lines apart, not eight
-        pad = _PAD if loading.along or per_word > 1 else 2 * _PAD
-        self.stride = self.length // per_word + pad  # words
-        self.words = self.lines * self.stride
-        self.name = body.array("u32", max(2 * self.words, room))
-
-
 class _Writer:
     """Writes what a workgroup does for its tile."""
 
@@ -211,10 +172,24 @@ class _Writer:
             body.let("u32", f"(block % {across}) * {tile.columns}u"),
         ]
         # what is finished at once passes through the tiles of the left factor
-        room = tile.down * tile.across * _FRAGMENT * (tile.width + _SUMS_PAD)
-        self.parts = [
-            _Part(body, kernel.left, tile.rows, room, self.per_word),
-            _Part(body, kernel.right, tile.columns, 0, self.per_word),
+        passing = tile.down * tile.across * _FRAGMENT * (tile.width + _SUMS_PAD)
+        self.tiles = [
+            FactorTiles(
+                body,
+                fragments,
+                loading,
+                functools.partial(self.place, number),
+                number=number,
+                first=self.firsts[number],
+                size=size,
+                per_word=self.per_word,
+                lanes=kernel.lanes,
+                room=room,
+            )
+            for number, loading, size, room in (
+                (0, kernel.left, tile.rows, passing),
+                (1, kernel.right, tile.columns, 0),
+            )
         ]
         warp = body.let("u32", f"lane / {WARP}u")
         self.warp, self.within = warp, body.let("u32", f"lane % {WARP}u")
@@ -223,12 +198,6 @@ class _Writer:
             body.let("u32", f"{warp} % {tile.across}u * {tile.width}u"),
         ]
         self.depth = body.let("u32", body.size(6))
-        self.aligned = [
-            body.let("i1", body.aligned(n, part.loading.elements(self.per_word)))
-            if part.loading.chunks
-            else ""
-            for n, part in enumerate(self.parts)
-        ]
         self.kind = "i32" if self.per_word == 4 else "f32"
         self.zeros = ZeroPoints(
             body,
@@ -255,7 +224,7 @@ class _Writer:
         body.line(self.fragments.arrive())
         body.wait()
         stage = body.var("u32", "0u")
-        depth = _DEPTH * self.per_word
+        depth = DEPTH * self.per_word
         with body.loop(self.depth, step=f"{depth}u") as first:
             following = body.let("u32", f"{first} + {depth}u")
             other = body.let("u32", f"1u - {stage}")
@@ -272,72 +241,8 @@ class _Writer:
 
     def load(self, stage: str, first: str) -> None:
         """Begin to copy the tiles that begin at *first* along the sums."""
-        for which, part in enumerate(self.parts):
-            if part.loading.turned:
-                self.load_turned(which, stage, first)
-                continue
-            each = self.per_word * (CHUNK if part.loading.chunks else 1)
-            per_line = part.length // each
-            entries = f"{part.lines * per_line}u"
-            base = self.body.let("u32", f"{stage} * {part.words}u")
-            with self.body.loop(entries, "lane", f"{self.kernel.lanes}u") as entry:
-                line = self.body.let("u32", f"{entry} / {per_line}u")
-                near = self.body.let("u32", f"({entry} % {per_line}u) * {each}u")
-                word = f"{base} + {line} * {part.stride}u + {near} / {self.per_word}u"
-                pair = (line, near) if part.loading.along else (near, line)
-                self.copy(which, pair, first, word)
-
-    def load_turned(self, which: int, stage: str, first: str) -> None:
-        """The same of bytes that lie across the sums."""
-        body, part = self.body, self.parts[which]
-        each = 4 if part.loading.chunks else 1
-        across = part.lines // each
-        base = body.let("u32", f"{stage} * {part.words}u")
-        with body.loop(f"{across * _DEPTH}u", "lane", f"{self.kernel.lanes}u") as entry:
-            line = body.let("u32", f"{entry} % {across}u * {each}u")
-            near = body.let("u32", f"{entry} / {across}u")
-            word = f"{base} + {line} * {part.stride}u + {near}"
-            if part.loading.chunks:
-                self.copy_turned(which, line, f"{first} + {near} * 4u", word)
-            else:
-                self.copy(which, (line, f"{near} * 4u"), first, word)
-
-    def copy_turned(self, which: int, line: str, first: str, word: str) -> None:
-        """Copy four by four bytes to four words of neighbouring lines of a tile.
-
-        Args:
-            first: of the places along the sums.
-        """
-        body, part = self.body, self.parts[which]
-        other = body.let("u32", f"{self.firsts[which]} + {line}")
-
-        def find(across: int, along: int) -> tuple[str, str]:
-            number = body.let("u32", f"{first} + {along}u")
-            return self.place(which, f"({other} + {across}u)", number)
-
-        target = part.name, word, part.stride
-        copy_turned_bytes(body, which, target, find, self.aligned[which])
-
-    def copy(self, which: int, pair: tuple[str, str], first: str, word: str) -> None:
-        """Copy a chunk, or a word, to a tile, zeros for what is not there.
-
-        Args:
-            which: of the factors.
-            pair: the row or column in the tile, and the place along the sums.
-            word: of the tile.
-        """
-        body, along = self.body, self.parts[which].loading.along
-        other = body.let("u32", f"{self.firsts[which]} + {pair[0]}")
-        number = body.let("u32", f"{first} + {pair[1]}")
-
-        def find(step: int) -> tuple[str, str]:
-            at = [other, number]
-            if step:
-                at[along] = body.let("u32", f"{at[along]} + {step}u")
-            return self.place(which, *at)
-
-        target = self.parts[which].name, word
-        copy_elements(body, self.fragments, which, target, find, self.aligned[which])
+        for tiles in self.tiles:
+            tiles.load(stage, first)
 
     def place(self, which: int, other: str, number: str) -> tuple[str, str]:
         """Where an element is, or the first one if it is not there, and if it is."""
@@ -374,14 +279,14 @@ class _Writer:
 
     def fragment(self, which: int, stage: str, start: int, k: int) -> list[str]:
         """A lane's part of a factor's fragment."""
-        part = self.parts[which]
+        tiles = self.tiles[which]
         found = load_fragment(
             self.body,
             self.fragments,
-            f"{part.name}[{stage} * {part.words}u",
-            part.stride,
+            f"{tiles.name}[{stage} * {tiles.words}u",
+            tiles.stride,
             (f"{self.starts[which]} + {start}u", f"{k}u"),
-            along=part.loading.along,
+            along=tiles.loading.along,
             left=which == 0,
             per_word=self.per_word,
         )
@@ -392,7 +297,7 @@ class _Writer:
     def finish(self, number: int, line: Sequence[Sequence[str]]) -> None:
         """Apply the chain to sixteen rows of each warp."""
         body, tile = self.body, self.kernel.tile
-        name, width = self.parts[0].name, tile.width
+        name, width = self.tiles[0].name, tile.width
         stride = width + _SUMS_PAD
         base = body.let("u32", f"{self.warp} * {_FRAGMENT * stride}u")
         row = body.let("u32", f"{self.within} / 4u * {stride}u")
@@ -457,8 +362,8 @@ def element_for(recorder: Recorder[Any], a: Factor, b: Factor, total: str) -> st
         return ""
     elements = [operand(view).element for view in views]
     if all(element in _BYTES for element in elements):
-        sums = len(views[0].shape) - len(views[1].shape)
-        fits = _has_zeros_of(a, range(3 + sums, len(views[0].shape))) and (
+        rows = 1 + len(views[0].shape) - len(views[1].shape)
+        fits = _has_zeros_of(a, range(2 + rows, len(views[0].shape))) and (
             _has_zeros_of(b, range(2, len(views[1].shape) - 1))
         )
         fits &= math.prod(views[1].shape[2:-1]) >= _LEAST_BYTES
@@ -525,8 +430,8 @@ def record_tensor_product(
     kinds = [operand(each[0]).element if each else "" for each in zeros]
     kernel = TensorProductKernel(
         element,
-        _loading(left, -1, -1 - sums, PER_WORD[element]),
-        _loading(right, -2, -1, PER_WORD[element]),
+        loading_of(left, -1, -1 - sums, PER_WORD[element]),
+        loading_of(right, -2, -1, PER_WORD[element]),
         rows,
         sums,
         tile,
@@ -564,29 +469,3 @@ def _tile_of(rows: int, columns: int, batches: int) -> Tile:
         if fits and groups * batches >= _ENOUGH_GROUPS:
             return tile
     return TILES[1] if rows > TILES[-1].rows else TILES[-1]
-
-
-def _loading(view: View, along: int, across: int, per_word: int) -> Loading:
-    """How a factor is loaded.
-
-    Args:
-        along: its last axis of sums.
-        across: its last axis of rows or columns.
-        per_word: elements of a word.
-    """
-    is_along = view.strides[along] == 1 or view.strides[across] != 1
-    turned = per_word == 4 and not is_along
-    chunk = Loading(is_along, True, turned).elements(per_word)
-    axis = along if is_along else across
-    others = [
-        stride
-        for at, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True))
-        if size > 1 and at != axis % len(view.shape)
-    ]
-    chunks = (
-        view.strides[axis] == 1
-        and view.shape[axis] % chunk == 0
-        and view.offset % (chunk * view.dtype.itemsize) == 0
-        and all(stride % chunk == 0 for stride in others)
-    )
-    return Loading(is_along or turned, chunks, turned)
