@@ -42,11 +42,17 @@ SPACE: Final = "cuda-on-processor"
 BOUNDARY: Final = 256
 """Bytes of which addresses are multiples, as those of cudaMalloc are."""
 
+_MULTIPROCESSORS: Final = 132
+"""Of the GPU: as many as NVIDIA's H100 has."""
+
 
 def backend_for(capability: tuple[int, int]) -> Backend:
     """What kernels for a GPU of a compute capability are recorded by, none of which is
     a library's."""
-    return BACKEND._replace(target=CudaKernels(capability, prefers_channels_last=True))
+    target = CudaKernels(
+        capability, multiprocessors=_MULTIPROCESSORS, prefers_channels_last=True
+    )
+    return BACKEND._replace(target=target)
 
 
 class Memory:

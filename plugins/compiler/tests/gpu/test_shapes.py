@@ -88,3 +88,16 @@ def test_kernels_have_the_shapes_of_the_target() -> None:
         assert f"@workgroup_size({lanes}" in text
         shared = re.findall(r"var<workgroup> \w+: array<\w+, (\d+)>", text)
         assert sum(4 * int(count) for count in shared) <= 16384
+
+
+@pytest.mark.parametrize(("busy", "parts"), [(1, 1), (3, 1), (4, 2), (132, 8)])
+def test_long_sums_of_few_tiles_are_split_for_a_gpu_that_is_not_busy(
+    busy: int, parts: int
+) -> None:
+    """Of two tiles, whose sums are whole multiples of all parts."""
+    recorder: Recorder[Any] = Recorder(GpuTarget(shapes=DEFAULT._replace(busy=busy)))
+    a, b, out = _view(40, 8192), _view(8192, 100), _view(40, 100)
+    contractions.record_matmul(recorder, a, b, out)
+    product, *added = recorder.commands
+    assert product.sizes[3] == parts
+    assert [len(each.kernel.chain.inputs) for each in added] == [parts] * (parts > 1)

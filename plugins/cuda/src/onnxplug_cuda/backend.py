@@ -15,6 +15,7 @@ class CudaKernels(GpuTarget):
 
     Args:
         capability: the GPU's compute capability.
+        multiprocessors: how many the GPU has; see :func:`~.shapes.shapes_for`.
         prefers_channels_last: how images lie.
         tf32: products may round factors of float32 to TF32.
     """
@@ -23,13 +24,14 @@ class CudaKernels(GpuTarget):
         self,
         capability: tuple[int, int],
         *,
+        multiprocessors: int = 1,
         prefers_channels_last: bool = False,
         tf32: bool = False,
     ) -> None:
         super().__init__(
             dialect=CudaDevice.dialect,
             prefers_channels_last=prefers_channels_last,
-            shapes=shapes_for(capability, tf32=tf32),
+            shapes=shapes_for(capability, multiprocessors=multiprocessors, tf32=tf32),
             most_buffers=MOST_BUFFERS,
             most_groups=MOST_GROUPS,
         )

@@ -31,6 +31,7 @@ class Properties(Record):
         ordinal: which of those that CUDA sees.
         name: as the driver says.
         capability: its compute capability.
+        multiprocessors: how many it has.
         total: bytes of memory.
         pci_bus_id: where it is.
         driver: the newest CUDA that the driver knows, major and minor.
@@ -39,6 +40,7 @@ class Properties(Record):
     ordinal: int
     name: str
     capability: tuple[int, int]
+    multiprocessors: int
     total: int
     pci_bus_id: str
     driver: tuple[int, int]
@@ -245,6 +247,7 @@ def _properties(runtime: Any, ordinal: int) -> Properties:
         ordinal,
         name.decode(errors="replace") if isinstance(name, bytes) else str(name),
         (int(found["major"]), int(found["minor"])),
+        int(found["multiProcessorCount"]),
         int(found["totalGlobalMem"]),
         str(runtime.deviceGetPCIBusId(ordinal)),
         (version // 1000, version % 1000 // 10),

@@ -20,10 +20,14 @@ _TF32: Final = (8, 0)
 """From which compute capability on they multiply float32 as TF32."""
 
 
-def shapes_for(capability: tuple[int, int], *, tf32: bool = False) -> Shapes:
+def shapes_for(
+    capability: tuple[int, int], *, multiprocessors: int = 1, tf32: bool = False
+) -> Shapes:
     """Those for GPUs of a compute capability, such as ``(9, 0)``.
 
     Args:
+        multiprocessors: how many the GPU has, each of which runs a workgroup at once;
+            1: products are not divided for more of them.
         tf32: whether factors of float32 may be rounded to TF32.
     """
     found = " ".join(
@@ -36,7 +40,7 @@ def shapes_for(capability: tuple[int, int], *, tf32: bool = False) -> Shapes:
         per_lane=8,
         row_lanes=128,
         worth_a_group=64,
-        busy=128,
+        busy=multiprocessors,
         vector=16,
         tensor_cores=found,
     )

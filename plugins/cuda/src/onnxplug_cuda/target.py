@@ -26,8 +26,10 @@ class CudaTarget(CudaKernels):
     """
 
     def __init__(self, device: CudaDevice, settings: Settings) -> None:
+        properties = device.driver.properties
         super().__init__(
-            device.driver.properties.capability,
+            properties.capability,
+            multiprocessors=properties.multiprocessors,
             prefers_channels_last=settings.channels_last,
             tf32=settings.tf32,
         )

@@ -47,6 +47,7 @@ class Runtime:
             "name": b"Stand-in",
             "major": 9,
             "minor": 0,
+            "multiProcessorCount": 132,
             "totalGlobalMem": self._machine.capacity,
         }
 

@@ -18,7 +18,7 @@ _WORKGROUP_BYTES: Final = 16384
 
 
 class Shapes(Record):
-    """The shapes of a target's workgroups; all numbers are powers of two.
+    """The shapes of a target's workgroups; all numbers but *busy* are powers of two.
 
     Attributes:
         side: lanes along each side of a product's tile, which are also how many
@@ -27,8 +27,8 @@ class Shapes(Record):
         per_lane: elements of a lane along a tile's side, at most.
         row_lanes: lanes that share a row of a softmax, a norm or a reduction.
         worth_a_group: elements of a result from which on a workgroup shares them.
-        busy: workgroups that keep the GPU busy: long sums of products that have fewer
-            are split into parts; 1: none are.
+        busy: workgroups that the GPU runs at once, at least: long sums of products that
+            have fewer are split into parts; 1: none are.
         vector: bytes that a lane reads and writes at once where elements lie side by
             side, at most; 1: elements one by one.
         tensor_cores: the elements of factors that tensor cores multiply, by spaces;
@@ -53,8 +53,10 @@ class Shapes(Record):
         for name, number in self._asdict().items():
             if name == "tensor_cores":
                 continue
-            if type(number) is not int or number < 1 or number & (number - 1):
-                raise ValueError(f"{name} is {number!r}, and no power of two")
+            if type(number) is not int or number < 1:
+                raise ValueError(f"{name} is {number!r}, and no whole number from 1 on")
+            if name != "busy" and number & (number - 1):
+                raise ValueError(f"{name} is {number}, and no power of two")
         if max(self.side**2, self.few_lanes, self.row_lanes) > MOST_LANES:
             raise ValueError(f"{self} has workgroups of more than {MOST_LANES} lanes")
         if self.side**2 * self.per_lane * 2 * 4 > _WORKGROUP_BYTES:
