@@ -150,3 +150,21 @@ def test_blocks_have_scales_of_their_own(size: int) -> None:
     wanted = quantised(x, scales, zeros.astype(np.float64), np.int8)
     np.testing.assert_array_equal(found[0], wanted)
     np.testing.assert_array_equal(found[1], dequantised(wanted, scales, zeros))
+
+
+@pytest.mark.parametrize("lead", [(4,), (2, 3)], ids=str)
+def test_products_without_terms_are_zeros(lead: tuple[int, ...]) -> None:
+    """Of codes by codes, and of floats by codes."""
+    feeds = {"x": np.zeros((*lead, 0), np.uint8), "f": np.zeros((*lead, 0), np.float32)}
+    weights = {"w": np.zeros((0, 20), np.int8), "s": np.full(20, 0.1, np.float32)}
+    weights |= {"t": np.float32(0.5), "z": np.uint8(7)}
+    nodes = [
+        NODE("DequantizeLinear", ["x", "t"], ["d"]),
+        NODE("DequantizeLinear", ["w", "s"], ["v"], axis=1),
+        NODE("MatMul", ["d", "v"], ["m"]),
+        NODE("MatMul", ["f", "v"], ["n"]),
+        NODE("QuantizeLinear", ["m", "t", "z"], ["y"]),
+    ]
+    found = run(model_of(nodes, feeds, ["n", "y"], weights), feeds)
+    np.testing.assert_array_equal(found[0], np.zeros((*lead, 20), np.float32))
+    np.testing.assert_array_equal(found[1], np.full((*lead, 20), 7, np.uint8))

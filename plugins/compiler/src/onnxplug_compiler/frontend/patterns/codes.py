@@ -76,7 +76,9 @@ def _make(graph: Graph, last: Call, bound: Bound) -> Call | None:
     ask = graph.facts.ask
     codes, scale = (ask(shape_of, bound[key]) for key in ("codes", "scale"))
     rank = ask(rank_of, bound["x"])
-    if len(codes) != 2 or rank < 2 or (last.op_type == "Gemm" and rank != 2):
+    if len(codes) != 2 or 0 in codes:
+        return None
+    if rank < 2 or (last.op_type == "Gemm" and rank != 2):
         return None
     if element_of(ask(dtype_of, bound["x"])) not in NARROW_FLOATS:
         return None
