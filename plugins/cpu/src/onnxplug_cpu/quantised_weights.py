@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from onnxplug import ep
-from onnxplug_compiler.frontend.patterns.quantised import MOST_TERMS
+from onnxplug_compiler.frontend.patterns.quantised import MOST_TERMS, are_windows
 
 _BYTES: Final = (ep.DataType.INT8, ep.DataType.UINT8)
 _CODES: Final = (
@@ -82,11 +82,12 @@ def _has_one(graph: ep.Graph, name: str | None) -> bool:
 def _fits(graph: ep.Graph, reader: ep.Node, maker: ep.Node, *, turned: bool) -> bool:
     """Whether codes have one scale, or one for each column or filter, and int32 holds
     their sums."""
-    if reader.op_type == "Conv" and reader.attributes.get("group", 1) != 1:
-        return False
     sizes = graph.value(maker.inputs[0] or "").shape or ()
     shape = [size for size in sizes if isinstance(size, int)]
     if len(shape) != len(sizes) or len(shape) < 2:
+        return False
+    groups = int(reader.attributes.get("group", 1))
+    if reader.op_type == "Conv" and groups != 1 and not are_windows(groups, shape):
         return False
     other = graph.value(reader.inputs[0] or "").shape
     if other is not None and len(other) < 2:

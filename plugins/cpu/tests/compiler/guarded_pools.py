@@ -8,6 +8,7 @@ tries the cases of these seeds, as :mod:`.guarded` does random graphs.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 
@@ -18,7 +19,7 @@ from onnxplug_compiler.ir.buffers import Input, Output
 from onnxplug_compiler.ir.elementwise import Chain, Step
 from onnxplug_compiler.ir.epilogue import epilogue
 from onnxplug_compiler.ir.views import View
-from onnxplug_compiler.ir.windows import slides_of
+from onnxplug_compiler.ir.windows import MOST_CODED_TERMS, slides_of
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
@@ -51,7 +52,8 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
     shape = (images, channels, *spatial)
     result = (images, channels, *windows.counts(spatial))
     lasts, out_lasts = (bool(n) for n in rng.integers(0, 2, 2))
-    weigh = bool(rng.integers(0, 2))
+    weigh, coded = (bool(n) for n in rng.integers(0, 2, 2))
+    coded = coded and weigh and math.prod(taps) <= MOST_CODED_TERMS
     combining = POOLS[int(rng.integers(0, len(POOLS)))]
 
     def placed(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
@@ -64,15 +66,20 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
     with Fence(at_end=at_end):
         array = rng.standard_normal(placed(shape, lasts), F32)
         weights = rng.standard_normal((channels, 1, *taps), F32)
-        found = np.empty(placed(result, out_lasts), F32)
+        if coded:
+            array = rng.integers(0, 256, array.shape, np.uint8)
+            weights = rng.integers(-9, 9, weights.shape).astype(F32)
+        sums = np.dtype(np.int32) if coded else F32
+        found = np.empty(placed(result, out_lasts), sums)
         recorder = Recorder(CpuTarget(library.isa, workers))
-        x = seen(View.contiguous(Input(0, array.nbytes), F32, array.shape), lasts)
+        x = View.contiguous(Input(0, array.nbytes), array.dtype, array.shape)
+        x = seen(x, lasts)
         w = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)
         if rng.integers(0, 2):
             w = recorder.constant(weights)
-        out = View.contiguous(Output(0, found.nbytes), F32, found.shape)
+        out = View.contiguous(Output(0, found.nbytes), sums, found.shape)
         out = seen(out, out_lasts)
-        activates = weigh and bool(rng.integers(0, 2))
+        activates = weigh and not coded and bool(rng.integers(0, 2))
         if weigh:
             record_depthwise(
                 recorder,
@@ -82,6 +89,7 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
                 strides=strides,
                 dilations=dilations,
                 pads=pads,
+                zero=recorder.constant(np.array(9, F32)) if coded else None,
                 epilogue=epilogue(RELU, [], [out]) if activates else None,
             )
         else:
@@ -98,6 +106,8 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
         program.run([array, weights], [found])
         arenas.check()
         rows = array.transpose(first(rank + 2)) if lasts else array
+        if coded:
+            rows = rows - np.array(9, F32)
         exact, size = reference(
             SUM if weigh else combining, rows, windows, weights if weigh else None
         )

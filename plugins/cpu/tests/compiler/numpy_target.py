@@ -253,6 +253,9 @@ class NumpyTarget:
 
         self.finish(recorder, sums, [a, b], out, epilogue, label)
 
+    def takes_codes(self) -> bool:
+        return True
+
     def takes_groups(self, *given: Any) -> bool:
         return True
 
@@ -266,6 +269,7 @@ class NumpyTarget:
         strides,
         dilations,
         pads,
+        zero=None,
         epilogue=None,
         label="Conv",
     ):
@@ -275,9 +279,10 @@ class NumpyTarget:
         )
         slides = [Slide(*each) for each in taps]
 
-        def sums(x: Array, w: Array) -> list[Array]:
+        def sums(x: Array, w: Array, *zeros: Array) -> list[Array]:
             total = np.zeros(out.shape)
-            for place, values, counts in windows(wide(x), slides, out.shape[2:]):
+            x = wide(x) - sum(map(wide, zeros))
+            for place, values, counts in windows(x, slides, out.shape[2:]):
                 by = wide(w)[(slice(None), slice(None), *place)]
                 values = np.where(counts, values, 0)
                 grouped = values.reshape((x.shape[0], -1, depth, *out.shape[2:]))
@@ -286,7 +291,8 @@ class NumpyTarget:
                 total += found.reshape(out.shape)
             return [total]
 
-        self.finish(recorder, sums, [a, weights], out, epilogue, label)
+        given = [a, weights] if zero is None else [a, weights, zero]
+        self.finish(recorder, sums, given, out, epilogue, label)
 
     def record_pool(
         self, recorder, combining, x, out, slides, *, counts_padding=False, label="Pool"

@@ -168,6 +168,9 @@ class Transforms(Protocol):
 class Windows(Protocol):
     """Convolutions of each channel by itself, or of small groups."""
 
+    def takes_codes(self) -> bool:
+        """Whether :meth:`record_depthwise` takes codes."""
+
     def takes_groups(
         self,
         recorder: Recorder[Any],
@@ -194,6 +197,7 @@ class Windows(Protocol):
         strides: Sequence[int],
         dilations: Sequence[int],
         pads: Sequence[int],
+        zero: View | None = None,
         epilogue: Epilogue | None = None,
         label: str = "Conv",
     ) -> None:
@@ -206,6 +210,9 @@ class Windows(Protocol):
             out: [N, C, *spatial], as many as windows fit.
             strides, dilations: of each spatial axis, at least 1.
             pads: at the beginnings, and then at the ends, not negative.
+            zero: the zero point of *a*, one number of f32, if *a* has codes of a byte.
+                Weights are differences of codes, as f32, at most ``MOST_CODED_TERMS``
+                for a result, and *out* is int32.
             epilogue: of the shape of *out*; takes the result instead of it.
             label: for profiles, the sizes not included.
         """

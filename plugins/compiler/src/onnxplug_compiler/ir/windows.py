@@ -26,6 +26,10 @@ class Slide(Record):
     after: int
 
 
+MOST_CODED_TERMS: Final = 258
+"""Terms of a sum of products of two differences of codes, which have nine bits with
+their sign, that float32 holds exactly."""
+
 STILL: Final = Slide(1, 1, 1, 0, 0)
 """Each element is a window."""
 

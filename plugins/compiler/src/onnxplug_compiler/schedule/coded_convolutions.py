@@ -149,10 +149,11 @@ def record_parts(
         return
     windows = made.windows(plan, shape)
     if windows is not None:
-        after = of_floats(after)
         for each in windows:
-            folded = after.of(each.fold)
-            out = recorder.temporary(F32, folded.outputs[0].shape)
+            folded, dtype = after.of(each.fold), sums
+            if each.zero is None:
+                folded, dtype = of_floats(folded), F32
+            out = recorder.temporary(dtype, folded.outputs[0].shape)
             record_depthwise(recorder, each, out, folded, label)
         return
     for part, a, b in _contractions(plan, made, shape):
@@ -183,7 +184,7 @@ def _contractions(
             image.record()
             return found
     wide = recorder.ordered_like(view, view.shape, _I16)
-    record_differences(plan, made.image, wide)
+    record_differences(recorder, made.image, wide)
     parts = plain_parts(plan, made.conv, wide, arrays, shape)
     return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
 

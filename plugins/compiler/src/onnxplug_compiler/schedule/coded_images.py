@@ -3,6 +3,7 @@ they are, where these are multiplied faster."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -10,21 +11,21 @@ from typing import Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call
+from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.target import Target
 from onnxplug_compiler.ir.views import View
+from onnxplug_compiler.ir.windows import MOST_CODED_TERMS
 from onnxplug_compiler.schedule.copies import record_border, record_padded
 from onnxplug_compiler.schedule.operations.convolution import padded_shape, windows_of
 from onnxplug_compiler.schedule.operations.depthwise import Depthwise
 from onnxplug_compiler.schedule.operations.geometry import Geometry
 from onnxplug_compiler.schedule.operations.registry import F32, Plan
-
-_EXACT: Final = 258
-"""Terms of a sum of products of two differences of codes, which have nine bits with
-their sign, that float32 holds exactly."""
 
 _RAISE: Final = 128
 """What makes codes with a sign codes without one."""
@@ -32,7 +33,7 @@ _RAISE: Final = 128
 _U8: Final = np.dtype(np.uint8)
 
 
-def record_differences(plan: Plan, codes: Factor, out: View) -> None:
+def record_differences(recorder: Recorder[Target], codes: Factor, out: View) -> None:
     """Write what codes differ from their zero points by to *out*."""
     element = element_of(out.dtype)
     assert element is not None
@@ -42,9 +43,9 @@ def record_differences(plan: Plan, codes: Factor, out: View) -> None:
         whole = codes.zero.view.broadcast_to(out.shape)
         value = chain.step("Sub", value, chain.read_wide(whole))
     if codes.offset:  # no part of the code, of which all networks need one
-        of_all = plan.recorder.constant(np.array(codes.offset, np.int16))
+        of_all = recorder.constant(np.array(codes.offset, np.int16))
         value = chain.step("Sub", value, chain.read_wide(of_all))
-    chain.record(plan.recorder, value, out, "ConvInteger")
+    chain.record(recorder, value, out, "ConvInteger")
 
 
 def exact_windows(
@@ -57,16 +58,88 @@ def exact_windows(
         shape: of the result.
     """
     images, kernel = image.codes.view, filters.codes.view
-    if conv.attributes["group"] < 2 or math.prod(kernel.shape[1:]) > _EXACT:
+    recorder, windows = plan.recorder, plan.recorder.target.windows
+    many = math.prod(kernel.shape[1:]) > MOST_CODED_TERMS
+    if conv.attributes["group"] < 2 or many or windows is None:
         return None
-    recorder = plan.recorder
-    wide = recorder.channels_last(F32, images.shape)
-    factors = recorder.temporary(F32, kernel.shape)
+    wide, takes_codes = images, windows.takes_codes()
+    if not takes_codes:
+        wide = recorder.channels_last(F32, images.shape)
+    if windows_of(plan, conv, wide, kernel, shape) is None:
+        return None
+    factors = _float_filters(plan, filters)
     parts = windows_of(plan, conv, wide, factors, shape)
-    if parts is not None:
-        record_differences(plan, image, wide)
-        record_differences(plan, filters, factors)
-    return parts
+    assert parts is not None
+    if not takes_codes:
+        record_differences(recorder, image, wide)
+        return parts
+    zero = _float_zero(plan, image)
+    return [part._replace(zero=zero) for part in parts]
+
+
+def _float_filters(plan: Plan, filters: Factor) -> View:
+    """Differences of filters' codes as float32, with consecutive channels; of constants
+    they are computed once."""
+    view, zero = filters.codes.view, filters.zero
+    filter_, *inner = range(len(view.shape))
+    order = (*inner[1:], inner[0], filter_)
+    shape = [view.shape[axis] for axis in order]
+    back = [order.index(axis) for axis in (filter_, *inner)]
+    zeros = None if zero is None else zero.view
+    if not isinstance(view.buffer, Constant) or not _is_known(zeros):
+        factors = plan.recorder.temporary(F32, shape).transpose(back)
+        record_differences(plan.recorder, filters, factors)
+        return factors
+
+    def record(recorder: Recorder[Target], source: View, target: Address) -> None:
+        out = View.contiguous(target.buffer, F32, shape, target.offset)
+        factor = filters._replace(codes=Codes(source))
+        record_differences(recorder, factor, out.transpose(back))
+
+    form = view.dtype_name, view.offset, view.shape, view.strides, filters.offset
+    layout = f"windows of codes {form} {_described(zeros)}"
+    packed = plan.recorder.packed(view, layout, view.size * F32.itemsize, record)
+    found = View.contiguous(packed.buffer, F32, shape, packed.offset)
+    return found.transpose(back)
+
+
+def _is_known(view: View | None) -> bool:
+    """Whether a view, if there is one, is of a constant whose elements are at hand."""
+    if view is None:
+        return True
+    return isinstance(view.buffer, Constant) and view.buffer.key is None
+
+
+def _described(zeros: View | None) -> str:
+    """Known zero points."""
+    if zeros is None:
+        return ""
+    assert isinstance(zeros.buffer, Constant)
+    content = hashlib.sha256(zeros.buffer.array.tobytes()).hexdigest()
+    return f"from {zeros.dtype_name} {zeros.offset} {zeros.strides} {content}"
+
+
+def _float_zero(plan: Plan, codes: Factor) -> View:
+    """The zero point of all codes as one number of float32; of a constant it is
+    computed once."""
+    if codes.zero is None:
+        return plan.recorder.constant(np.array(codes.offset, np.float32))
+    view, offset = codes.zero.view, codes.offset
+    place = View(view.buffer, view.offset, view.dtype, (), ())
+
+    def record(recorder: Recorder[Target], source: View, target: Address) -> None:
+        chain = Formula("f32")
+        value = chain.step("Add", chain.read_wide(source), chain.number(offset))
+        out = View.contiguous(target.buffer, F32, (), target.offset)
+        chain.record(recorder, value, out, "ConvInteger")
+
+    if not isinstance(view.buffer, Constant):
+        zero = plan.recorder.temporary(F32, ())
+        record(plan.recorder, place, zero.address)
+        return zero
+    layout = f"zero point {view.dtype_name} {view.offset} and {offset}"
+    packed = plan.recorder.packed(place, layout, F32.itemsize, record)
+    return View.contiguous(packed.buffer, F32, (), packed.offset)
 
 
 def of_floats(after: Epilogue) -> Epilogue:

@@ -161,7 +161,8 @@ def channels_last(interpreter: Interpreter, x: Array) -> View:
 
 def apart(interpreter: Interpreter, x: Array) -> View:
     """Channels last, with gaps between pixels."""
-    wide = np.full((*(x.shape[a] for a in last(x.ndim)[:-1]), x.shape[1] + 5), np.nan)
+    gap = np.nan if x.dtype.kind == "f" else 77
+    wide = np.full((*(x.shape[a] for a in last(x.ndim)[:-1]), x.shape[1] + 5), gap)
     wide[..., 2 : 2 + x.shape[1]] = x.transpose(last(x.ndim))
     view = interpreter.input(wide.astype(x.dtype))
     starts = [0] * x.ndim
@@ -296,6 +297,60 @@ def test_depthwise(isa: Isa) -> None:
             expected, size = reference(SUM, x, windows, weights)
             near = abs(found - expected) <= 6 * EPSILON * size + 1e-37
             assert near.all(), (shape, windows, placing, found, expected)
+
+
+@each_isa
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_depthwise_of_codes(isa: Isa, dtype: type[np.integer[Any]]) -> None:
+    """Sums of differences of codes are exact."""
+    rng = np.random.default_rng(3)
+    least = np.iinfo(dtype).min
+    for number, (shape, windows) in enumerate(CASES):
+        x = rng.integers(least, least + 256, shape).astype(dtype)
+        zero = np.array(least + rng.integers(0, 256), np.float32)
+        taps = shape[1], 1, *windows.taps
+        weights = rng.integers(-255, 256, taps).astype(np.float32)
+        for placing in PLACINGS:
+            interpreter = Interpreter(isa, 2)
+            recorder = interpreter.recorder
+            given = recorder.constant if number % 2 else interpreter.input
+            counts = windows.counts(shape[2:])
+            out = interpreter.output(np.int32, (*shape[:2], *counts))
+            record_depthwise(
+                recorder,
+                placing(interpreter, x),
+                given(weights),
+                out,
+                strides=windows.strides,
+                dilations=windows.dilations,
+                pads=windows.pads,
+                zero=interpreter.input(zero),
+            )
+            interpreter.run()
+            expected, _ = reference(SUM, x - zero.astype(np.float64), windows, weights)
+            found = interpreter.read(out)
+            assert np.array_equal(found, expected), (shape, windows, placing)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "taps"), [(np.uint8, (17, 16)), (np.int16, (3, 3))], ids=["long", "wide"]
+)
+def test_codes_whose_sums_are_not_exact_are_refused(
+    dtype: type[np.integer[Any]], taps: tuple[int, int]
+) -> None:
+    interpreter = Interpreter()
+    x = interpreter.input(np.zeros((1, 8, 20, 20), dtype))
+    with pytest.raises(ValueError, match="windows over codes have"):
+        record_depthwise(
+            interpreter.recorder,
+            x,
+            interpreter.input(np.zeros((8, 1, *taps), np.float32)),
+            interpreter.output(np.int32, (1, 8, 21 - taps[0], 21 - taps[1])),
+            strides=(1, 1),
+            dilations=(1, 1),
+            pads=(0,) * 4,
+            zero=interpreter.input(np.array(0, np.float32)),
+        )
 
 
 LARGE: list[tuple[tuple[int, ...], Windows]] = [

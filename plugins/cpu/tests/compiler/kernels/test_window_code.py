@@ -43,6 +43,17 @@ def test_tiles_stay_in_registers(isa: Isa) -> None:
 
 
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_tiles_of_codes_stay_in_registers(isa: Isa) -> None:
+    shape = tile_shape(isa)
+    for taps, stride in ((3, 1), (3, 2), (5, 1)):
+        tile = ChannelTile(
+            WEIGHED, shape.pixels // stride, taps, stride, True, element="u8"
+        )
+        text = assembly(Kernel(tile), isa)
+        assert not any(vectors_on_stack("\n".join(body)) for body in loops(text)), tile
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
 def test_tiles_of_groups_stay_in_registers(isa: Isa) -> None:
     shape = tile_shape(isa)
     for depth in (2, 4, 8):

@@ -23,10 +23,12 @@ from onnxplug_compiler.frontend.facts import (
     dtype_of,
     is_fixed,
     rank_of,
+    shape_of,
 )
 from onnxplug_compiler.frontend.traits import CODED, CODED_IMAGES
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.target import Target
+from onnxplug_compiler.ir.windows import MOST_CODED_TERMS
 
 _BYTES: Final = frozenset({"i8", "u8"})
 _F32: Final = np.dtype(np.float32)
@@ -197,13 +199,22 @@ class _Rewriter:
         return self._made(call, "QuantizedMatMul", a, b, attributes)
 
     def _convolution(self, call: Call, a: _Numbers, b: _Numbers) -> Call | None:
-        if len(call.inputs) > 3 or int(call.attributes.get("group", 1)) != 1:
+        if len(call.inputs) > 3:
+            return None
+        groups = int(call.attributes.get("group", 1))
+        if groups != 1 and not self._takes_windows(groups, b.codes):
             return None
         rank = self.facts.ask(rank_of, b.codes)
         # one for all, or one for each filter
         if not self.facts.ask(_has_one, b.scale) and b.axis not in (0, -rank):
             return None
         return self._made(call, "QuantizedConv", a, b, call.attributes)
+
+    def _takes_windows(self, groups: int, filters: str) -> bool:
+        """Whether the target convolves groups in windows of codes."""
+        windows, shape = self.target.windows, self.facts.ask(shape_of, filters)
+        takes_codes = windows is not None and windows.takes_codes()
+        return takes_codes and are_windows(groups, shape)
 
     def _made(
         self, call: Call, op_type: str, a: _Numbers, b: _Numbers, attributes: Any
@@ -274,6 +285,13 @@ class _Rewriter:
 
 MOST_TERMS: Final = ((1 << 31) - 1) // 255**2
 """Of a sum that int32 holds, whatever the codes and zero points."""
+
+
+def are_windows(groups: int, filters: Sequence[int]) -> bool:
+    """Whether filters of that shape are one for each channel, whose codes can be
+    multiplied in windows."""
+    alone = filters[0] == groups and filters[1] == 1
+    return alone and math.prod(filters[2:]) <= MOST_CODED_TERMS
 
 
 def _fits_row(factor: Abstract) -> bool:

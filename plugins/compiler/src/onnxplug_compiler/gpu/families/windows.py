@@ -95,6 +95,11 @@ class WindowKernel(Parameters):
         return total
 
 
+def takes_codes() -> bool:
+    """See ``ir.families.Windows``."""
+    return False
+
+
 def takes_groups(
     recorder: Recorder[Any],
     depth: int,
@@ -115,12 +120,15 @@ def record_depthwise(
     strides: Sequence[int],
     dilations: Sequence[int],
     pads: Sequence[int],
+    zero: View | None = None,
     epilogue: Epilogue | None = None,
     label: str = "Conv",
 ) -> None:
     """Convolve channels; see ``ir.families.Windows``."""
     if not out.size:
         return
+    if zero is not None:
+        raise ValueError(f"{label} is not computed of codes in windows")
     elements = operand(a).element, operand(weights).element
     if {KINDS.get(element) for element in elements} != {"f32"}:
         raise ValueError(f"{label} is not computed of {a.dtype} and {weights.dtype}")

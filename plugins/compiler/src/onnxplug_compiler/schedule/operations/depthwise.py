@@ -31,6 +31,7 @@ class Depthwise(NamedTuple):
             distance.
         number: of the filter among those of a channel.
         filters: how many each channel has.
+        zero: of *x* that has codes, the zero point as float32.
     """
 
     x: View
@@ -41,6 +42,7 @@ class Depthwise(NamedTuple):
     places: tuple[tuple[int, int, int], ...]
     number: int
     filters: int
+    zero: View | None = None
 
     def fold(self, view: View) -> View:
         """The part's elements of a view of the result's shape [N, M, *spatial], as
@@ -184,6 +186,7 @@ def record_depthwise(
         strides=part.strides,
         dilations=part.dilations,
         pads=part.pads,
+        zero=part.zero,
         epilogue=after,
         label=label,
     )

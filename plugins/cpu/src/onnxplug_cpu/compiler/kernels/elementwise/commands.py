@@ -22,6 +22,7 @@ from onnxplug_cpu.compiler.kernels.loop_nest import (
     chunks,
     chunks_wanted,
     collapse,
+    merge,
 )
 from onnxplug_cpu.compiler.machine.isa import LANES
 
@@ -142,13 +143,35 @@ class _Form(Record):
 
 
 def _form(layout: Layout, sizes: Sequence[int], outputs: int) -> _Form:
-    axes = layout.axes or (Axis(1, tuple(sizes)),)
+    axes = _with_columns(layout.axes or (Axis(1, tuple(sizes)),), sizes, outputs)
     inner = axes[-1]
     kinds = tuple(
         UNIT if stride == size else SPLAT if stride == 0 else STRIDED
         for stride, size in zip(inner.strides, sizes, strict=True)
     )
     return _Form(layout.addresses, axes[:-1], inner.size, inner.strides, kinds)
+
+
+def _with_columns(
+    axes: tuple[Axis, ...], sizes: Sequence[int], outputs: int
+) -> tuple[Axis, ...]:
+    """The axes with another one innermost, if that is too short for a vector and along
+    the other one all inputs are repeated or have neighbours, as where channels of a
+    photograph become the last axis.
+
+    Args:
+        sizes: of elements, in bytes.
+        outputs: how many of the arrays, the first ones, are written.
+    """
+    if axes[-1].size >= LANES:
+        return axes
+    for number in range(len(axes) - 2, -1, -1):
+        axis = axes[number]
+        steps = zip(axis.strides[outputs:], sizes[outputs:], strict=True)
+        if axis.size >= LANES and all(step in (0, size) for step, size in steps):
+            others = *axes[:number], *axes[number + 1 :]
+            return merge((others[-1], *others[:-1], axis))
+    return axes
 
 
 class _Cut(Record):

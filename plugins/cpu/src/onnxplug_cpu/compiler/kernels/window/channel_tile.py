@@ -11,7 +11,7 @@ from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.scheduling import known_after
 from onnxplug_cpu.compiler.kernels.rows import Elements, move
-from onnxplug_cpu.compiler.kernels.window.tile import Tile
+from onnxplug_cpu.compiler.kernels.window.tile import Numbers, Results, Tile
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 
@@ -34,6 +34,7 @@ class ChannelTile(Generator):
         depth: channels of a group, each of which has a weight in each: a power of two,
             at most as many as a register has.  There are as many weights for a tap, one
             channel's of all groups after the other's.
+        element: of the input: f32, or i8 or u8 for codes.
     """
 
     combining: Combining
@@ -42,6 +43,7 @@ class ChannelTile(Generator):
     stride: int
     near: bool
     depth: int = 1
+    element: str = "f32"
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _ChannelTile(module, name, isa, self).write()
@@ -68,9 +70,9 @@ class _ChannelTile(Tile):
             for column in self.columns
             if column < form.taps - 1 or column > last
         }
-        self.source = Elements(f, vector)
-        out_channel = None if form.near else arguments.out_channel
-        self.target = Elements(f, vector, out_channel)
+        self.source = Numbers(self, form.element)
+        self.weights = Elements(f, vector)
+        self.target = Results(self, form.element, form.near)
         self.divisors = self._divisors() if form.combining.divides else None
         self.places = _places(f, arguments.x_pixel, last + form.taps)
         self.places_of_results = _places(f, arguments.out_pixel, form.pixels)
@@ -87,7 +89,7 @@ class _ChannelTile(Tile):
             return self._line(x, w, totals, mask)
 
         x = source.at(arguments.x, channel)
-        w = source.at(arguments.w, channel) if self.weighs else arguments.w
+        w = self.weights.at(arguments.w, channel) if self.weighs else arguments.w
         for place in self.places_of_results(self.target.at(arguments.out, channel)):
             f.prefetch(place, write=True)
         numbers = {number for users in self.columns.values() for number in users}
@@ -104,7 +106,7 @@ class _ChannelTile(Tile):
         """*totals* with the elements of a line."""
         weights: list[Value] = []
         for _ in range(self.form.taps if self.weighs and self.form.depth == 1 else 0):
-            weights.append(self.source.load(w, mask))
+            weights.append(self.weights.load(w, mask))
             w = move(self.f, w, self.arguments.w_tap)
         places = self.places(x)
         after = list(totals)
@@ -156,7 +158,7 @@ class _ChannelTile(Tile):
             factor = self.f.shuffle(element, element, others)
             for index, tap in enumerate(users.values()):
                 place = self.places_of_weights(w)[tap * depth + channel]
-                weight = self.source.load(place, mask)
+                weight = self.weights.load(place, mask)
                 after[index] = self.folding.step(after[index], factor, weight)
                 (w,) = known_after(self.f, self.isa, [w], [after[index]])
         return after

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from onnxplug_compiler.ir.buffers import Address, Constant
-from onnxplug_compiler.ir.elements import is_half
+from onnxplug_compiler.ir.elements import element_of, is_half
 from onnxplug_compiler.ir.traced import either, larger, smaller
-from onnxplug_compiler.ir.views import View
-from onnxplug_compiler.ir.windows import STILL, WEIGHED, Combining, Slide, slides_of
+from onnxplug_compiler.ir.views import View, c_strides
+from onnxplug_compiler.ir.windows import (
+    MOST_CODED_TERMS,
+    STILL,
+    WEIGHED,
+    Combining,
+    Slide,
+    slides_of,
+)
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
@@ -74,17 +81,19 @@ def record_depthwise(
     strides: Sequence[int],
     dilations: Sequence[int],
     pads: Sequence[int],
+    zero: View | None = None,
     epilogue: Epilogue | None = None,
     label: str = "Conv",
 ) -> None:
     """See ``families.Windows.record_depthwise``.
 
-    Consecutive channels are fastest; many that are apart are copied.  Weights that are
-    a view of a constant are packed once.
+    Consecutive channels are fastest; many that are apart are copied, and codes always.
+    Weights that are a view of a constant are packed once.
 
     Raises:
         ValueError: shapes do not fit, windows reach beyond
-            :data:`~.reach.MOST_POSITIONS`, or dtypes are not f32.
+            :data:`~.reach.MOST_POSITIONS`, or dtypes are not f32, or i8 and u8 of
+            codes, whose windows have at most ``MOST_CODED_TERMS`` elements.
     """
     rank = len(a.shape) - 2
     slides = slides_of(weights.shape[2:], strides, dilations, pads)
@@ -98,8 +107,9 @@ def record_depthwise(
         )
     ):
         raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
-    a = channels_side_by_side(recorder, a)
-    _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label).record()
+    a = channels_side_by_side(recorder, a, fewest=1 if zero else _COPIED_CHANNELS)
+    work = _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label, zero)
+    work.record()
 
 
 def record_windows(
@@ -116,6 +126,11 @@ def record_windows(
     work = _Windows(recorder, combining, x, None, out, slides, None, label)
     work.counts_padding = counts_padding
     work.record()
+
+
+def takes_codes() -> bool:
+    """See ``families.Windows.takes_codes``."""
+    return True
 
 
 def takes_groups(
@@ -156,13 +171,16 @@ def _fixed_pixels(
     return most if slide.stride == 1 else -(-most // 2)
 
 
-def channels_side_by_side(recorder: Recorder, x: View) -> View:
+def channels_side_by_side(
+    recorder: Recorder, x: View, fewest: int = _COPIED_CHANNELS
+) -> View:
     """*x*, or a copy of it with consecutive channels if it has many that are apart.
 
     Args:
         x: [N, C, *spatial].
+        fewest: how many are.
     """
-    if x.strides[1] == 1 or x.shape[1] < _COPIED_CHANNELS:
+    if x.strides[1] == 1 or x.shape[1] < fewest:
         return x
     rank = len(x.shape)
     order = (0, *range(2, rank), 1)
@@ -190,6 +208,7 @@ class _Windows:
         slides: Sequence[Slide],
         epilogue: Epilogue | None,
         label: str,
+        zero: View | None = None,
     ) -> None:
         rank = len(slides)
         if (
@@ -203,10 +222,13 @@ class _Windows:
         views = [x] if weights is None else [x, weights]
         if epilogue is None:  # which makes other elements of what is finished
             views.insert(0, out)
-        if any(view.dtype != _F32 for view in views[:-1]) or not (
+        if zero is not None:
+            _check_codes(x, weights, zero)
+        elif any(view.dtype != _F32 for view in views[:-1]) or not (
             views[-1].dtype == _F32 or (weights is not None and is_half(weights.dtype))
         ):
             raise ValueError(f"windows are over f32; got {[v.dtype for v in views]}")
+        self.zero, self.element = zero, str(element_of(x.dtype))
         spatial = "×".join(str(slide.taps) for slide in slides)
         sizes = "×".join(map(str, out.shape))
         self.label = f"{label} {sizes}×{spatial}"
@@ -228,7 +250,7 @@ class _Windows:
             return
         x, out, recorder = self.x, self.out, self.recorder
         images, channels, planes, lines, pixels = out.shape
-        by_channels = channels > 1 and x.strides[1] == 1
+        by_channels = self.zero is not None or (channels > 1 and x.strides[1] == 1)
         most = self._fixed_pixels() if by_channels else 0
         tile = self._fixed_tile()
         if not most:
@@ -262,6 +284,7 @@ class _Windows:
             "finished_distance": 0,
             "epilogue": 0,
             "epilogue_words": 0,
+            "zero": 0 if self.zero is None else self.zero.address,
         }
         for axis, size, slide in zip(AXES, x.shape[2:], self.slides, strict=True):
             counts = self.counts_padding
@@ -302,14 +325,14 @@ class _Windows:
     def _fixed_tile(self) -> Callable[[int], Kernel]:
         """The tile of so many windows."""
         slide, combining = self.slides[-1], self.combining
-        more = slide.taps, slide.stride, self._is_near(), self.depth
+        more = slide.taps, slide.stride, self._is_near(), self.depth, self.element
         return lambda pixels: Kernel(ChannelTile(combining, pixels, *more))
 
     def _any_tile(self, by_channels: bool) -> Callable[[int], Kernel]:
         """The tile of any windows, whatever their number."""
         combining, long, near = self.combining, self._is_long(), self._is_near()
         if by_channels:
-            return lambda _: Kernel(ChannelTaps(combining, long, near))
+            return lambda _: Kernel(ChannelTaps(combining, long, near, self.element))
         pixel = self.x.strides[-1] * self.slides[-1].stride
         x_near = pixel == 1 or self.out.shape[-1] == 1
         out_near = self.epilogue is None and (
@@ -350,7 +373,7 @@ class _Windows:
         if lines > 1:  # otherwise nothing is read again
             both = self.x.nbytes + self.out.nbytes
             nbytes = either(_FAR_BYTES, both, _FAR_LINES_BYTES, _LINES_BYTES)
-            most = nbytes // (lines * self.x.shape[-1] * F32.nbytes)
+            most = nbytes // (lines * self.x.shape[-1] * self.x.dtype.itemsize)
         if self.epilogue is not None:
             most = smaller(most, _FINISHED_BYTES // (tile_pixels * F32.nbytes))
         most = larger(most // LANES, 4) * LANES
@@ -376,7 +399,7 @@ class _Windows:
         weights = _channels_last(self.weights)
         is_constant = isinstance(weights.buffer, Constant)
         if (
-            self.depth > 1
+            (self.depth > 1 and weights.strides != c_strides(weights.shape))
             or (weights.strides[-1] != 1 and weights.shape[-1] > 1)
             or (is_half(weights.dtype) and is_constant)
         ):
@@ -405,6 +428,20 @@ class _Windows:
             _record_pack,
         )
         return View.contiguous(address.buffer, _F32, shape, address.offset)
+
+
+def _check_codes(x: View, weights: View | None, zero: View) -> None:
+    if (
+        weights is None
+        or x.dtype.name not in ("int8", "uint8")
+        or weights.dtype != _F32
+        or (zero.dtype, zero.size) != (_F32, 1)
+        or math.prod(weights.shape[1:]) > MOST_CODED_TERMS
+    ):
+        raise ValueError(
+            f"windows over codes have a zero point of f32 and up to {MOST_CODED_TERMS} "
+            f"weights; got {x.dtype}, {zero.dtype}, {weights and weights.shape}"
+        )
 
 
 def _with_axes(view: View, missing: int) -> View:

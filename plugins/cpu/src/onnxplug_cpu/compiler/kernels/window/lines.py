@@ -41,7 +41,8 @@ class LinesWords(KernelWords):
     - ``tiles`` of a line, the first ``tall_tiles`` of ``tile_pixels``, the others of
       one less, and the functions that compute them;
     - ``epilogue``, 0 or the function that takes finished tiles, and its words; these
-      wait in ``finished``, scratch memory, distance of workers.
+      wait in ``finished``, scratch memory, distance of workers;
+    - ``zero``, the zero point of codes, f32.
     """
 
     x: Pointer
@@ -96,6 +97,7 @@ class LinesWords(KernelWords):
     finished_distance: Integer
     epilogue: Pointer
     epilogue_words: Pointer
+    zero: Pointer
 
 
 class WindowLines(Generator):
@@ -226,6 +228,7 @@ class _Line:
             out=target,
             out_pixel=chunk.out_pixel,
             out_channel=chunk.out_channel,
+            zero=k.zero,
         )
         f.call_pointer(function, *arguments)
         f.branch(chunk.direct, lambda: None, lambda: self._finish(pixel, pixels))

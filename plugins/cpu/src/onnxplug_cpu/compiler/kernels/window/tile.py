@@ -20,6 +20,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Function,
     Module,
     Operand,
+    Type,
     Value,
 )
 from onnxplug_cpu.compiler.codegen.kernel import (
@@ -45,7 +46,8 @@ class WindowArguments(FunctionArguments):
     or not that is in the line, and only positions from 0 to *width* are read.  Those
     that count are from *low* to *high*, in *count* lines.
 
-    ``w`` has the weights of the first line, whose channels are consecutive.
+    ``w`` has the weights of the first line, whose channels are consecutive.  From codes
+    the f32 at *zero* is subtracted, and results are i32.
     """
 
     x: Pointer
@@ -72,6 +74,7 @@ class WindowArguments(FunctionArguments):
     out: Pointer
     out_pixel: Integer
     out_channel: Integer
+    zero: Pointer
 
 
 class TileShape(NamedTuple):
@@ -177,6 +180,58 @@ class Tile:
         return move(self.f, w, distance) if self.weighs else w
 
 
+class Numbers:
+    """What consecutive channels of the input stand for, as vectors of f32.
+
+    Args:
+        element: f32, or i8 or u8 for codes, which differ from their zero point.
+    """
+
+    def __init__(self, t: Tile, element: str) -> None:
+        self._f, self._vector = t.f, t.vector
+        self._elements = Elements(t.f, Type(element, t.lanes))
+        self._zero = None
+        if element != "f32":
+            self._zero = t.f.load_splat(t.arguments.zero, t.vector)
+
+    def at(self, pointer: Value, index: Operand) -> Value:
+        """The address of element *index*."""
+        return self._elements.at(pointer, index)
+
+    def load(self, pointer: Value, mask: Value | None) -> Value:
+        """Those from *pointer* on; anything where *mask* is false."""
+        value = self._elements.load(pointer, mask)
+        if self._zero is None:
+            return value
+        wide = self._f.convert(value, self._vector.of("i32"))
+        return self._f.convert(wide, self._vector) - self._zero
+
+
+class Results:
+    """Writes finished vectors of f32: as they are, or those of codes as i32.
+
+    Args:
+        element: of the input.
+        near: whether channels are consecutive.
+    """
+
+    def __init__(self, t: Tile, element: str, near: bool) -> None:
+        self._f = t.f
+        self._type = t.vector if element == "f32" else t.vector.of("i32")
+        channel = None if near else t.arguments.out_channel
+        self._elements = Elements(t.f, self._type, channel)
+
+    def at(self, pointer: Value, index: Operand) -> Value:
+        """The address of channel *index*."""
+        return self._elements.at(pointer, index)
+
+    def store(self, value: Value, place: Value, mask: Value | None) -> None:
+        """Write *value*, only where *mask* is true."""
+        if not self._type.is_float:
+            value = self._f.convert_finite(value, self._type)
+        self._elements.store(value, place, mask)
+
+
 def taps_within(
     f: Function,
     begin: Value,
@@ -212,11 +267,13 @@ class ChannelTaps(Generator):
         long: sums have many terms, and rounding errors are carried along.
         near: whether the channels of the output are consecutive; those of the input
             are.
+        element: of the input: f32, or i8 or u8 for codes.
     """
 
     combining: Combining
     long: bool
     near: bool
+    element: str = "f32"
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _ChannelTaps(module, name, isa, self).write()
@@ -244,9 +301,9 @@ class _ChannelTaps(Tile):
 
     def __init__(self, module: Module, name: str, isa: Isa, form: ChannelTaps) -> None:
         super().__init__(module, name, isa, form.combining)
-        self.source = Elements(self.f, self.vector)
-        out_channel = None if form.near else self.arguments.out_channel
-        self.target = Elements(self.f, self.vector, out_channel)
+        self.source = Numbers(self, form.element)
+        self.weights = Elements(self.f, self.vector)
+        self.target = Results(self, form.element, form.near)
         self.sums = _Sums(self, form.long)
 
     def write(self) -> None:
@@ -282,11 +339,12 @@ class _ChannelTaps(Tile):
         def tap(_: Value, x: Value, w: Value, totals: Sequence[Value]) -> list[Value]:
             weights: Sequence[Value | None] = [None] * len(masks)
             if self.weighs:
-                weights = self._vectors(w, masks)
-            terms = zip(totals, self._vectors(x, masks), weights, strict=True)
+                weights = self._vectors(self.weights, w, masks)
+            elements = self._vectors(source, x, masks)
+            terms = zip(totals, elements, weights, strict=True)
             return [self.folding.step(*each) for each in terms]
 
-        w = source.at(w, channel) if self.weighs else w
+        w = self.weights.at(w, channel) if self.weighs else w
         line = self.sums.over(window.first, window.end, tap)
         start = self.sums.start(len(masks))
         state = self.lines(line, source.at(window.x, channel), w, start)
@@ -295,8 +353,9 @@ class _ChannelTaps(Tile):
             result = self.folding.finish(total, lambda: self._divisor(window))
             target.store(result, target.at(place, u * self.lanes), masks[u])
 
-    def _vectors(self, place: Value, masks: Sequence[Value | None]) -> list[Value]:
-        source = self.source
+    def _vectors(
+        self, source: Numbers | Elements, place: Value, masks: Sequence[Value | None]
+    ) -> list[Value]:
         return [
             source.load(source.at(place, u * self.lanes), mask)
             for u, mask in enumerate(masks)
