@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,20 @@ from .kernels.test_window import POOLS, SUM, Windows, first, last, reference
 
 F32 = np.dtype(np.float32)
 RELU = Chain(("f32",), (), (Step("Relu", (0,), "f32"),), (1,))
+
+
+def contents(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    taps: tuple[int, ...],
+    *,
+    coded: bool,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """An input and weights; differences of codes if it has *coded* elements."""
+    if coded:
+        codes = rng.integers(0, 256, shape, np.uint8)
+        return codes, rng.integers(-9, 9, taps).astype(F32)
+    return rng.standard_normal(shape, F32), rng.standard_normal(taps, F32)
 
 
 def attempt(library: Library, seed: int, *, at_end: bool) -> None:
@@ -64,11 +79,9 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
         return view.transpose(first(len(view.shape))) if channels_last else view
 
     with Fence(at_end=at_end):
-        array = rng.standard_normal(placed(shape, lasts), F32)
-        weights = rng.standard_normal((channels, 1, *taps), F32)
-        if coded:
-            array = rng.integers(0, 256, array.shape, np.uint8)
-            weights = rng.integers(-9, 9, weights.shape).astype(F32)
+        array, weights = contents(
+            rng, placed(shape, lasts), (channels, 1, *taps), coded=coded
+        )
         sums = np.dtype(np.int32) if coded else F32
         found = np.empty(placed(result, out_lasts), sums)
         recorder = Recorder(CpuTarget(library.isa, workers))
