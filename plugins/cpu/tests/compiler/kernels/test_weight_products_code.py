@@ -115,6 +115,21 @@ def test_calls_nothing_elsewhere(name: str) -> None:
             assert not [each for each in own if each != "copy_tile"], command.label
 
 
+@pytest.mark.parametrize("block", [2, 4, 6, 24])
+def test_blocks_shorter_than_a_register_have_code(block: int) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    for isa in (NEON, SSE, AVX512):
+        run = Interpreter(isa)
+        w = weights(np.random.default_rng(0), (20, 4, block), 4)
+        x = Factor(Codes(floats(run, 1, 1, 2, 4, block)))
+        record_coded(
+            run.recorder, x, w.factor(run), run.output(np.float32, (1, 1, 2, 20))
+        )
+        module = llvm.parse_assembly(source(run.recorder.commands[-1].kernel, isa))
+        assert target_machine(isa, jit=False).emit_assembly(module)
+
+
 def test_bytes_are_multiplied_four_at_a_time() -> None:
     """A step of one row has as many products as codes of a byte, for each column."""
     for isa, wanted in ((AVX2, "vpmaddubsw"), (VNNI, "vpdpbusd")):

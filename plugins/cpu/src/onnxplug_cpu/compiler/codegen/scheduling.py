@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Value
 from onnxplug_cpu.compiler.machine.isa import Isa
+
+_REGISTER_BYTES: Final = (16, 32, 64)
 
 
 def known_after(
@@ -13,13 +16,17 @@ def known_after(
 ) -> list[Value]:
     """*pointers*, which LLVM takes to be known only when vectors are.
 
-    It loads as early as it can, and spills what there are no registers for.
+    It loads as early as it can, and spills what there are no registers for.  Where a
+    vector is not one of whole registers, the pointers are given as they are.
     """
     registers = []
     for value in values:
         lanes = isa.vector_bytes // value.type.scalar.nbytes
         for first in range(0, value.type.lanes, lanes):
             part = range(first, min(first + lanes, value.type.lanes))
+            # of anything else as an operand LLVM would end the process
+            if len(part) * value.type.scalar.nbytes not in _REGISTER_BYTES:
+                return list(pointers)
             registers.append(f.shuffle(value, value, part))
     constraint = ",w" if isa.name == "neon" else ",x"
     constraints = constraint * len(registers)

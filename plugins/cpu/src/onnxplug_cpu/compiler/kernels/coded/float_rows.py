@@ -11,7 +11,6 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 _CACHE_LINE = 64
-_REGISTER_LANES = 4  # of the smallest register of floats
 
 
 def float_tile(isa: Isa, rows: int) -> tuple[int, int]:
@@ -96,7 +95,7 @@ class _Sums:
         for distance in range(0, lines, _CACHE_LINE):
             f.prefetch(offset(f, ahead, distance))
         for j in range(count):
-            if j and self.form.rows > 1 and form.lanes >= _REGISTER_LANES:
+            if j and self.form.rows > 1:
                 # a column after the other: LLVM would load for all, and spill sums
                 before = [total[row * count + j - 1] for row in range(self.form.rows)]
                 codes_here, here = known_after(f, few.isa, [codes, x], before)
