@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elementwise import Number
@@ -15,6 +17,7 @@ from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.coded.commands import record_coded
 from onnxplug_cpu.compiler.machine.isa import Isa
 
+from ..differential import session
 from ..interpreter import ISAS, Interpreter
 
 Array = np.ndarray[Any, Any]
@@ -268,3 +271,28 @@ def test_rounded_rows_in_parts() -> None:
         for added in (None, bias):
             found, expected, sizes = product(isa, x, w, bias=added, rounds=True)
             check(found, expected, sizes, 512 * 32)
+
+
+@pytest.mark.parametrize(("bits", "blocks"), [(4, 1), (4, 2), (2, 4)])
+def test_zero_points_of_a_column_in_one_byte(bits: int, blocks: int) -> None:
+    rng = np.random.default_rng(9)
+    w = weights(rng, (5, blocks, 16), bits, "packed")
+    arrays = {"w": pack(w.codes, bits), "s": w.scale, "z": pack(w.zero, bits)}
+    make, inner = helper.make_tensor_value_info, blocks * 16
+    node = helper.make_node(
+        "MatMulNBits", ["x", *arrays], ["y"], domain="com.microsoft", K=inner, N=5,
+        bits=bits, block_size=16,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [make("x", onnx.TensorProto.FLOAT, [3, inner])],
+        [make("y", onnx.TensorProto.FLOAT, [3, 5])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    run, x = session(model, compiled=True), floats(rng, 3, w)
+    (found,) = run.run(None, {"x": x})
+    np.testing.assert_allclose(found, x @ w.numbers.T, 1e-4, 1e-4)
+    assert not [each.note for each in run.explain().nodes if each.note]

@@ -178,7 +178,7 @@ def _shared(view: View, sums: int) -> tuple[int, int]:
     if sums == 2:
         if strides[1] and view.shape[3] > 1:
             raise ValueError("codes of a block have scales of their own")
-        return strides[0], strides[2]
+        return strides[0] if view.shape[2] > 1 else 0, strides[2]
     if strides[0] and view.shape[2] > 1:
         raise ValueError("codes of a column have scales of their own")
     return 0, strides[1]
