@@ -85,7 +85,11 @@ def widened(
     found = {**dtypes, **made}
     if not any(map(is_half, found.values())):
         return Widened(tuple(calls), {}, {})
-    widening = _Widening(found, constants, outputs, target, kinds)
+    in_bodies = {
+        name for call in calls if call.traits.has_bodies for name in call.inputs if name
+    }
+    kept = in_bodies.union(outputs)
+    widening = _Widening(found, constants, outputs, kept, target, kinds)
     for call in calls:
         widening.add(call)
     return widening.finish()
@@ -99,6 +103,7 @@ class _Widening:
         same: of values of float32 that are only casts of narrow ones, the names of
             what has these as float32.
         known: names of what follows from constants.
+        kept: names that others go by: outputs, and what bodies read.
     """
 
     def __init__(
@@ -106,11 +111,12 @@ class _Widening:
         dtypes: Dtypes,
         constants: Collection[str],
         outputs: Sequence[str],
+        kept: Collection[str],
         target: Support,
         kinds: dict[Any, int],
     ) -> None:
         self.dtypes = dict(dtypes)
-        self.outputs = outputs
+        self.outputs, self.kept = outputs, kept
         self.target = target
         self.kinds = kinds
         self.known = set(constants)
@@ -162,7 +168,8 @@ class _Widening:
     def _as_it_is(self, call: Call) -> None:
         """Add *call*, with what it reads as the model has it."""
         self._give([name for name in call.inputs if name in self.missing])
-        if self.same and not self.same.keys().isdisjoint(call.inputs):
+        renames = self.same and not call.traits.has_bodies
+        if renames and not self.same.keys().isdisjoint(call.inputs):
             inputs = tuple([self.same.get(name or "", name) for name in call.inputs])
             call = _with(call, inputs, call.outputs, call.dtypes, call.infer, call.kind)
         self._put(call)
@@ -174,7 +181,7 @@ class _Widening:
             return False
         if dtype == _F32:
             wide = self.same[out] = self.wide[name]
-            if out in self.outputs:
+            if out in self.kept:
                 self._put(_Cast(wide, out, call.nodes, _F32, _F32))
             return True
         inputs = (self.wide[name], *call.inputs[1:])

@@ -349,6 +349,38 @@ def test_bodies_round_what_goes_from_turn_to_turn(dtype: np.dtype[Any]) -> None:
     np.testing.assert_allclose(found.astype(np.float64), exact, 0, 4 * UNIT[dtype])
 
 
+def test_bodies_read_casts_of_what_is_wide() -> None:
+    value = helper.make_tensor_value_info
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(operator, ["c"], [name])],
+            name,
+            [],
+            [value(name, onnx.TensorProto.FLOAT, [4, 8])],
+        )
+        for name, operator in (("then", "Exp"), ("else", "Neg"))
+    }
+    nodes = [
+        node("Mul", ["x", "x"], ["a"]),
+        node("Cast", ["a"], ["c"], to=onnx.TensorProto.FLOAT),
+        node("Abs", ["c"], ["d"]),
+        node("If", ["yes"], ["y"], **branches),
+    ]
+    narrow = model(nodes, F16, {"x": [4, 8]}, ["y", "d"], {"yes": np.array(False)})
+    (choice,) = [each for each in narrow.graph.initializer if each.name == "yes"]
+    narrow.graph.initializer.remove(choice)
+    narrow.graph.input.append(value("yes", onnx.TensorProto.BOOL, []))
+    x = random(F16, 4, 8)
+    runner = session(narrow, compiled=True)
+    square = x.astype(np.float64) ** 2
+    for yes, expected in ((True, np.exp(square)), (False, -square)):
+        found, size = runner.run(None, {"x": x, "yes": np.array(yes)})
+        np.testing.assert_allclose(found, expected, 1e-6)
+        np.testing.assert_allclose(size, square, 1e-6)
+    (partition,) = runner.explain().partitions
+    assert set(partition.tiers) == {"compiled"}, runner.explain()
+
+
 _FIRST, _LAST = map(int, os.environ.get("ONNXPLUG_FUZZ", "0:6").split(":"))
 
 
