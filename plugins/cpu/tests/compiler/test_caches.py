@@ -84,18 +84,30 @@ def feeds_of(case: Grouped) -> dict[str, Array]:
     return {**feeds, "mask": np.ones((1, int(case.feeds["total"])), np.int64)}
 
 
-@pytest.mark.parametrize("fault", ["length", "negative", "position"])
-def test_what_a_cache_has_not_is_an_error(fault: str) -> None:
+FAULTS: dict[str, dict[str, Array]] = {
+    "length": {"lengths": np.array([20], np.int32)},
+    "negative": {"lengths": np.array([-2], np.int32)},
+    "largest": {"lengths": np.array([np.iinfo(np.int32).max], np.int32)},
+    "position": {"places": np.array([[POSITIONS]])},
+    "rows of no past": {
+        "lengths": np.array([24], np.int32),
+        "mask": np.ones((1, 30), np.int64),
+    },
+}
+
+
+@pytest.mark.parametrize("on_arrays", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_cache_has_not_is_an_error(fault: str, on_arrays: bool) -> None:
     case = Grouped([7], 1, 20, places=True)
-    ours, feeds = session(as_exported(case), compiled=True), feeds_of(case)
+    model, feeds = as_exported(case), feeds_of(case)
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    with refusing(1.0 if on_arrays else 0.0, 0):
+        ours = session(model, compiled=True)
     wanted = ours.run(None, feeds)
-    wrong = {
-        "length": {"lengths": np.array([20], np.int32)},
-        "negative": {"lengths": np.array([-2], np.int32)},
-        "position": {"places": np.array([[POSITIONS]])},
-    }[fault]
     with pytest.raises(onnxplug.errors.NodeError, match="GroupQueryAttention"):
-        ours.run(None, {**feeds, **wrong})
+        ours.run(None, {**feeds, **FAULTS[fault]})
     for found, right in zip(ours.run(None, feeds), wanted, strict=True):
         np.testing.assert_array_equal(found, right)
 

@@ -60,8 +60,9 @@ def group_query_attention(
     """What the operator's function computes, in float32.
 
     Raises:
-        IndexError: rows that belong behind the end of the cache, or angles that no
-            table has.
+        IndexError: rows that belong behind the end of the cache, rows before them that
+            it has not, or angles that no table has.
+        ValueError: sizes do not fit.
     """
     if k_scale is not None or v_scale is not None:
         raise ValueError("GroupQueryAttention with scales of its cache is not computed")
@@ -72,7 +73,15 @@ def group_query_attention(
             for rows, weight in ((q, q_norm_weight), (k, k_norm_weight))
         )
     new, total = q.shape[2], int(xp.reshape(total_sequence_length, (-1,))[0])
-    starts = xp.astype(xp.reshape(seqlens_k, (-1,)), xp.int64) + 1 - new
+    lengths = xp.astype(xp.reshape(seqlens_k, (-1,)), xp.int64) + 1
+    if lengths.shape[0] != q.shape[0]:
+        raise ValueError(
+            f"GroupQueryAttention of {q.shape[0]} sequences has {lengths.shape[0]} "
+            "lengths"
+        )
+    if xp.any(lengths < 1):
+        raise IndexError("GroupQueryAttention has a sequence without rows")
+    starts = lengths - new
     starts = xp.where(starts > 0, starts, 0)
     places = starts[:, None] + xp.arange(new)
     if do_rotary:
@@ -180,6 +189,11 @@ def _kept(
                 f"in a cache of {capacity}"
             )
         if past is not None:
+            if start > past.shape[2]:
+                raise IndexError(
+                    f"sequence {image} has {start} rows before the new ones; its cache "
+                    f"has {past.shape[2]}"
+                )
             whole[image, :, :start] = past[image, :, :start]
         whole[image, :, start : start + new] = xp.astype(rows[image], dtype)
     return whole

@@ -24,6 +24,7 @@ __all__ = ["record_cached_attention", "record_kept", "record_placed"]
 _FAULTS: Final = {
     1: "a row has no place in the cache: give it room for all rows",
     2: "a row stands at a position that the tables of cosines and sines have not",
+    3: "the cache before has fewer rows than the lengths say",
 }
 
 
@@ -51,6 +52,7 @@ def record_kept(
         "heads": heads,
         "size": size,
         "parts": parts,
+        "flag": _flag(recorder, label),
         **in_use_words(starts, None, None, 1),
     }
     call(
@@ -106,7 +108,7 @@ def record_placed(
         "size": size,
         "lines": lines,
         "parts": parts,
-        "flag": recorder.check(lambda found: IndexError(f"{label}: {_FAULTS[found]}")),
+        "flag": _flag(recorder, label),
         **in_use_words(starts, None, None, 1),
     }
     call(
@@ -117,6 +119,10 @@ def record_placed(
         label=f"{label}: place {lines} rows",
         nbytes=2 * new.nbytes,
     )
+
+
+def _flag(recorder: Recorder, label: str) -> Word:
+    return recorder.check(lambda found: IndexError(f"{label}: {_FAULTS[found]}"))
 
 
 def _angles(rotation: Rotation) -> dict[str, Word]:

@@ -21,7 +21,8 @@ class KeepWords(KernelWords):
 
     - ``past`` and ``present`` with their strides over sequences, heads and rows, and
       how many rows they have;
-    - ``heads`` and the ``size`` of a row in f32; ``parts`` of the rows of ``present``.
+    - ``heads`` and the ``size`` of a row in f32; ``parts`` of the rows of ``present``;
+    - ``flag``, which receives 3 where ``past`` lacks a row before the first new one.
     """
 
     past: Pointer
@@ -37,6 +38,7 @@ class KeepWords(KernelWords):
     heads: Integer
     size: Integer
     parts: Integer
+    flag: Pointer
 
 
 class KeepRows(Generator):
@@ -66,6 +68,8 @@ class KeepRows(Generator):
         rest, part = k.chunk // parts, k.chunk % parts
         batch, head = rest // heads, rest % heads
         first = Cache(k, self.cache, batch).first
+        lacks = first > k.past_rows
+        f.branch(lacks, lambda: f.store(f.value(3, I64), k.flag))
         kept = f.maximum(f.minimum(first, k.past_rows), f.value(0, I64))
         begin = k.present_rows * part // parts
         end = k.present_rows * (part + 1) // parts
