@@ -321,7 +321,11 @@ class _GuardedFactory(CpuFactory):
         options: Mapping[str, ep.OptionValue],
         session: ep.SessionContext,
     ) -> ep.ExecutionProvider:
-        return CpuProvider(session.intra_op_num_threads, arenas=self._arenas)
+        return CpuProvider(
+            session.intra_op_num_threads,
+            arenas=self._arenas,
+            supplied=session.find_kernel,
+        )
 
 
 class Guarded:
@@ -361,6 +365,10 @@ class Guarded:
                 )
         finally:
             registry.remove(factory.name)
+
+    def explain(self) -> onnxplug.Explanation:
+        """What the session says of itself."""
+        return self._session.explain()
 
     def run(self, _: None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs, as a session gives them.

@@ -90,11 +90,13 @@ def test_a_touch_beside_a_buffer_is_caught() -> None:
             ("guarded_winograd", "0:6", "0:20"),
             ("guarded_narrow", "0:3", "0:24"),
             ("guarded_codes", "0:6", "0:60"),
+            ("guarded_decoding", "0:6", "0:90"),
         )
         for seeds, marks in ((sample, ()), (every, pytest.mark.exhaustive))
     ],
 )
 def test_programs_stay_within_their_buffers(module: str, seeds: str) -> None:
     """Random graphs; contractions of windows; pools and depthwise convolutions;
-    convolutions by transforms; weights and graphs of 16 bits; products of codes."""
+    convolutions by transforms; weights and graphs of 16 bits; products of codes;
+    weights of few bits and caches."""
     ran("-X", "faulthandler", "-m", module, seeds)

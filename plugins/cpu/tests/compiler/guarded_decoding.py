@@ -1,0 +1,117 @@
+"""Multiplies by weights of few bits, and attends to caches by lengths that these may
+not have, with pages around each buffer that nobody may touch.
+
+    python -m plugins.cpu.tests.compiler.guarded_decoding FIRST:LAST
+
+tries the cases of these seeds, as :mod:`.guarded` does random graphs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from onnx import helper, numpy_helper
+
+import onnxplug
+from onnxplug_testing.grouped_attention import POSITIONS, Grouped
+
+from .guarded import Guarded
+from .kernels.test_weight_products import pack, weights
+from .test_caches import as_exported, check, feeds_of
+
+Array = np.ndarray[Any, Any]
+DTYPES = [np.float32, np.float32, np.float16, ml_dtypes.bfloat16]
+UNIT = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def product(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
+    """MatMulNBits of any sizes; elements of ``x`` are integers up to 127, and so are
+    exact as bytes, too."""
+    bits, dtype = int(rng.choice([2, 4, 8])), DTYPES[rng.integers(4)]
+    inner, columns = (int(rng.choice([1, 2, 7, 33, 100, 300])) for _ in range(2))
+    block = int(rng.choice([4, 16, 16, 20, 32, 32, 64, 100, 256]))
+    rows, level = (int(rng.choice(some)) for some in ([0, 1, 2, 5, 9, 40], [0, 4]))
+    zero = str(rng.choice(["", "packed", "float16"]))
+    zero = np.dtype(dtype).name if zero == "float16" else zero
+    sizes = columns, -(-inner // block), block
+    w = weights(rng, sizes, bits, zero, dtype)
+    small = np.array(2.0**-10, dtype)  # so that float16 does not overflow
+    w = w._replace(scale=w.scale * small)
+    x: Any = rng.integers(-127, 128, (rows, inner)).astype(np.float64)
+    x[:, ::block] = 127
+    arrays: dict[str, Any] = {"w": pack(w.codes, bits), "s": w.scale}
+    if zero:
+        arrays["z"] = pack(w.zero, bits) if w.packed else w.zero
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = helper.make_node(
+        "MatMulNBits", ["x", *arrays], ["y"], domain="com.microsoft", K=inner,
+        N=columns, bits=bits, block_size=block, accuracy_level=level,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", kind, ["rows", inner])],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    run = Guarded(model, **guarded)
+    (found,) = run.run(None, {"x": x.astype(dtype)})
+    assert not [node.note for node in run.explain().nodes if node.note]
+    numbers = w.numbers[:, :inner]
+    expected = x @ numbers.T
+    # codes and zero points are summed apart
+    sizes_of_terms = np.abs(x) @ (np.abs(numbers) + 512 * w.scale.max()).T
+    unit = UNIT[np.dtype(dtype).name]
+    bound = sizes_of_terms * (inner / 16 + 8) * 2.0**-24 + 2 * unit * np.abs(expected)
+    assert found.shape == expected.shape
+    assert (np.abs(found.astype(np.float64) - expected) <= bound).all()
+
+
+def attention(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
+    """GroupQueryAttention, and the same with lengths and positions of any size."""
+    rows = int(rng.choice([1, 1, 4, 9, 30]))
+    lengths = [int(n) for n in rng.integers(rows, rows + 9, rng.integers(1, 3))]
+    form = {"local_window_size": 4} if rng.integers(2) else {}
+    case = Grouped(
+        lengths, rows, max(lengths) + int(rng.integers(5)), rotated=16 * (rows < 9),
+        sinks=bool(rng.integers(2)), places=rows == 1, **form,
+    )  # fmt: skip
+    run, feeds = Guarded(as_exported(case), **guarded), feeds_of(case)
+    check(case, run.run(None, feeds), 4e-6)
+    assert not [node.note for node in run.explain().nodes if node.note]
+    ends = np.iinfo(np.int32)
+    for length in (ends.min, -1000, -2, case.present, ends.max):
+        wrong = feeds["lengths"].copy()
+        wrong[-1] = length
+        refused(run, {**feeds, "lengths": wrong})
+    for place in (-1, POSITIONS, 1 << 62) if "places" in feeds else ():
+        wrong = np.full_like(feeds["places"], place)
+        refused(run, {**feeds, "places": wrong})
+    check(case, run.run(None, feeds), 4e-6)
+
+
+def refused(run: Guarded, feeds: dict[str, Array]) -> None:
+    try:
+        run.run(None, feeds)
+    except onnxplug.errors.NodeError:
+        return
+    raise AssertionError("what a cache has not is no error")
+
+
+def main(first: int, last: int) -> None:
+    """Compare guarded sessions with what is expected in float64."""
+    for seed in range(first, last):
+        print(f"seed {seed}", flush=True)
+        for at_end in (True, False):
+            rng = np.random.default_rng(seed)
+            guarded = {"at_end": at_end, "threads": 1 + seed // 2 % 2}
+            (product, product, attention)[seed % 3](rng, guarded)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1].split(":")))
