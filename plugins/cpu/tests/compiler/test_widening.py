@@ -352,13 +352,13 @@ def test_bodies_round_what_goes_from_turn_to_turn(dtype: np.dtype[Any]) -> None:
 def test_bodies_read_casts_of_what_is_wide() -> None:
     value = helper.make_tensor_value_info
     branches = {
-        f"{name}_branch": helper.make_graph(
+        name: helper.make_graph(
             [node(operator, ["c"], [name])],
             name,
             [],
             [value(name, onnx.TensorProto.FLOAT, [4, 8])],
         )
-        for name, operator in (("then", "Exp"), ("else", "Neg"))
+        for name, operator in (("then_branch", "Exp"), ("else_branch", "Neg"))
     }
     nodes = [
         node("Mul", ["x", "x"], ["a"]),
