@@ -89,6 +89,7 @@ def test_what_the_model_tells() -> None:
         CPU: {
             "compile": "True",
             "fp32_matmul": "auto",
+            "precision": "float32",
             "winograd": "2x2",
         }
     }

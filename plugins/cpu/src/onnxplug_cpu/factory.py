@@ -33,6 +33,13 @@ class CpuFactory(ep.EpFactory):
             doc="how compiled products of float32 are computed: auto by tiles of "
             "bfloat16, as exact and faster, where the processor has AMX; fma never",
         ),
+        "precision": ep.Option(
+            default="float32",
+            choices=("float32", "bf16"),
+            doc="of the factors of compiled products of float32 with weights: with "
+            "bf16 both are rounded to bfloat16, and products are summed as float32, "
+            "where the processor has AMX or AVX512_BF16 and that is faster",
+        ),
         "winograd": ep.Option(
             default="2x2",
             choices=("off", *_TILES),
@@ -77,11 +84,19 @@ class CpuFactory(ep.EpFactory):
         """An EP for one session."""
         from onnxplug_cpu.provider import CpuProvider
 
+        rounds = options["precision"] == "bf16"
+        for name, value in (("compile", False), ("fp32_matmul", "fma")):
+            if rounds and options[name] == value:
+                raise ep.OptionError(
+                    f"the option precision is bf16, which needs instructions that "
+                    f"{name}={value} forbids; leave one of the two out"
+                )
         return CpuProvider(
             session.intra_op_num_threads,
             compiles=bool(options["compile"]),
             splits=options["fp32_matmul"] == "auto",
             largest_tile=_TILES.get(str(options["winograd"]), 0),
+            rounds=rounds,
             supplied=session.find_kernel,
             weights=session.weights(ep.HOST),
         )

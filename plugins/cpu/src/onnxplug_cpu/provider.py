@@ -38,6 +38,7 @@ class CpuProvider(KernelExecutionProvider):
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
         largest_tile: of convolutions by transforms, used where faster; 0 for none.
+        rounds: round factors of products of float32 to bfloat16 where that is faster.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
         weights: where packed constants are shared with other sessions.
@@ -50,6 +51,7 @@ class CpuProvider(KernelExecutionProvider):
         compiles: bool = True,
         splits: bool = True,
         largest_tile: int = 0,
+        rounds: bool = False,
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
         weights: ep.WeightStore | None = None,
@@ -61,6 +63,7 @@ class CpuProvider(KernelExecutionProvider):
         self.compiles = compiles
         self.splits = splits
         self.largest_tile = largest_tile
+        self.rounds = rounds
         self._compiler: Compiler | None = None
 
     def find_kernel(
@@ -155,11 +158,14 @@ class CpuProvider(KernelExecutionProvider):
         from onnxplug_cpu.compiler.kept_plans import KeptPlans
         from onnxplug_cpu.compiler.machine.cores import default_workers
         from onnxplug_cpu.compiler.runtime.arena import Arenas
-        from onnxplug_cpu.compiler.runtime.jit import Library
+        from onnxplug_cpu.compiler.runtime.jit import Library, warn_of_precision
 
         arenas = self._arenas = self._arenas or Arenas()
         library, workers = Library.host(), self.threads or default_workers()
-        how = workers, threads, self.splits, self.largest_tile
+        if self.rounds and not library.isa.multiplies_bf16:
+            warn_of_precision(library.isa)
+            self.rounds = False
+        how = workers, threads, self.splits, self.largest_tile, self.rounds
         plans = units = None
         if type(arenas) is Arenas:  # others may lay temporary buffers out otherwise
             plans = KeptPlans.of(partition, library, how)
@@ -198,6 +204,7 @@ class CpuProvider(KernelExecutionProvider):
                 self.threads,
                 splits=self.splits,
                 largest_tile=self.largest_tile,
+                rounds=self.rounds,
                 arenas=self._arenas,
                 weights=self._weights,
             )

@@ -23,6 +23,7 @@ from onnxplug_cpu.compiler.runtime.program import Program
 
 from .guarded import GuardedArenas, fence
 from .interpreter import ISAS
+from .kernels.test_contraction_bf16 import rounded
 from .kernels.test_contraction_bf16x3_windows import record as record_by_tiles
 from .kernels.test_contraction_windows import exact, filters, windows
 from .tiled import EMULATED
@@ -30,8 +31,12 @@ from .tiled import EMULATED
 F32 = np.dtype(np.float32)
 
 
-def attempt(library: Library, seed: int, *, at_end: bool) -> None:
-    """Contract the windows of one seed, and compare."""
+def attempt(library: Library, seed: int, *, at_end: bool, rounds: bool = False) -> None:
+    """Contract the windows of one seed, and compare.
+
+    Args:
+        rounds: factors to bfloat16.
+    """
     rng = np.random.default_rng(seed)
     kernel = tuple(int(n) for n in rng.integers(1, 5, 2))
     steps = tuple(int(n) for n in rng.integers(1, 4, 2))
@@ -47,7 +52,7 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
     with fence(at_end):
         image = rng.standard_normal((images, *spatial, groups * depth), F32)
         weights = rng.standard_normal((groups * each, depth, *kernel), F32)
-        recorder = Recorder(CpuTarget(library.isa, workers))
+        recorder = Recorder(CpuTarget(library.isa, workers, rounds=rounds))
         first = View.contiguous(Input(0, image.nbytes), F32, image.shape)
         second = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)
         if constant:
@@ -56,7 +61,7 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
         b = filters(second, groups)
         result = np.empty((*a.shape[:4], each), F32)
         out = View.contiguous(Output(0, result.nbytes), F32, result.shape)
-        if library.isa.tiles and constant:
+        if (library.isa.tiles or rounds) and constant:
             record_by_tiles(recorder, a, b, out)
         else:
             record_contraction(recorder, a, b, out)
@@ -77,6 +82,8 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
             start = array.reshape(-1)[view.offset // F32.itemsize :]
             return np.lib.stride_tricks.as_strided(start, view.shape, strides)
 
+        if rounds and constant:
+            image, weights = rounded(image), rounded(weights)
         wanted, size = exact(read(a, image), read(b, weights))
         assert np.all(np.abs(result - wanted) <= 1e-6 * size), seed
 
@@ -90,6 +97,8 @@ def main(first: int, last: int) -> None:
         for library in libraries:
             for at_end in (True, False):
                 attempt(library, seed, at_end=at_end)
+                if seed % 4 == 0:
+                    attempt(library, seed, at_end=at_end, rounds=True)
 
 
 if __name__ == "__main__":

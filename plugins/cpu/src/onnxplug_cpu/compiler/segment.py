@@ -138,6 +138,7 @@ class Compiler(Record):
         *,
         splits: bool = False,
         largest_tile: int = 0,
+        rounds: bool = False,
         arenas: Arenas | None = None,
         weights: ep.WeightStore | None = None,
     ) -> Compiler:
@@ -148,6 +149,8 @@ class Compiler(Record):
             splits: compute products of float32 from bfloat16 terms where that is
                 faster.
             largest_tile: of convolutions by transforms, used where faster; 0 for none.
+            rounds: round factors of products of float32 to bfloat16 where that is
+                faster.
             arenas: memory of programs, if it is to be taken otherwise than usual.
             weights: where packed constants are shared with other sessions.
         """
@@ -161,7 +164,7 @@ class Compiler(Record):
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
-        target = CpuTarget(library.isa, workers, allow_bf16x3, largest_tile)
+        target = CpuTarget(library.isa, workers, allow_bf16x3, largest_tile, rounds)
         return cls(library, target, {}, arenas, weights)
 
 

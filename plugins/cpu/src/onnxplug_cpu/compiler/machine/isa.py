@@ -63,6 +63,11 @@ class Isa(Record):
         return f"+{feature}" in self.features.split(",")
 
     @property
+    def multiplies_bf16(self) -> bool:
+        """Whether it multiplies numbers of bfloat16, tiles or vectors of them."""
+        return bool(self.tiles) or self.has("avx512bf16")
+
+    @property
     def attributes(self) -> str:
         """The attributes of every function."""
         width = 8 * self.vector_bytes

@@ -102,6 +102,21 @@ def warn_of_amx(reason: str | None = None) -> None:
         )
 
 
+def warn_of_precision(isa: Isa) -> None:
+    """Log that a processor does not multiply bfloat16, once in a process."""
+    reason = (
+        f"this processor ({isa.name}) has, or is allowed, neither AMX nor AVX512_BF16; "
+        "leave the option precision=bf16 out, which changes nothing here"
+    )
+    if reason not in warned:
+        import logging
+
+        warned.add(reason)
+        logging.getLogger("onnxplug.cpu").warning(
+            "products are computed in float32 and not, faster, in bfloat16: %s", reason
+        )
+
+
 class Library:
     """The machine code of kernels for one processor.
 

@@ -1,4 +1,5 @@
-"""Contractions of float32 with constants by tiles of bfloat16, as exact as by FMA."""
+"""Contractions of float32 with constants by bfloat16: from so many terms that they are
+as exact as by FMA, or from factors that are rounded."""
 
 from __future__ import annotations
 
@@ -14,22 +15,27 @@ from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
+from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import (
+    PAIRS_LINES,
+    BlockOfPairs,
+    most_rows,
+)
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
     FLAG_BYTES,
     PIXEL_BYTES,
     STEP,
-    STEP_BYTES,
+    TERM_BYTES,
     TERMS,
     PackTerms,
     SplitTerms,
 )
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
     LINES,
-    PRODUCTS,
     SUMS_BYTES,
     BlockOfSums,
+    products_of,
 )
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
@@ -55,6 +61,9 @@ LEAST_DEPTH: Final = 64
 """Below these, splitting A and the rest cost more than tiles save.  Several taps share
 what is split: then half as many columns do."""
 
+_TERMS_OF: Final = {"float16": 2, "bfloat16": 1}
+"""How many terms numbers of fewer than 24 bits have."""
+
 BLOCK_STEPS: Final = 24
 """The most steps, 768 of K, whose products tiles sum up."""
 
@@ -66,6 +75,9 @@ _TILE_CYCLES: Final = 16  # of a multiplication of tiles
 _SPLIT_CYCLES: Final = 10  # of a step of a pixel
 _COPY_CYCLES: Final = 10  # of the same
 _FMA_PER_CYCLE: Final = 32
+_VECTOR_CYCLES: Final = ROWS // 2
+"""Of vectors of pairs for a row of a product of tiles, half of what FMA takes."""
+
 _WORTHWHILE: Final = 0.8
 """The most of what FMA would take that tiles may, as far as cycles can be told."""
 
@@ -154,6 +166,18 @@ def _is_strided(a: View) -> bool:
     return a.shape[4] > 1 and a.strides[4] != 1
 
 
+def rounds(recorder: Recorder) -> bool:
+    """Whether products that are recorded now may be of rounded factors."""
+    return recorder.target.rounds and recorder.narrows
+
+
+def terms_of(recorder: Recorder, b: View) -> tuple[int, int]:
+    """Of how many terms elements of A and of *b* are made."""
+    if rounds(recorder):
+        return 1, 1
+    return TERMS, _TERMS_OF.get(b.dtype_name, TERMS)
+
+
 def best(
     recorder: Recorder, contractions: Iterable[Contraction], copied: Contraction
 ) -> Contraction | None:
@@ -165,27 +189,32 @@ def best(
     """
     found, least = None, _WORTHWHILE
     for contraction in contractions:
-        share = _share_of_fma(contraction)
+        share = _share_of_fma(recorder, contraction)
         if share <= least and _may_be_used(recorder, contraction):
             found, least = contraction, share
-    share = _share_of_fma(copied, _SPLIT_CYCLES + _COPY_CYCLES)
+    share = _share_of_fma(recorder, copied, _SPLIT_CYCLES + _COPY_CYCLES)
     if share <= _CLEARLY * least and _may_be_used(recorder, copied):
         found = copied
-    return found if found is not None and recorder.target.allow_bf16x3() else None
+    if found is not None and recorder.target.isa.tiles:
+        return found if recorder.target.allow_bf16x3() else None
+    return found
 
 
 def _may_be_used(recorder: Recorder, contraction: Contraction) -> bool:
     b = once(contraction.b)
     return (
-        bool(recorder.target.isa.tiles)
+        (bool(recorder.target.isa.tiles) or rounds(recorder))
         and isinstance(b.buffer, Constant)
         and contraction.a.dtype == np.float32
-        and not recorder.is_refused(b, _layout(contraction))
+        and not recorder.is_refused(b, _layout(recorder, contraction))
     )
 
 
-def _share_of_fma(contraction: Contraction, each: int = _SPLIT_CYCLES) -> float:
-    """How long tiles take as a share of what FMA takes, as far as cycles tell.
+def _share_of_fma(
+    recorder: Recorder, contraction: Contraction, each: int = _SPLIT_CYCLES
+) -> float:
+    """How long tiles, or vectors of pairs, take as a share of what FMA takes, as far as
+    cycles tell.
 
     Args:
         each: cycles of a step of a pixel that is no multiplication.
@@ -202,14 +231,18 @@ def _share_of_fma(contraction: Contraction, each: int = _SPLIT_CYCLES) -> float:
     ):
         return math.inf
     steps = -(-depth // STEP)
-    tiles = _lines(pixels, lines, rows).tiles * -(-columns // ROWS)
-    products = tiles * taps * steps * len(PRODUCTS)
-    cycles = products * _TILE_CYCLES + pixels.number * steps * each
+    tiled = _lines(pixels, lines, rows)
+    if recorder.target.isa.tiles:
+        down = tiled.tiles * _TILE_CYCLES
+    else:
+        down = tiled.number * tiled.rows * _VECTOR_CYCLES
+    across = -(-columns // ROWS) * len(products_of(*terms_of(recorder, contraction.b)))
+    cycles = (down * across * taps + pixels.number * each) * steps
     return cycles * _FMA_PER_CYCLE / (lines * rows * columns * inner)
 
 
 class SplitProduct(Product):
-    """A contraction by tiles while it is recorded.
+    """A contraction by tiles, or by vectors of pairs, while it is recorded.
 
     B is a constant, whose packed form is refused if an element's terms are not exact:
     one that is not finite or so large that it rounds to infinity, or not 0 and below
@@ -226,7 +259,10 @@ class SplitProduct(Product):
         contraction: Contraction,
         label: str,
     ) -> None:
-        super().__init__(recorder, contraction, f"{label} (bf16x3)")
+        left, right = self.left, self.right = terms_of(recorder, contraction.b)
+        self.step_bytes = right * TERM_BYTES
+        way = "bf16x3" if left == TERMS else "bf16"
+        super().__init__(recorder, contraction, f"{label} ({way})")
         pixels = _pixels(contraction)
         if pixels is None:
             raise ValueError(f"strides of {self.a.strides} are not those of pixels")
@@ -243,7 +279,7 @@ class SplitProduct(Product):
         if self.taps == 1:
             blocks = divide_depth(1, self.steps, most=BLOCK_STEPS)
             rows = min(-(-self.rows // BLOCK) * BLOCK, _ROWS_KEPT)
-            kept = rows * blocks.block_depth * TERMS * PIXEL_BYTES
+            kept = rows * blocks.block_depth * self.left * PIXEL_BYTES
             together = min(blocks.blocks, max(1, self._cache // kept))
             passes = -(-blocks.blocks // together)
         return divide_depth(self.taps, self.steps, most=BLOCK_STEPS, passes=passes)
@@ -261,15 +297,14 @@ class SplitProduct(Product):
         return blocks.inner_blocks * blocks.block_depth
 
     def _divide(self) -> Division:
-        parts = (
-            self.pixels.number * self._kept_steps * TERMS * PIXEL_BYTES / self._cache
-        )
+        kept = self.pixels.number * self._kept_steps * self.left * PIXEL_BYTES
+        parts = kept / self._cache
         chunks = chunks_for(self.flops / _FLOPS, self.recorder.target.workers)
         return divide(
             self.tiled.number,
             self.tiled.rows,
             self.panels,
-            most_rows=ROWS,
+            most_rows=most_rows(self.recorder.target.isa),
             together=2,
             row_parts=max(1, round(parts)),
             column_parts=1,
@@ -284,7 +319,7 @@ class SplitProduct(Product):
             record_copy(self.recorder, single, copy)
             self.a = copy.broadcast_to(self.a.shape)
         recorder, division, blocks = self.recorder, self.division, self.blocks
-        panel = self.taps * self.steps * STEP_BYTES
+        panel = self.taps * self.steps * self.step_bytes
         matrix = self.panels * panel
         b, packed = once(self.b), self._packed(matrix)
         waiting: Word = 0
@@ -293,14 +328,19 @@ class SplitProduct(Product):
         if blocks.outer_blocks > 1:
             nbytes = division.chunk_panels * waiting_panel
             waiting, distance = worker_memory(recorder, nbytes)
-        share = -(-STEP_BYTES // 64 // division.chunk_groups)
+        share = -(-self.step_bytes // 64 // division.chunk_groups)
         lines = 0
         if division.chunk_groups > 1:
-            lines = next((n for n in LINES if n >= share), LINES[-1])
+            some = LINES if recorder.target.isa.tiles else PAIRS_LINES
+            lines = next((n for n in some if n >= share), some[-1])
         narrow = 0 < self.columns % BLOCK <= BLOCK // 2
 
         def function(rows: int, columns: int) -> Code:
-            return Code(Kernel(BlockOfSums(rows, columns, lines)))
+            if recorder.target.isa.tiles:
+                form = BlockOfSums(rows, columns, lines, self.left, self.right)
+                return Code(Kernel(form))
+            tile_rows = int(division.tile_rows)
+            return Code(Kernel(BlockOfPairs(rows, tile_rows, columns, lines)))
 
         # a function that is never called need not be compiled
         high = min(2, division.all_tiles)
@@ -329,7 +369,8 @@ class SplitProduct(Product):
             "partial_distance": distance,
             "partial_panel": waiting_panel,
         }
-        self.call(Kernel(TermsProduct()), self.a, division, blocks, words)
+        kernel = Kernel(TermsProduct(self.left, self.right))
+        self.call(kernel, self.a, division, blocks, words)
 
     def _plane(self, pixels: int) -> int:
         """Bytes of a plane of so many pixels, and what tiles of fewer rows read behind
@@ -353,7 +394,8 @@ class SplitProduct(Product):
         if self.division.column_parts == 1:
             pixels = self._chunk_pixels()
             plane = self._plane(pixels)
-            terms, distance = worker_memory(recorder, self._kept_steps * TERMS * plane)
+            nbytes = self._kept_steps * self.left * plane
+            terms, distance = worker_memory(recorder, nbytes)
             flags, flags_distance = worker_memory(recorder, pixels * FLAG_BYTES)
             return {
                 "splits": 1,
@@ -367,7 +409,7 @@ class SplitProduct(Product):
             }
         pixels = self.pixels.number
         plane = self._plane(pixels)
-        matrix, flags_matrix = self.steps * TERMS * plane, pixels * FLAG_BYTES
+        matrix, flags_matrix = self.steps * self.left * plane, pixels * FLAG_BYTES
         byte = np.dtype(np.uint8)
         terms = recorder.temporary(byte, (self.batches, matrix)).address
         flags = recorder.temporary(byte, (self.batches, flags_matrix)).address
@@ -376,7 +418,7 @@ class SplitProduct(Product):
         parts = min(pixels, -(-parts // self.batches))
         call(
             recorder,
-            Kernel(SplitTerms()),
+            Kernel(SplitTerms(self.left)),
             {
                 "a": a.address,
                 "a_batch0": a.strides[0] * 4,
@@ -422,7 +464,7 @@ class SplitProduct(Product):
 
         packed = self.recorder.packed(
             b,
-            _layout(self.contraction),
+            _layout(self.recorder, self.contraction),
             head + matrices * matrix,
             functools.partial(self._record_pack, head=head, matrix=matrix, parts=parts),
             accepts,
@@ -453,7 +495,7 @@ class SplitProduct(Product):
         way = panel_way("f32", b.strides[-2], b.strides[-1], self.columns)
         call(
             recorder,
-            Kernel(PackTerms()),
+            Kernel(PackTerms(self.right)),
             {
                 "source": b.address,
                 "batch0": b.strides[0] * 4,
@@ -477,6 +519,7 @@ class SplitProduct(Product):
         )
 
 
-def _layout(contraction: Contraction) -> str:
+def _layout(recorder: Recorder, contraction: Contraction) -> str:
     b, taps = once(contraction.b), contraction.taps
-    return f"bf16x3({b.offset},{b.shape},{b.strides},{b.dtype_name},{taps})"
+    _, terms = terms_of(recorder, b)
+    return f"bf16x{terms}({b.offset},{b.shape},{b.strides},{b.dtype_name},{taps})"

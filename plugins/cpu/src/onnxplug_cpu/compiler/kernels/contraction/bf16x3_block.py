@@ -26,7 +26,7 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     FLAG_BYTES,
     PIXEL_BYTES,
     STEP,
-    STEP_BYTES,
+    TERM_BYTES,
     TERMS,
     SplitArguments,
     define_split_pixels,
@@ -100,21 +100,28 @@ class TermsWords(ChunkWords):
 
 
 class TermsProduct(Generator):
-    """Computes chunks of contractions."""
+    """Computes chunks of contractions.
+
+    Attributes:
+        left, right: terms of an element of A and of B.
+    """
 
     words = TermsWords.names
+    left: int = TERMS
+    right: int = TERMS
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Terms(module, name, isa).write()
+        _Terms(module, name, isa, self).write()
 
 
 class _Terms:
     """The loops over passes, panels, pairs of tiles and blocks of K."""
 
-    def __init__(self, module: Module, name: str, isa: Isa) -> None:
-        self.split_pixels = define_split_pixels(module)
+    def __init__(self, module: Module, name: str, isa: Isa, form: TermsProduct) -> None:
+        self.left, self.step_bytes = form.left, form.right * TERM_BYTES
+        self.split_pixels = define_split_pixels(module, form.left)
         self.add_sums = define_add_sums(module)
-        self.flagged_rows = define_flagged_rows(module, isa)
+        self.flagged_rows = define_flagged_rows(module, isa, form.right)
         words = self.words = TermsWords(module, name)
         chunk = self.chunk = Chunk(words)
         f = self.f = words.function
@@ -122,7 +129,7 @@ class _Terms:
         self.state = f.stack(byte, state_bytes(isa))
         self.stack_sums = f.stack(byte, SUMS_BYTES)
         self.spare = f.stack(byte, SUMS_BYTES)
-        self.tiles = tiles_of(f, isa, self.state)
+        self.tiles = tiles_of(f, isa, self.state) if isa.tiles else None
         self.zero = f.value(0, I64)
         self.a, self.b = chunk.matrix_of("a"), chunk.matrix_of("b")
         self.a_line, self.a_row = words.a_line, words.a_row
@@ -165,9 +172,11 @@ class _Terms:
         return tile.line * self.pixel_line + tile.row * self.pixel_row
 
     def write(self) -> None:
-        configure(self.tiles, self.chunk.tile_rows)
+        if self.tiles is not None:
+            configure(self.tiles, self.chunk.tile_rows)
         self.f.loop(self.outer, self._pass)
-        self.tiles.release()
+        if self.tiles is not None:
+            self.tiles.release()
         self.f.finish()
 
     def _pass(self, number: Value) -> None:
@@ -301,7 +310,7 @@ class _Block:
             terms.depth - self.start * STEP, terms.block_steps * STEP
         )
         self.steps = (self.length + (STEP - 1)) // STEP
-        self.above = (self.first_tap * terms.tap_steps + self.start) * STEP_BYTES
+        self.above = (self.first_tap * terms.tap_steps + self.start) * terms.step_bytes
         self.b = offset(f, pair.b, self.above)
         self.is_first = number.compare("eq", 0)
         self.sums = f.select(self.is_first, pair.sums, terms.spare)
@@ -309,7 +318,7 @@ class _Block:
     def write(self) -> None:
         """Multiply, compute flagged rows anew, and add the sums to those before."""
         terms, pair, f = self.terms, self.pair, self.terms.f
-        skipped = (self.start - pair.pass_.skipped) * (terms.plane * TERMS)
+        skipped = (self.start - pair.pass_.skipped) * (terms.plane * terms.left)
         a = offset(f, terms.terms, skipped)
         self.term_offsets = f.at(terms.term_offsets, self.first_tap, I64)
         arguments = BlockArguments(

@@ -1,24 +1,27 @@
-"""Splits float32 into three bfloat16 terms, in the layouts that tiles read.
+"""Splits float32 into bfloat16 terms, in the layouts that tiles read.
 
 ``a = a1 + a2 + a3``, each term the bfloat16 nearest to what the ones before leave
 (Henry, Tang, Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For
 Higher-Precision Computations, 2019).  Three times 8 bits are the 24 of float32, so the
 sum is exact, unless a term is below the normal numbers, which tiles take for zero.
+Numbers of fewer bits need fewer terms; and where lower precision is asked for, one term
+stands for the number, which is rounded.
 
 Both operands are cut along the depth of a tap into *steps* of 32.  A tile of pairs has
 for each step and ``p`` the elements ``p`` and ``16 + p`` as a pair, so that a vector of
 pairs is made of two vectors of float32 without a shuffle.
 
-Of B a step is :data:`STEP_BYTES`: for each term two tiles, of the columns 0–15 and
-16–31 of a panel.  Of A the terms lie in *planes*, one for each step and term, which
-have a row of 64 bytes for each *pixel*.  Pixels are as far apart as the rows, lines and
-taps of A have in common, so that each element is split once, however many windows it
-is in, and the rows of a tile are evenly spaced; those of a plain matrix are its rows.
+Of B a step has for each term two tiles, of the columns 0–15 and 16–31 of a panel.  Of A
+the terms lie in *planes*, one for each step and term, which have a row of 64 bytes for
+each *pixel*.  Pixels are as far apart as the rows, lines and taps of A have in common,
+so that each element is split once, however many windows it is in, and the rows of a
+tile are evenly spaced; those of a plain matrix are its rows.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import (
@@ -44,6 +47,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 TERMS: Final = 3
+"""Of any float32."""
 
 STEP: Final = 32
 """Elements of K that one multiplication of tiles takes."""
@@ -54,8 +58,6 @@ BLOCK: Final = 32
 TERM_BYTES: Final = 2 * TILE_BYTES
 """A term of a step of a panel of B."""
 
-STEP_BYTES: Final = TERMS * TERM_BYTES
-
 PIXEL_BYTES: Final = ROW_BYTES
 """A pixel's row in a plane of A."""
 
@@ -65,10 +67,7 @@ FLAG_BYTES: Final = 4
 _VECTOR, _BITS = F32.vector(LANES), U32.vector(LANES)
 _HIGH_HALF = 0xFFFF_0000
 
-LEAST: Final = 2.0**-103
-"""The least weight but 0 whose last term is a normal number."""
-
-_LEAST_BITS = (127 - 103) << 23
+_BITS_OF_TERM, _FRACTION_BITS = 8, 23
 _INFINITE_BITS = 0x7F7F_8000  # what is not less becomes infinite as bfloat16
 
 
@@ -77,26 +76,29 @@ class Split(NamedTuple):
 
     Attributes:
         terms: pairs of bfloat16, the first vector's elements in the low halves.
-        rest: what is left after two terms, of both vectors; NaN after Inf, NaN and
-            what rounds to infinity.
+        rest: a sum of what the first terms leave; NaN after Inf, NaN and what rounds to
+            infinity.
     """
 
-    terms: tuple[Value, Value, Value]
-    rest: tuple[Value, Value]
+    terms: tuple[Value, ...]
+    rest: Value
 
 
-def split(f: Function, first: Value, second: Value) -> Split:
-    """Emit the split of two vectors of float32."""
+def split(f: Function, first: Value, second: Value, count: int) -> Split:
+    """Emit the split of two vectors of float32 into *count* terms, up to three."""
     terms: list[Value] = []
-    for _ in range(TERMS - 1):
+    for _ in range(min(count, TERMS - 1)):
         low, high = _rounded(f, first), _rounded(f, second)
         terms.append((low >> 16) | high)
         first = first - f.bitcast(low, _VECTOR)
         second = second - f.bitcast(high, _VECTOR)
-    # at most 8 bits are left, which need no rounding
-    low, high = f.bitcast(first, _BITS), f.bitcast(second, _BITS)
-    last = (low >> 16) | (high & _HIGH_HALF)
-    return Split((terms[0], terms[1], last), (first, second))
+    if count == TERMS:
+        # at most 8 bits are left, which need no rounding
+        low, high = f.bitcast(first, _BITS), f.bitcast(second, _BITS)
+        terms.append((low >> 16) | (high & _HIGH_HALF))
+    rest = first + second
+    # what rounds to infinity leaves infinity after one term, and NaN after two
+    return Split(tuple(terms), rest - rest if count == 1 else rest)
 
 
 def _rounded(f: Function, value: Value) -> Value:
@@ -113,12 +115,13 @@ def store_terms(
         place = offset(f, place, apart)
 
 
-def load_sum(f: Function, place: Value) -> tuple[Value, Value]:
-    """The two vectors of float32 that a row of terms was made of."""
-    pairs = [f.load(offset(f, place, n * TERM_BYTES), _BITS) for n in range(TERMS)]
+def load_sum(f: Function, place: Value, count: int) -> tuple[Value, Value]:
+    """The two vectors of float32 that a row of *count* terms was made of."""
+    pairs = [f.load(offset(f, place, n * TERM_BYTES), _BITS) for n in range(count)]
     lows = [f.bitcast(pair << 16, _VECTOR) for pair in pairs]
     highs = [f.bitcast(pair & _HIGH_HALF, _VECTOR) for pair in pairs]
-    return (lows[0] + lows[1]) + lows[2], (highs[0] + highs[1]) + highs[2]
+    add = operator.add
+    return functools.reduce(add, lows), functools.reduce(add, highs)
 
 
 # A
@@ -142,12 +145,12 @@ class SplitArguments(FunctionArguments):
     flags: Pointer
 
 
-def define_split_pixels(module: Module) -> str:
-    """Define the function that splits pixels of A; its name."""
+def define_split_pixels(module: Module, terms: int) -> str:
+    """Define the function that splits pixels of A into so many terms; its name."""
     f = module.function(
         "split_pixels", SplitArguments.parameters(), internal=True, inline=False
     )
-    _SplitPixels(f, SplitArguments(*f.parameters)).write()
+    _SplitPixels(f, SplitArguments(*f.parameters), terms).write()
     return f.name
 
 
@@ -157,8 +160,8 @@ class _SplitPixels:
     What is left of a pixel's elements adds up to a sum that sticks to NaN.
     """
 
-    def __init__(self, f: Function, arguments: SplitArguments) -> None:
-        self.f, self.arguments = f, arguments
+    def __init__(self, f: Function, arguments: SplitArguments, terms: int) -> None:
+        self.f, self.arguments, self.terms = f, arguments, terms
         depth = arguments.depth
         self.whole = depth & -STEP
         self.left = depth - self.whole
@@ -189,7 +192,7 @@ class _SplitPixels:
         low = f.load(f.at(start, k, F32), _VECTOR)
         high = f.load(f.at(start, k + LANES, F32), _VECTOR)
         left = self._put(place, low, high, left)
-        return [offset(f, place, self.arguments.plane * TERMS), left]
+        return [offset(f, place, self.arguments.plane * self.terms), left]
 
     def _tail(self, start: Value, place: Value, left: Value) -> Value:
         f, whole = self.f, self.whole
@@ -199,9 +202,9 @@ class _SplitPixels:
         return self._put(place, low, high, left)
 
     def _put(self, place: Value, low: Value, high: Value, left: Value) -> Value:
-        terms = split(self.f, low, high)
+        terms = split(self.f, low, high, self.terms)
         store_terms(self.f, terms, place, self.arguments.plane)
-        return left + (terms.rest[0] + terms.rest[1])
+        return left + terms.rest
 
 
 class SplitWords(KernelWords):
@@ -230,12 +233,17 @@ class SplitWords(KernelWords):
 
 
 class SplitTerms(Generator):
-    """Splits all pixels of A; a chunk is a part of those of one matrix."""
+    """Splits all pixels of A; a chunk is a part of those of one matrix.
+
+    Attributes:
+        terms: of an element.
+    """
 
     words = SplitWords.names
+    terms: int = TERMS
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        split_pixels = define_split_pixels(module)
+        split_pixels = define_split_pixels(module, self.terms)
         k = SplitWords(module, name)
         f = k.function
         parts, batches1 = k.parts, k.batches1
@@ -269,8 +277,8 @@ class PackTermsWords(MatrixWords):
     how many ``taps``, and their ``offsets`` in the source; the size of the second batch
     axis; into how many ``parts`` its panels are divided; ``pack``, the function that
     copies rows and columns (:class:`~.pack.PackPanel`); and ``verdicts``, an i64 for
-    each chunk: 0 if all elements are 0, or finite as bfloat16 and not less than
-    :data:`LEAST`, so that the terms are exact.
+    each chunk: 0 if all elements are 0, or finite as bfloat16 and so large that no
+    term is denormal, so that three are exact.
     """
 
     target_batch: Integer
@@ -289,12 +297,16 @@ class PackTerms(Generator):
 
     A panel is :data:`BLOCK` columns: the steps of each tap, one after another.  What a
     matrix lacks of whole steps and panels is zero.
+
+    Attributes:
+        terms: of an element.
     """
 
     words = PackTermsWords.names
+    terms: int = TERMS
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _PackedPanels(PackTermsWords(module, name)).write()
+        _PackedPanels(PackTermsWords(module, name), self.terms).write()
 
 
 _ROW_BYTES = 4 * BLOCK
@@ -304,8 +316,9 @@ _ROW_BYTES = 4 * BLOCK
 class _PackedPanels:
     """The loops over panels, taps and steps; they carry what does not fit."""
 
-    def __init__(self, k: PackTermsWords) -> None:
+    def __init__(self, k: PackTermsWords, terms: int) -> None:
         self.k = k
+        self.terms, self.step_bytes = terms, terms * TERM_BYTES
         f = self.f = k.function
         self.buffer = f.stack(Type("i8"), STEP * _ROW_BYTES)
         self.parts, batches1 = k.parts, k.batches1
@@ -350,7 +363,7 @@ class _PackedPanels:
         distance = f.load(f.at(self.offsets, tap, I64), I64)
         start = offset(f, self.source, distance + index * BLOCK * self.column)
         count = f.minimum(self.columns - index * BLOCK, BLOCK)
-        at = (index * self.taps + tap) * self.steps * STEP_BYTES
+        at = (index * self.taps + tap) * self.steps * self.step_bytes
         step = functools.partial(self._step, start, offset(f, self.target, at), count)
         return f.loop(self.steps, step, [unfit])
 
@@ -372,7 +385,7 @@ class _PackedPanels:
         )
         f.call_pointer(self.pack, *arguments)
         self._clear(height)
-        here = offset(f, place, number * STEP_BYTES)
+        here = offset(f, place, number * self.step_bytes)
         return f.loop(LANES, functools.partial(self._split_pair, here), [unfit])
 
     def _split_pair(self, here: Value, pair: Value, unfit: Value) -> list[Value]:
@@ -382,14 +395,16 @@ class _PackedPanels:
             low = f.load(low_at, _VECTOR)
             high = f.load(offset(f, low_at, LANES * _ROW_BYTES), _VECTOR)
             place = offset(f, here, pair * ROW_BYTES + half * TILE_BYTES)
-            store_terms(f, split(f, low, high), place)
-            unfit = unfit | _unfit(f, low) | _unfit(f, high)
+            store_terms(f, split(f, low, high, self.terms), place)
+            for values in (low, high):
+                unfit = unfit | _unfit(f, values, self.terms)
         return [unfit]
 
 
-def _unfit(f: Function, values: Value) -> Value:
-    """Not 0 in lanes that three terms, none of them denormal, do not add up to."""
+def _unfit(f: Function, values: Value, terms: int) -> Value:
+    """Not 0 in lanes that so many terms, none of them denormal, do not stand for."""
+    least = terms * _BITS_OF_TERM << _FRACTION_BITS
     size = f.bitcast(values, _BITS) & 0x7FFF_FFFF
-    small = (size - 1).compare("lt", _LEAST_BITS - 1)  # which 0 is not, less 1
+    small = (size - 1).compare("lt", least - 1)  # which 0 is not, less 1
     bad = small | size.compare("ge", _INFINITE_BITS)
     return f.select(bad, f.value(1, _BITS), 0)

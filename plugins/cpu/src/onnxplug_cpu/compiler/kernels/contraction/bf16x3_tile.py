@@ -1,10 +1,12 @@
-"""Pairs of tiles of a product of float32, from three bfloat16 terms of each factor.
+"""Pairs of tiles of a product of float32, from bfloat16 terms of each factor.
 
-Of the nine products of terms the six largest are summed; what the others add is below
-the rounding of float32.  A *block* is two tiles of rows by two of columns: tiles 0–3
-hold its sums, 4 and 5 a term of the rows of A, 6 and 7 a term of the columns of B.  In
-the order of :data:`PRODUCTS`, two that follow each other share a term, so that 24
-multiplications take 14 loads.
+Of the nine products of three terms the six largest are summed; what the others add is
+below the rounding of float32.  Factors of fewer terms need fewer of the six.
+
+A *block* is two tiles of rows by two of columns: tiles 0–3 hold its sums, 4 and 5 a
+term of the rows of A, 6 and 7 a term of the columns of B.  In the order of
+:data:`PRODUCTS`, two that follow each other share a term, so that 24 multiplications
+take 14 loads.
 """
 
 from __future__ import annotations
@@ -39,7 +41,6 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     FLAG_BYTES,
     PIXEL_BYTES,
     STEP,
-    STEP_BYTES,
     TERM_BYTES,
     TERMS,
     load_sum,
@@ -49,6 +50,12 @@ from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 PRODUCTS: Final = ((1, 3), (1, 2), (2, 2), (2, 1), (3, 1), (1, 1))
 """Terms of A and of B, by number, in the order in which their products are added."""
+
+
+def products_of(left: int, right: int) -> list[tuple[int, int]]:
+    """Those of factors that have so many terms."""
+    return [each for each in PRODUCTS if each[0] <= left and each[1] <= right]
+
 
 SUMS_ROW: Final = 4 * BLOCK
 """Bytes of a row of a block of sums."""
@@ -60,7 +67,8 @@ SUMS_BYTES: Final = 2 * TILE_SUMS
 
 _A_TILES, _B_TILES = (4, 5), (6, 7)
 
-_STEPS_AHEAD = 4  # how far B is brought into the first cache
+STEPS_AHEAD: Final = 4
+"""How far ahead B is brought into the first cache."""
 
 
 class BlockArguments(FunctionArguments):
@@ -105,11 +113,14 @@ class BlockOfSums(Generator):
             written as they are.
         lines: of :data:`LINES`; or 0 for a block that is alone in its columns, which
             brings B into the first cache itself.
+        left, right: terms of an element of A and of B.
     """
 
     rows: int
     columns: int
     lines: int
+    left: int = TERMS
+    right: int = TERMS
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _Block(module, name, isa, self).write()
@@ -131,7 +142,7 @@ class _Block:
         f, arguments = self.f, self.arguments
         for row, column in self.used:
             self.tiles.zero(_sum_tile(row, column))
-        self.step_bytes = arguments.plane * TERMS
+        self.step_bytes = arguments.plane * self.form.left
         f.loop(arguments.taps, self._tap, [arguments.b, arguments.next])
         for row, column in self.used:
             at = row * TILE_SUMS + column * ROW_BYTES
@@ -148,13 +159,15 @@ class _Block:
 
     def _step(self, _: Value, b: Value, following: Value, *a: Value) -> list[Value]:
         f, form = self.f, self.form
+        nbytes = form.right * TERM_BYTES
         # what comes next to the second cache, or what is near to the first
         level, base, wanted = 2, following, [64 * line for line in range(form.lines)]
         if not form.lines:
-            level, base = 1, offset(f, b, _STEPS_AHEAD * STEP_BYTES)
-            whole = range(0, STEP_BYTES, 64)
+            level, base = 1, offset(f, b, STEPS_AHEAD * nbytes)
+            whole = range(0, nbytes, 64)
             wanted = [at for at in whole if at // TILE_BYTES % 2 < form.columns]
-        turns = [(*terms, *place) for terms in PRODUCTS for place in self.used]
+        products = products_of(form.left, form.right)
+        turns = [(*terms, *place) for terms in products for place in self.used]
         loaded: dict[int, int] = {}
         for turn, (left, right, row, column) in enumerate(turns):
             self._load_term(loaded, _B_TILES[column], right, b, column)
@@ -166,7 +179,7 @@ class _Block:
             for at in wanted[begin:end]:
                 f.prefetch(offset(f, base, at), level)
         return [
-            offset(f, b, STEP_BYTES),
+            offset(f, b, nbytes),
             offset(f, following, form.lines * 64),
             *(offset(f, place, self.step_bytes) for place in a),
         ]
@@ -244,8 +257,11 @@ class FlaggedArguments(FunctionArguments):
     term_offsets: Pointer
 
 
-def define_flagged_rows(module: Module, isa: Isa) -> str:
+def define_flagged_rows(module: Module, isa: Isa, terms: int) -> str:
     """Define the function that computes flagged rows of a tile anew; its name.
+
+    Args:
+        terms: of an element of B.
 
     It multiplies float32, by fused multiply-adds where there are any: rows of A as they
     are with B as the sum of its terms.
@@ -253,7 +269,7 @@ def define_flagged_rows(module: Module, isa: Isa) -> str:
     f = module.function(
         "flagged_rows", FlaggedArguments.parameters(), internal=True, inline=False
     )
-    _FlaggedRows(f, isa, FlaggedArguments(*f.parameters)).write()
+    _FlaggedRows(f, isa, FlaggedArguments(*f.parameters), terms).write()
     return f.name
 
 
@@ -267,8 +283,10 @@ class _FlaggedRows:
     the columns of two vectors.
     """
 
-    def __init__(self, f: Function, isa: Isa, arguments: FlaggedArguments) -> None:
-        self.f, self.isa, self.arguments = f, isa, arguments
+    def __init__(
+        self, f: Function, isa: Isa, arguments: FlaggedArguments, terms: int
+    ) -> None:
+        self.f, self.isa, self.arguments, self.terms = f, isa, arguments, terms
         self.buffer = f.stack(Type("i8"), 4 * STEP)
 
     def write(self) -> None:
@@ -312,7 +330,8 @@ class _FlaggedRows:
             values = f.load_masked(f.at(start, first, F32), mask, _VECTOR)
             f.store(values, f.at(self.buffer, half * LANES, F32))
         pair = functools.partial(self._pair, b)
-        return [offset(f, b, STEP_BYTES), *f.loop(LANES, pair, sums)]
+        following = offset(f, b, self.terms * TERM_BYTES)
+        return [following, *f.loop(LANES, pair, sums)]
 
     def _pair(self, b: Value, p: Value, *sums: Value) -> list[Value]:
         f = self.f
@@ -323,7 +342,7 @@ class _FlaggedRows:
         place = offset(f, b, p * ROW_BYTES)
         result = list(sums)
         for column in range(2):
-            weights = load_sum(f, offset(f, place, column * TILE_BYTES))
+            weights = load_sum(f, offset(f, place, column * TILE_BYTES), self.terms)
             for half in range(2):
                 at = 2 * half + column
                 result[at] = multiply_add(

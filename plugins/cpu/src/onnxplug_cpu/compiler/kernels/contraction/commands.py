@@ -102,7 +102,8 @@ def record_contraction(
         copy = recorder.temporary(a.dtype, single.shape)
         record_copy(recorder, single, copy)
         contraction = fold(copy.broadcast_to(a.shape), b, out, epilogue)
-    if recorder.target.isa.tiles:  # otherwise the modules need not be imported
+    # otherwise the modules need not be imported
+    if recorder.target.isa.tiles or (recorder.target.rounds and recorder.narrows):
         from onnxplug_cpu.compiler.kernels.contraction import bf16x3
 
         ways = [contraction]

@@ -78,7 +78,7 @@ def best_tile(
     """Of which tiles a convolution clearly takes the least time; 0 if it takes less, or
     hardly more, without transforms.
 
-    Tiles of bfloat16, where there are any, are about as fast.
+    Products of bfloat16, where there are any, are about as fast.
 
     Args:
         largest: the largest tile that is allowed; 0 for none.
@@ -88,7 +88,8 @@ def best_tile(
     images, lines, pixels, columns = shape
     if min(depth, columns) < LEAST_CHANNELS or depth > MOST_CHANNELS or 0 in shape:
         return 0
-    if recorder.target.isa.tiles and recorder.target.allow_bf16x3():
+    target = recorder.target
+    if target.allow_bf16x3() if target.isa.tiles else target.rounds:
         return 0
     products = TAPS * TAPS * images * lines * pixels * depth * columns
     ways = [
