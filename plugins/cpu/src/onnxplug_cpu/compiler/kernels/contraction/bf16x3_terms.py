@@ -21,7 +21,6 @@ tile are evenly spaced; those of a plain matrix are its rows.
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import (
@@ -120,8 +119,7 @@ def load_sum(f: Function, place: Value, count: int) -> tuple[Value, Value]:
     pairs = [f.load(offset(f, place, n * TERM_BYTES), _BITS) for n in range(count)]
     lows = [f.bitcast(pair << 16, _VECTOR) for pair in pairs]
     highs = [f.bitcast(pair & _HIGH_HALF, _VECTOR) for pair in pairs]
-    add = operator.add
-    return functools.reduce(add, lows), functools.reduce(add, highs)
+    return sum(lows[1:], lows[0]), sum(highs[1:], highs[0])
 
 
 # A
