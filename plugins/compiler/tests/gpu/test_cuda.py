@@ -462,7 +462,8 @@ def test_kernels_compute_what_numpy_does(
             wide = np.where(
                 np.abs(wide) > 3.4028234e38, np.copysign(np.inf, wide), wide
             )
-            absolute = 2e-5 if "tf32" in name else 2e-6  # sums of more terms
+            # sums of more terms; of 2048, a rounding of their magnitudes is 8e-5
+            absolute = 5e-5 if "split" in name else 2e-5 if "tf32" in name else 2e-6
             np.testing.assert_allclose(array[~least], wide[~least], 3e-6, absolute)
         elif array.dtype == np.float64:
             np.testing.assert_allclose(array, wide, 1e-14, 1e-15)
@@ -471,6 +472,10 @@ def test_kernels_compute_what_numpy_does(
             limit = 2e-3 if array.dtype == np.float16 else 2e-2
             array, wide = (each.astype(np.float64) for each in (array, wide))
             np.testing.assert_allclose(array, wide, limit, limit)
+        elif name == "neighbours, norm":
+            # a bias that cancels most leaves what float32 rounds before float16 does
+            array, wide = (each.astype(np.float64) for each in (array, wide))
+            np.testing.assert_allclose(array, wide, 1e-3, 5e-7)
         else:
             np.testing.assert_array_equal(array, wide)
 
