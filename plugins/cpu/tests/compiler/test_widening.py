@@ -193,6 +193,15 @@ def test_products_of_any_size(rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", UNIT, ids=str)
+def test_weights_that_few_and_many_rows_share(dtype: np.dtype[Any]) -> None:
+    """They are packed for each as it reads them."""
+    nodes = [node("MatMul", [x, "w"], [f"{x}w"]) for x in ("few", "many")]
+    sizes = {"few": [40, 48], "many": [200, 48]}
+    shared = model(nodes, dtype, sizes, ["feww", "manyw"], {"w": random(F16, 48, 72)})
+    check(shared, *(random(dtype, *shape) for shape in sizes.values()))
+
+
+@pytest.mark.parametrize("dtype", UNIT, ids=str)
 def test_weights_take_two_bytes(dtype: np.dtype[Any]) -> None:
     nodes = [node("MatMul", ["x", "w"], ["y"])]
     w = RNG.standard_normal((512, 640))

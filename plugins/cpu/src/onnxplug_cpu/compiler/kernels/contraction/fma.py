@@ -545,7 +545,8 @@ class FmaProduct(Product):
 
     def layout(self, b: View) -> str:
         """The name of the layout of a constant B that is packed."""
-        form = b.offset, b.shape, b.strides, b.dtype_name, self.tile.vectors
+        kept = self.factor or self.element
+        form = b.offset, b.shape, b.strides, b.dtype_name, kept, self.tile.vectors
         return f"matmul({','.join(map(str, form))})"
 
     def record_pack(
