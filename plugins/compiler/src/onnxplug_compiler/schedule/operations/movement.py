@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -107,6 +108,10 @@ register(
 # Pad
 
 
+_Amounts: TypeAlias = Callable[[Call, Inputs], tuple[list[int], list[int]]]
+"""How much is added before and after each axis; less than 0 is taken away."""
+
+
 def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
     """How much is added before and after each axis; less than 0 is taken away."""
     rank = len(given(inputs).shape)
@@ -125,12 +130,17 @@ def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
     return before, after
 
 
-def _check_pad(call: Call, inputs: Inputs, results: Results) -> None:
-    x, out = given(inputs).shape, given(results).shape
-    before, after = _pads(call, inputs)
-    found = [b + n + a for b, n, a in zip(before, x, after, strict=True)]
-    if tuple(found) != out:
-        raise NotCompiled(f"{x} is padded to {found}, not {list(out)}", call)
+def _checked(amounts: _Amounts) -> Callable[[Call, Inputs, Results], None]:
+    """A check that *amounts* make the result's shape of the input's."""
+
+    def check(call: Call, inputs: Inputs, results: Results) -> None:
+        x, out = given(inputs).shape, given(results).shape
+        before, after = amounts(call, inputs)
+        found = [b + n + a for b, n, a in zip(before, x, after, strict=True)]
+        if tuple(found) != out:
+            raise NotCompiled(f"{x} is padded to {found}, not {list(out)}", call)
+
+    return check
 
 
 def _record_pad(plan: Plan, call: Call) -> None:
@@ -158,7 +168,8 @@ def _accepts_pad(call: Call, dtypes: Dtypes, target: Support) -> str | None:
 
 
 register(
-    "Pad", Operation(_record_pad, _accepts_pad, _check_pad, known=frozenset({1, 2, 3}))
+    "Pad",
+    Operation(_record_pad, _accepts_pad, _checked(_pads), known=frozenset({1, 2, 3})),
 )
 
 
@@ -183,14 +194,6 @@ def _middle(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
     return before, after
 
 
-def _check_middle(call: Call, inputs: Inputs, results: Results) -> None:
-    x, out = given(inputs).shape, given(results).shape
-    before, after = _middle(call, inputs)
-    found = [b + n + a for b, n, a in zip(before, x, after, strict=True)]
-    if tuple(found) != out:
-        raise NotCompiled(f"the middle of {x} is {found}, not {list(out)}", call)
-
-
 def _record_middle(plan: Plan, call: Call) -> None:
     from onnxplug_compiler.schedule.pad import record_pad
 
@@ -203,7 +206,7 @@ def _record_middle(plan: Plan, call: Call) -> None:
 
 register(
     "CenterCropPad",
-    Operation(_record_middle, _accepts_first, _check_middle, known=frozenset({1})),
+    Operation(_record_middle, _accepts_first, _checked(_middle), known=frozenset({1})),
 )
 
 
