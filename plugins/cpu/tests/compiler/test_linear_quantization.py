@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from .differential import session
 from .test_quantization import NODE, model_of, run
 
 ONE = ["a", "sa", "za", "sy", "zy"]
@@ -118,3 +119,13 @@ def test_what_is_between_convolutions_of_bytes_lies_as_they_do() -> None:
     for one, other in zip(found, peer.run(None, feeds), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, 1e-6)
+
+
+def test_a_mean_of_more_codes_than_int32_sums_is_right() -> None:
+    constants = {"s": np.float32(1), "z": np.uint8(0)}
+    names = ["a", "s", "z", "s", "z"]
+    node = NODE("QLinearGlobalAveragePool", names, ["y"], domain="com.microsoft")
+    feeds = {"a": np.full((1, 1, 2912, 2912), 255, np.uint8)}
+    made = session(model_of([node], feeds, ["y"], constants), compiled=True)
+    (found,) = made.run(None, feeds)
+    assert found.ravel().tolist() == [255]

@@ -277,9 +277,18 @@ register(
 
 def _check_pool(call: Call, inputs: Inputs, results: Results) -> None:
     x = given(inputs).shape
-    if len(x) < 3 or 0 in x or given(inputs).size >= 1 << 31:
+    if len(x) < 3 or 0 in x:
         raise NotCompiled(f"QLinearGlobalAveragePool of {x}", call)
+    count = math.prod(x[axis] for axis in _axes_of_pool(call, len(x)))
+    if 255 * count >= 1 << 31:
+        raise NotCompiled(f"int32 does not hold sums of {count} codes", call)
     check_parameters(1, 2, 3, 4)(call, inputs, results)
+
+
+def _axes_of_pool(call: Call, rank: int) -> tuple[int, ...]:
+    """The axes of an image that QLinearGlobalAveragePool is over."""
+    last = bool(call.attributes.get("channels_last", 0))
+    return tuple(range(1, rank - 1)) if last else tuple(range(2, rank))
 
 
 def _record_pool(plan: Plan, call: Call) -> None:
@@ -290,9 +299,7 @@ def _record_pool(plan: Plan, call: Call) -> None:
         codes_at(plan, call, 0),
         plan.recorder,
     )
-    rank = len(codes.shape)
-    last = bool(call.attributes.get("channels_last", 0))
-    axes = tuple(range(1, rank - 1)) if last else tuple(range(2, rank))
+    axes = _axes_of_pool(call, len(codes.shape))
     wide, total = (
         recorder.ordered_like(each, each.shape, _I32) for each in (codes, out)
     )
