@@ -41,9 +41,10 @@ from onnxplug_cpu.compiler.kernels.contraction.division import (
     Division,
     divide_depth,
 )
-from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct, Right
+from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
+from onnxplug_cpu.compiler.kernels.contraction.right_factor import Right
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     QUADS,
     QuadRemainders,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_compiler.ir.traced import either, larger, smaller
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.codegen.math.narrow import has_f16
-from onnxplug_cpu.compiler.commands.chunks import chunks_for
-from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
-from onnxplug_cpu.compiler.commands.words import Code, Word, Words, code_of
+from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, chunks_for
+from onnxplug_cpu.compiler.commands.recording import call, worker_memory
+from onnxplug_cpu.compiler.commands.words import Code, Word, code_of
 from onnxplug_cpu.compiler.kernels.contraction.block import (
     STRIP_BYTES,
     BlockProduct,
@@ -29,28 +26,26 @@ from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
     left_factor,
     rows_collide,
 )
-from onnxplug_cpu.compiler.kernels.contraction.operands import once, tap_offsets
+from onnxplug_cpu.compiler.kernels.contraction.operands import once
 from onnxplug_cpu.compiler.kernels.contraction.pack import (
     CopyMatrices,
-    PackMatrices,
     PackPanel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.contraction.product import Product
+from onnxplug_cpu.compiler.kernels.contraction.right_factor import (
+    B_BYTES,
+    BLOCK_BYTES,
+    DOT_ROWS,
+    ProductOfPanels,
+    Right,
+    rows_together,
+)
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     TileShape,
     chains_of,
-    masked_rows,
-    narrow_tile,
-    tile_shape,
-    wide_vectors,
 )
-from onnxplug_cpu.compiler.kernels.widening import widened
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
-
-if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
 BLOCK_DEPTH: Final = 384
 """The most of K that is summed in one chain: longer sums round worse than those of
@@ -71,65 +66,7 @@ large.  It costs networks half a percent."""
 ROWS_BYTES: Final = 344 << 10
 """About how much of A shares a panel of B before the next one."""
 
-BLOCK_BYTES: Final = 400 << 10
-"""What of A, and of sums that wait, should stay in the second-level cache."""
-
-B_BYTES: Final = 256 << 10
-"""What of B should stay in the second-level cache."""
-
-WIDENED_ROWS: Final = 64
-"""From so many rows on a small B of 16 bits is packed as float32: it is read from a
-cache, and widening it for each tile costs MobileNetV2 8 % with AVX2."""
-
-DOT_ROWS: Final = 4
-"""Up to as many rows, a transposed B is read as it is."""
-
-WIDE_ROWS: Final = 3
-"""Up to as many rows, any B with consecutive columns is read as it is."""
-
-_FLOPS, _BYTES = 60e9, 8e9  # of one thread, a second: to guess how long work takes
-_ROWS_TOGETHER = 32  # of B, packed into all panels in turn: so many streams of reads
-_ELEMENTS = {
-    "float32": "f32",
-    "float64": "f64",
-    # products and sums that wrap are the same with and without signs
-    "int32": "i32",
-    "uint32": "i32",
-    "int64": "i64",
-    "uint64": "i64",
-}
-_NARROW: Final = {"float16": "f16", "bfloat16": "bf16"}
-"""Of B, where A is of float32."""
-
-
-class Right(NamedTuple):
-    """B as the tiles read it, panel by panel; distances are in bytes.
-
-    Attributes:
-        address: of the first matrix's first panel.
-        batch0, batch1: distances of two matrices.
-        vectors: of 64 bytes in a panel's row.
-        row, tail_row: what tiles receive of strides; in the last panel.
-        depth, tail_depth: distances of two elements along K; in the last panel.
-        panel: distance of two panels.
-        way: ``panels`` (whole vectors), ``rows`` (in place, the last vector masked), or
-            ``dot``.
-        pack: B, when each chunk packs its panels.
-    """
-
-    address: Address
-    batch0: int
-    batch1: int
-    vectors: int
-    row: int
-    tail_row: int
-    depth: int
-    tail_depth: int
-    panel: int
-    way: str
-    pack: View | None = None
-
-
+_FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
 _BLOCK_PRODUCT: Final = Kernel(BlockProduct())
 
 
@@ -184,39 +121,14 @@ def _dot(rows: int) -> Kernel:
     return Kernel(DotProducts(rows))
 
 
-class FmaProduct(Product):
+class FmaProduct(ProductOfPanels):
     """A contraction by fused multiply-adds while it is recorded.
 
     Attributes:
-        element: of the factors as they are packed and copied.
-        tile_element: as tiles multiply them, if that is another.
-        factor: of B, where that stays narrower in panels; else empty.
+        tile_element: as tiles multiply the factors, if that is not *element*.
     """
 
     tile_element = ""
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        contraction: Contraction,
-        label: str,
-    ) -> None:
-        super().__init__(recorder, contraction, label)
-        self.element = _ELEMENTS[self.a.dtype_name]
-        self.factor = _NARROW.get(self.b.dtype_name, "")
-        nbytes = self.inner * self.columns * self.itemsize
-        if self.factor and self.rows >= WIDENED_ROWS and nbytes <= B_BYTES:
-            self.factor = ""
-        if self.factor == "f16" and not has_f16(recorder.target.isa):
-            self.factor = ""  # widening it takes longer than multiplying
-        self.usual = self.tile = self.shape_of_tiles(recorder.target.isa)
-        narrow = narrow_tile(recorder.target.isa, self.columns * self.itemsize)
-        if narrow is not None and self.line_rows > narrow.rows:
-            self.tile = narrow
-
-    def shape_of_tiles(self, isa: Isa) -> TileShape:
-        """Of the largest ones."""
-        return tile_shape(isa)
 
     def record(self) -> None:
         """Record the commands."""
@@ -272,9 +184,9 @@ class FmaProduct(Product):
 
     def _divide(self, tile: TileShape) -> Division:
         per_panel = tile.vectors * VECTOR_BYTES // self.itemsize
-        seconds = larger(self.flops / _FLOPS, self.nbytes / _BYTES)
+        seconds = larger(self.flops / _FLOPS, self.nbytes / BYTES_PER_SECOND)
         wanted = chunks_for(seconds, self.recorder.target.workers)
-        row_parts = self._row_parts()
+        row_parts = self.row_parts()
         # all rows use some columns of B while those are in the cache
         cached = round(self.inner * self.columns * self.itemsize / (1 << 20))
         if cached > 1 and row_parts == 1:
@@ -300,7 +212,7 @@ class FmaProduct(Product):
         nbytes = self.inner * self.columns * self.itemsize
         return either(nbytes, self.nbytes // 2, 1, 0)
 
-    def _row_parts(self) -> int:
+    def row_parts(self) -> int:
         """Into how many parts caches want the rows divided."""
         kept = self.rows * min(self.depth, 2 * BLOCK_DEPTH) * self.itemsize
         if self.taps > 1:
@@ -387,7 +299,7 @@ class FmaProduct(Product):
             "pack": Code(Kernel(PackPanel(self.element, way))),
             "pack_row": b.strides[-2] * self.itemsize,
             "pack_column": b.strides[-1] * self.itemsize,
-            "pack_rows": _rows_together(way, self.inner),
+            "pack_rows": rows_together(way, self.inner),
             "packed": packed,
             "packed_distance": distance,
         }
@@ -409,7 +321,7 @@ class FmaProduct(Product):
         target = left_factor(self.recorder, a.dtype, a.shape)
         matrices = a.shape[0] * a.shape[1]
         way = panel_way(self.element, a.strides[3], a.strides[4], self.depth)
-        parts = self._pack_parts(matrices, a.nbytes, self.rows)
+        parts = self.pack_parts(matrices, a.nbytes, self.rows)
         call(
             self.recorder,
             Kernel(CopyMatrices()),
@@ -432,169 +344,3 @@ class FmaProduct(Product):
             nbytes=2 * a.nbytes,
         )
         return target.broadcast_to(self.a.shape)
-
-    def right(self) -> Right:
-        """B where tiles can read it, the commands that pack it recorded."""
-        b = once(self.b)
-        if isinstance(b.buffer, Constant) or len(b.shape) > 4:
-            return self._packed(b)
-        size = self.itemsize
-        in_place = Right(
-            b.address,
-            self.b.strides[0] * size,
-            self.b.strides[1] * size,
-            self.usual.vectors,
-            b.strides[2] * size,
-            b.strides[2] * size,
-            b.strides[2] * size,
-            b.strides[2] * size,
-            self.usual.vectors * VECTOR_BYTES,
-            "rows",
-        )
-        isa = self.recorder.target.isa
-        most = self.usual.rows
-        if self.columns * size % VECTOR_BYTES:
-            most = masked_rows(isa)
-        if b.strides[3] == 1 or self.columns == 1:
-            if self.rows <= min(WIDE_ROWS, most):
-                vectors = wide_vectors(isa, self.rows)
-                return in_place._replace(vectors=vectors, panel=vectors * VECTOR_BYTES)
-            if self.rows <= most and self.inner * self.columns * size <= BLOCK_BYTES:
-                return in_place
-        if (
-            b.strides[2] == 1
-            and self.rows <= DOT_ROWS
-            and self.taps == 1
-            and self.element == "f32"
-        ):
-            column = b.strides[3] * size
-            per_panel = in_place.vectors * VECTOR_BYTES // size
-            return in_place._replace(
-                row=column,
-                tail_row=column,
-                depth=size,
-                tail_depth=size,
-                panel=column * per_panel,
-                way="dot",
-            )
-        workers = self.recorder.target.workers
-        few = workers > 1 and self.batches < 2 * workers
-        repeated = b.shape[0] * b.shape[1] < self.batches
-        if not (few or repeated) and self.rows >= 64 * (self._row_parts() - 1):
-            return self._packed_by_chunks(b)
-        return self._packed(b)
-
-    def _packed_by_chunks(self, b: View) -> Right:
-        size = self.itemsize
-        return self.panels(b.address)._replace(
-            batch0=self.b.strides[0] * size,
-            batch1=self.b.strides[1] * size,
-            pack=b,
-        )
-
-    def panels(self, address: Address) -> Right:
-        """One matrix in panels."""
-        vector = self._right_vector
-        row = self.tile.vectors * vector
-        left = (self.columns * self._right_size - 1) % row + 1
-        tail = -(-left // vector) * vector
-        return Right(
-            address,
-            0,
-            0,
-            self.tile.vectors,
-            row,
-            tail,
-            row,
-            tail,
-            self.inner * row,
-            "panels",
-        )
-
-    @property
-    def _right_size(self) -> int:
-        """Bytes of an element of B in panels."""
-        return self.b.dtype.itemsize if self.factor else self.itemsize
-
-    @property
-    def _right_vector(self) -> int:
-        """Bytes of B in panels for a vector of the result."""
-        return VECTOR_BYTES // self.itemsize * self._right_size
-
-    def _packed(self, b: View) -> Right:
-        """All matrices in panels: constants once, others by a command before."""
-        lanes = VECTOR_BYTES // self.itemsize
-        matrix = self.inner * -(-self.columns // lanes) * self._right_vector
-        matrices = b.shape[0] * b.shape[1]
-        if isinstance(b.buffer, Constant):
-            address = self.recorder.packed(
-                b,
-                self.layout(b),
-                matrices * matrix,
-                functools.partial(self.record_pack, matrix=matrix),
-            )
-        else:
-            address = self.recorder.temporary(
-                self.a.dtype, (matrices, matrix // self.itemsize)
-            ).address
-            self.record_pack(self.recorder, b, address, matrix=matrix)
-        return self.panels(address)._replace(
-            batch0=0 if b.shape[0] == 1 else matrix * b.shape[1],
-            batch1=0 if b.shape[1] == 1 else matrix,
-        )
-
-    def layout(self, b: View) -> str:
-        """The name of the layout of a constant B that is packed."""
-        kept = self.factor or self.element
-        form = b.offset, b.shape, b.strides, b.dtype_name, kept, self.tile.vectors
-        return f"matmul({','.join(map(str, form))})"
-
-    def record_pack(
-        self, recorder: Recorder, b: View, target: Address, *, matrix: int
-    ) -> None:
-        """Record what packs B, *matrix* bytes for each of its matrices."""
-        if not self.factor:
-            b = widened(recorder, b)
-        size, vector = self._right_size, self._right_vector
-        matrices = b.shape[0] * b.shape[1]
-        panel = self.tile.vectors * vector
-        parts = self._pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))
-        way = panel_way(
-            self.factor or self.element, b.strides[-2], b.strides[-1], self.columns
-        )
-        call(
-            recorder,
-            Kernel(PackMatrices(vector)),
-            {
-                "source": b.address,
-                "batch0": b.strides[0] * size,
-                "batch1": b.strides[1] * size,
-                "row": b.strides[-2] * size,
-                "column": b.strides[-1] * size,
-                "target": target,
-                "target_batch": matrix,
-                "rows": b.shape[-2],
-                "rows_together": _rows_together(way, b.shape[-2]),
-                "columns": self.columns,
-                "panel": panel,
-                "element": size,
-                "taps": math.prod(b.shape[2:-2]),
-                "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
-                "batches1": b.shape[1],
-                "parts": parts,
-                "pack": Code(Kernel(PackPanel(self.factor or self.element, way))),
-            },
-            chunks=matrices * parts,
-            label=f"{self.label}: pack B",
-            nbytes=2 * b.nbytes,
-        )
-
-    def _pack_parts(self, matrices: int, nbytes: int, most: int) -> int:
-        """Into how many parts the packing of one matrix is divided."""
-        wanted = chunks_for(nbytes / _BYTES, self.recorder.target.workers)
-        return min(most, -(-wanted // matrices))
-
-
-def _rows_together(way: str, depth: int) -> int:
-    """How many of B's rows to pack at a time."""
-    return max(1, depth if way == "columns" else _ROWS_TOGETHER)
