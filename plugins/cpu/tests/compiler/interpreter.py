@@ -40,7 +40,7 @@ _verified: set[Kernel] = set()
 
 def source(kernel: Kernel, isa: Isa) -> str:
     """The kernel's module as text; its function is called ``kernel``."""
-    module = Module()
+    module = Module(fuses=isa.fuses)
     kernel.generator.write(module, "kernel", isa)
     return module.text(isa.attributes)
 

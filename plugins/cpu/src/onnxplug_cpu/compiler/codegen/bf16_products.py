@@ -24,6 +24,5 @@ def add_bf16_pairs(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value
     high = (f.bitcast(each & 0xFFFF_0000, wide) for each in (a, b))
     low = (f.bitcast(each << 16, wide) for each in (a, b))
     for left, right in (tuple(high), tuple(low)):
-        fused = isa.name == "neon" or isa.has("fma")
-        c = f.fma(left, right, c) if fused else left * right + c
+        c = f.fma(left, right, c) if isa.fuses else left * right + c
     return c

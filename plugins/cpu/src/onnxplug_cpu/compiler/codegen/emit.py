@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from onnxplug_cpu.compiler.codegen.fused import multiply_add
 from onnxplug_cpu.compiler.codegen.types import (
     BF16,
     F16,
@@ -275,15 +276,12 @@ class Function:
     # arithmetic beyond operators
 
     def fma(self, a: Value, b: Operand, c: Operand) -> Value:
-        """``a * b + c``, rounded once."""
+        """``a * b + c``, rounded once, on every processor."""
         type_ = a.type
-        return self.intrinsic(
-            type_,
-            f"llvm.fma.{type_.suffix}",
-            a,
-            self.value(b, type_),
-            self.value(c, type_),
-        )
+        b, c = self.value(b, type_), self.value(c, type_)
+        if not self.module.fuses:
+            return multiply_add(self, a, b, c)
+        return self.intrinsic(type_, f"llvm.fma.{type_.suffix}", a, b, c)
 
     def minimum(self, a: Value, b: Operand) -> Value:
         """The smaller; NaN if either is."""
@@ -489,9 +487,14 @@ def _phi(value: Value, ways: Sequence[tuple[str, str]]) -> str:
 
 
 class Module:
-    """Functions and constants that are compiled together."""
+    """Functions and constants that are compiled together.
 
-    def __init__(self) -> None:
+    Args:
+        fuses: the processor has an instruction for ``a * b + c``.
+    """
+
+    def __init__(self, *, fuses: bool = True) -> None:
+        self.fuses = fuses
         self._parts: list[str] = []
         self._declared: dict[str, str] = {}
         self._defined: set[str] = set()

@@ -63,6 +63,11 @@ class Isa(Record):
         return f"+{feature}" in self.features.split(",")
 
     @property
+    def fuses(self) -> bool:
+        """Whether it has an instruction for ``a * b + c``, rounded once."""
+        return self.name == "neon" or self.has("fma")
+
+    @property
     def multiplies_bf16(self) -> bool:
         """Whether it multiplies numbers of bfloat16, tiles or vectors of them."""
         return bool(self.tiles) or self.has("avx512bf16")

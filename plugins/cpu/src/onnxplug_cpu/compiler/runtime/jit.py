@@ -300,7 +300,7 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
     """
     from onnxplug_cpu.compiler.codegen.emit import Module
 
-    module = Module()
+    module = Module(fuses=isa.fuses)
     kernel.generator.write(module, symbol(kernel), isa)
     text = module.text(isa.attributes)
     with _compiler_lock:

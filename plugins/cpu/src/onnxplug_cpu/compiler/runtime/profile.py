@@ -236,7 +236,7 @@ class _Arithmetic(Generator):
         factor = f.splat(f.convert(k.integer("turns"), F32), LANES)
 
         def turn(_: Value, *sums: Value) -> list[Value]:
-            if isa.name == "generic":
+            if not isa.fuses:
                 return [factor * factor + value for value in sums]
             return [f.fma(factor, factor, value) for value in sums]
 

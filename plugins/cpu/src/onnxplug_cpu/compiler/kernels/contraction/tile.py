@@ -141,7 +141,7 @@ def lane_of(element: str) -> Type:
 
 def multiply_add(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
     """``a * b + c``, rounded once where the processor has such an instruction."""
-    if a.type.is_float and (isa.name == "neon" or isa.has("fma")):
+    if a.type.is_float and isa.fuses:
         return f.fma(a, b, c)
     return a * b + c
 
