@@ -53,7 +53,7 @@ COMPILER_FLOORS: Final = (
     {"commands"},
     {"kernels", "runtime"},
     {"flow"},
-    {"cpu_target", "bf16x3_trial"},
+    {"cpu_target", "trial_of_tiles"},
     {"identity", "linked_plan", "parametric_plans", "steps", "whole_operators"},
     {"bound_in_place"},
     {"kept_plans"},

@@ -23,8 +23,8 @@ from onnxplug_cpu.compiler.runtime.program import Program
 
 from .guarded import GuardedArenas, fence
 from .interpreter import ISAS
-from .kernels.test_contraction_bf16 import rounded
-from .kernels.test_contraction_bf16x3_windows import record as record_by_tiles
+from .kernels.test_contraction_bf16_rounded import rounded
+from .kernels.test_contraction_bf16_windows import record as record_by_tiles
 from .kernels.test_contraction_windows import exact, filters, windows
 from .tiled import EMULATED
 

@@ -19,14 +19,14 @@ import onnxplug
 from onnxplug.authoring.entries import Cache
 from onnxplug.errors import OptionError
 from onnxplug_compiler.ir.buffers import Packed
-from onnxplug_cpu.compiler import bf16x3_trial as trial
-from onnxplug_cpu.compiler.bf16x3_trial import splits_well
-from onnxplug_cpu.compiler.kernels.contraction import bf16x3_tile
+from onnxplug_cpu.compiler import trial_of_tiles as trial
+from onnxplug_cpu.compiler.kernels.contraction import bf16_tiles
 from onnxplug_cpu.compiler.machine.isa import AMX, AVX512, Isa
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.segment import Compiler
+from onnxplug_cpu.compiler.trial_of_tiles import splits_well
 
 from . import tiled
 from .interpreter import ISAS
@@ -297,7 +297,7 @@ def test_the_trial_succeeds_and_is_silent(caplog: pytest.LogCaptureFixture) -> N
 def test_wrong_products_are_found(
     caplog: pytest.LogCaptureFixture, products: tuple[tuple[int, int], ...]
 ) -> None:
-    with tiled.host(), mock.patch.object(bf16x3_tile, "PRODUCTS", products):
+    with tiled.host(), mock.patch.object(bf16_tiles, "PRODUCTS", products):
         found = library()
         assert not splits_well(found)
         assert not splits_well(found)
@@ -310,7 +310,7 @@ def test_wrong_products_are_found(
 
 
 def test_flags_that_are_lost_are_found(caplog: pytest.LogCaptureFixture) -> None:
-    module = "onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile.multiply_add"
+    module = "onnxplug_cpu.compiler.kernels.contraction.bf16_tiles.multiply_add"
     with tiled.host(), mock.patch(module, lambda f, isa, a, b, c: c):
         assert not splits_well(library())
     assert "infinity and NaN" in caplog.text
@@ -428,6 +428,6 @@ def test_processors_without_tiles_do_not_import_what_is_for_them() -> None:
         "import sys, numpy, onnxplug\n"
         "from onnxplug_cpu.compiler.machine.isa import host_isa\n"
         "import onnxplug_cpu.compiler.segment\n"
-        "assert not [m for m in sys.modules if 'bf16x3' in m or 'tile_registers' in m]"
+        "assert not [m for m in sys.modules if 'bf16' in m or 'tile_registers' in m]"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

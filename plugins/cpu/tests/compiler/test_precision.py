@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.machine.isa import Isa
 
 from . import tiled
 from .interpreter import ISAS
-from .kernels.test_contraction_bf16 import rounded
+from .kernels.test_contraction_bf16_rounded import rounded
 from .lowered import commands
 from .test_fp32_matmul import (
     BIAS,

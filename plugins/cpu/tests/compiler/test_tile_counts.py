@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
 
 from .interpreter import Interpreter

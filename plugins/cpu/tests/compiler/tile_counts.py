@@ -16,11 +16,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 import onnxplug
-from onnxplug_cpu.compiler import bf16x3_trial
+from onnxplug_cpu.compiler import trial_of_tiles
 from onnxplug_cpu.compiler.commands.words import Command
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import BLOCK, STEP
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import PRODUCTS
+from onnxplug_cpu.compiler.kernels.contraction.bf16_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import BLOCK, STEP
+from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import PRODUCTS
 from onnxplug_cpu.compiler.machine.isa import AMX
 from onnxplug_cpu.compiler.segment import Segment
 
@@ -246,7 +246,7 @@ def layers(name: str) -> dict[Layer, Counts]:
     options.intra_op_num_threads = 1
     with (
         tiled.host(AMX),
-        mock.patch.object(bf16x3_trial, "tried", {AMX: True}),
+        mock.patch.object(trial_of_tiles, "tried", {AMX: True}),
         mock.patch.object(Segment, "link", no_program),
     ):
         for layer in NETWORKS[name]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from onnxplug_cpu.compiler import bf16x3_trial as trial
+from onnxplug_cpu.compiler import trial_of_tiles as trial
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR
 from onnxplug_cpu.compiler.codegen.tile_registers import EmulatedTiles
 from onnxplug_cpu.compiler.machine import isa as isa_module

@@ -313,8 +313,8 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
 
 def _are_trusted(kernels: Collection[str], library: Library) -> bool:
     """Whether products by tiles of bfloat16 are right here, if there are any."""
-    if not library.isa.tiles or not any("bf16x3" in kernel for kernel in kernels):
+    if not library.isa.tiles or not any("bf16_tiles" in kernel for kernel in kernels):
         return True
-    from onnxplug_cpu.compiler.bf16x3_trial import splits_well
+    from onnxplug_cpu.compiler.trial_of_tiles import splits_well
 
     return splits_well(library)

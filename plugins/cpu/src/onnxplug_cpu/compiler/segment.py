@@ -157,7 +157,7 @@ class Compiler(Record):
         library = Library.host()
         allow_bf16x3: Callable[[], bool] = bool
         if splits and library.isa.tiles:
-            from onnxplug_cpu.compiler.bf16x3_trial import splits_well
+            from onnxplug_cpu.compiler.trial_of_tiles import splits_well
 
             allow_bf16x3 = functools.partial(splits_well, library)
         elif splits:

@@ -1,6 +1,6 @@
 """Blocks of a product of bfloat16 by vectors, for processors without tiles.
 
-The layouts are those of tiles (:mod:`~.bf16x3_terms`) of one term.  A step broadcasts a
+The layouts are those of tiles (:mod:`~.bf16_terms`) of one term.  A step broadcasts a
 pair of elements of every row of A, and adds its products with the pairs of a row of B
 to sums in registers.
 """
@@ -14,8 +14,8 @@ from onnxplug_cpu.compiler.codegen.emit import F32, I64, U32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.scheduling import known_after, opaque
 from onnxplug_cpu.compiler.codegen.tile_registers import ROW_BYTES, ROWS, TILE_BYTES
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import STEP, TERM_BYTES
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import STEP, TERM_BYTES
+from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import (
     STEPS_AHEAD,
     SUMS_ROW,
     TILE_SUMS,
@@ -48,7 +48,7 @@ def most_rows(isa: Isa) -> int:
 
 class BlockOfPairs(Generator):
     """A function that computes a block; its arguments are
-    :class:`~.bf16x3_tile.BlockArguments`, of which it does not heed the state.
+    :class:`~.bf16_tiles.BlockArguments`, of which it does not heed the state.
 
     Attributes:
         tiles: of rows, 1 or 2; with 1 the second is neither read nor written.

@@ -104,7 +104,7 @@ def record_contraction(
         contraction = fold(copy.broadcast_to(a.shape), b, out, epilogue)
     # otherwise the modules need not be imported
     if recorder.target.isa.tiles or (recorder.target.rounds and recorder.narrows):
-        from onnxplug_cpu.compiler.kernels.contraction import bf16x3
+        from onnxplug_cpu.compiler.kernels.contraction import bf16_product
 
         ways = [contraction]
         if contraction.taps != a.shape[4:-1]:
@@ -113,11 +113,11 @@ def record_contraction(
         single = once(a)
         copy = recorder.temporary(a.dtype, single.shape)
         copied = fold(copy.broadcast_to(a.shape), b, out, epilogue)
-        by_tiles = bf16x3.best(recorder, ways, copied)
+        by_tiles = bf16_product.best(recorder, ways, copied)
         if by_tiles is not None:
             if by_tiles is copied:
                 record_copy(recorder, single, copy)
-            bf16x3.SplitProduct(recorder, by_tiles, label).record()
+            bf16_product.SplitProduct(recorder, by_tiles, label).record()
             return
     FmaProduct(recorder, contraction, label).record()
 

@@ -15,13 +15,13 @@ from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
+from onnxplug_cpu.compiler.kernels.contraction.bf16_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import (
     PAIRS_LINES,
     BlockOfPairs,
     most_rows,
 )
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import (
     BLOCK,
     FLAG_BYTES,
     PIXEL_BYTES,
@@ -31,7 +31,7 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     PackTerms,
     SplitTerms,
 )
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import (
     LINES,
     SUMS_BYTES,
     BlockOfSums,

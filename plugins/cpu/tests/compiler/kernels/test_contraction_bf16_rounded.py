@@ -16,16 +16,16 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import (
     PAIRS_LINES,
     BlockOfPairs,
 )
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import BlockOfSums
+from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import BlockOfSums
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.machine.isa import AMX, AVX512, Isa
 from onnxplug_cpu.compiler.runtime.program import PackingRefused
 
 from ..interpreter import ISAS, Interpreter, assembly
 from ..tiled import EMULATED
-from .test_contraction_bf16x3 import SMALL_CACHE, errors, record_product, with_axes
-from .test_contraction_bf16x3_code import count
-from .test_contraction_bf16x3_windows import record
+from .test_contraction_bf16_code import count
+from .test_contraction_bf16_terms import SMALL_CACHE, errors, record_product, with_axes
+from .test_contraction_bf16_windows import record
 from .test_contraction_code import loops, vectors_on_stack
 from .test_contraction_windows import exact, filters, windows
 

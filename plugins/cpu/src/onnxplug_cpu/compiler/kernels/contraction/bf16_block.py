@@ -21,7 +21,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
 )
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.codegen.tile_registers import state_bytes, tiles_of
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import (
     BLOCK,
     FLAG_BYTES,
     PIXEL_BYTES,
@@ -31,7 +31,7 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     SplitArguments,
     define_split_pixels,
 )
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import (
     SUMS_BYTES,
     SUMS_ROW,
     TILE_SUMS,

@@ -8,9 +8,9 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import PackTerms, SplitTerms
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import LINES, BlockOfSums
+from onnxplug_cpu.compiler.kernels.contraction.bf16_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import PackTerms, SplitTerms
+from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import LINES, BlockOfSums
 from onnxplug_cpu.compiler.machine.isa import AMX
 from onnxplug_cpu.compiler.runtime.elf import flatten
 from onnxplug_cpu.compiler.runtime.jit import compile_object, symbol

@@ -16,8 +16,8 @@ import numpy as np
 from onnxplug_compiler.ir.buffers import Input, Output
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.commands.recording import Machine, Recorder
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import BLOCK_STEPS
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import STEP
+from onnxplug_cpu.compiler.kernels.contraction.bf16_product import BLOCK_STEPS
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import STEP
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_amx
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program

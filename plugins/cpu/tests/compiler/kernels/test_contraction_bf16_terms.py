@@ -14,7 +14,7 @@ from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import SplitProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16_product import SplitProduct
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.machine.isa import AMX, Isa

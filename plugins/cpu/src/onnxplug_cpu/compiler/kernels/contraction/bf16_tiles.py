@@ -36,7 +36,7 @@ from onnxplug_cpu.compiler.codegen.tile_registers import (
     Tiles,
     tiles_of,
 )
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import (
     BLOCK,
     FLAG_BYTES,
     PIXEL_BYTES,
