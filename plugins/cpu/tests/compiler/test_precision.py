@@ -34,12 +34,20 @@ from .test_fp32_matmul import (
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(params=["tiles", "vectors"])
+WAYS = {"tiles": tiled.EMULATED[0], "vectors": ISAS[0]} | {
+    "instruction": isa for isa in tiled.INSTRUCTIONS
+}
+
+
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A processor with emulated tiles, or one whose vectors multiply bfloat16."""
-    isa = tiled.EMULATED[0] if request.param == "tiles" else ISAS[0]
+    """A processor with emulated tiles, one whose vectors multiply bfloat16, or, if that
+    is this one, one with the instruction for it."""
     multiplies = property(lambda self: True)
-    with tiled.host(isa), mock.patch.object(Isa, "multiplies_bf16", multiplies):
+    with (
+        tiled.host(WAYS[request.param]),
+        mock.patch.object(Isa, "multiplies_bf16", multiplies),
+    ):
         yield request.param
 
 
@@ -101,7 +109,7 @@ def test_plans_are_kept_apart(
     """Neither precision is given what the other kept."""
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv(kept_plans.KEEP, "1")
-    isa = tiled.EMULATED[0] if way == "tiles" else ISAS[0]
+    isa = WAYS[way]
     x = an_input()
     found: dict[str, list[Array]] = {"bf16": [], "float32": []}
     for precision in ("bf16", "float32", "bf16"):

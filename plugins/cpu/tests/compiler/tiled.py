@@ -11,10 +11,17 @@ from onnxplug_cpu.compiler import trial_of_tiles as trial
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR
 from onnxplug_cpu.compiler.codegen.tile_registers import EmulatedTiles
 from onnxplug_cpu.compiler.machine import isa as isa_module
-from onnxplug_cpu.compiler.machine.isa import Isa
+from onnxplug_cpu.compiler.machine.isa import AVX512, Isa, host_isa
 from onnxplug_cpu.compiler.runtime import jit
 
 from .interpreter import ISAS
+
+AVX512_BF16 = AVX512._replace(features=f"{AVX512.features},+avx512bf16")
+
+_HOST = host_isa()
+INSTRUCTIONS = [AVX512_BF16] if _HOST and _HOST.has("avx512bf16") else []
+"""The descriptions with an instruction for pairs of bfloat16 that this processor can
+run."""
 
 EMULATED = [isa._replace(tiles="emulated") for isa in ISAS if isa.name != "neon"]
 """The descriptions that this processor can run, with tiles emulated by vector code."""

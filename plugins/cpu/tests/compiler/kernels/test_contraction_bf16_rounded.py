@@ -22,7 +22,7 @@ from onnxplug_cpu.compiler.machine.isa import AMX, AVX512, Isa
 from onnxplug_cpu.compiler.runtime.program import PackingRefused
 
 from ..interpreter import ISAS, Interpreter, assembly
-from ..tiled import EMULATED
+from ..tiled import AVX512_BF16, EMULATED, INSTRUCTIONS
 from .test_contraction_bf16_code import count
 from .test_contraction_bf16_terms import SMALL_CACHE, errors, record_product, with_axes
 from .test_contraction_bf16_windows import record
@@ -31,12 +31,13 @@ from .test_contraction_windows import exact, filters, windows
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-WAYS = [ISAS[0], EMULATED[0]]
-"""By vectors of pairs, which any processor can, and by tiles."""
+WAYS = [ISAS[0], EMULATED[0], *INSTRUCTIONS]
+"""By vectors of pairs, which any processor can, by tiles, and by the instruction for
+pairs where this processor has it."""
 
-AVX512_BF16 = AVX512._replace(features=f"{AVX512.features},+avx512bf16")
-
-each_way = pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.tiles or isa.name)
+each_way = pytest.mark.parametrize(
+    "isa", WAYS, ids=lambda isa: isa.tiles or isa.features.rpartition("+")[2]
+)
 
 
 def rounded(array: Array) -> Array:
