@@ -25,7 +25,7 @@ from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.commands.words import Code, Command, Word, Words
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa, host_isa
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa, host_isa
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.program import PackingRefused
 
@@ -75,7 +75,8 @@ def address(kernel: Kernel, isa: Isa) -> int:
 
 def _function(kernel: Kernel, isa: Isa) -> Callable[[int, int, int], object]:
     # an instruction that the processor lacks would end the process
-    assert isa == host_isa() or isa.name in [one.name for one in ISAS], isa.name
+    names = [*[one.name for one in ISAS], SSE.name]
+    assert isa == host_isa() or isa.name in names, isa.name
     place = address(kernel, isa)
     if isa.name == NEON.name and isa != _HOST:
         return emulator.function(place)

@@ -18,7 +18,7 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import (
 )
 from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import BlockOfSums
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
-from onnxplug_cpu.compiler.machine.isa import AMX, AVX512, Isa
+from onnxplug_cpu.compiler.machine.isa import AMX, Isa
 from onnxplug_cpu.compiler.runtime.program import PackingRefused
 
 from ..interpreter import ISAS, Interpreter, assembly

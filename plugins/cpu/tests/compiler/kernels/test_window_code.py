@@ -95,10 +95,7 @@ def test_any_windows_stay_in_registers(isa: Isa) -> None:
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
 def test_no_symbol_is_needed(isa: Isa) -> None:
     generators: list[Generator] = [WindowLines()]
-    found = [WEIGHED, LARGEST, MEAN, norm(1), norm(2)]
-    if isa != SSE:  # where powers are not compiled
-        found.append(norm(3))
-    for combining in found:
+    for combining in (WEIGHED, LARGEST, MEAN, norm(1), norm(2), norm(3)):
         generators.append(ChannelTile(combining, 3, 3, 2, False))
         for long in {False, combining.fold == "add"}:
             generators.append(ChannelTaps(combining, long, True))
