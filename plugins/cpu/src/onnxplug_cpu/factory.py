@@ -9,6 +9,11 @@ from onnxplug import ep
 from onnxplug_cpu import __version__
 
 _TILES: Final = {"2x2": 2, "4x4": 4}
+_ROUNDED: Final = {
+    "auto": ("bfloat16",),
+    "float32": (),
+    "bf16": ("bfloat16", "float16", "float32"),
+}
 _NO_ARENA: Final = "this EP has no arena, since its memory is numpy's"
 
 
@@ -34,11 +39,12 @@ class CpuFactory(ep.EpFactory):
             "bfloat16, as exact and faster, where the processor has AMX; fma never",
         ),
         "precision": ep.Option(
-            default="float32",
-            choices=("float32", "bf16"),
-            doc="of the factors of compiled products of float32 with weights: with "
-            "bf16 both are rounded to bfloat16, and products are summed as float32, "
-            "where the processor has AMX or AVX512_BF16 and that is faster",
+            default="auto",
+            choices=tuple(_ROUNDED),
+            doc="of the factors of compiled products with weights: with auto both are "
+            "bfloat16 where the model says so, with bf16 both are rounded to it, with "
+            "float32 neither; products are summed as float32.  bfloat16 is used where "
+            "the processor has AMX or AVX512_BF16 and it is faster",
         ),
         "winograd": ep.Option(
             default="2x2",
@@ -84,9 +90,9 @@ class CpuFactory(ep.EpFactory):
         """An EP for one session."""
         from onnxplug_cpu.provider import CpuProvider
 
-        rounds = options["precision"] == "bf16"
+        precision = str(options["precision"])
         for name, value in (("compile", False), ("fp32_matmul", "fma")):
-            if rounds and options[name] == value:
+            if precision == "bf16" and options[name] == value:
                 raise ep.OptionError(
                     f"the option precision is bf16, which needs instructions that "
                     f"{name}={value} forbids; leave one of the two out"
@@ -96,7 +102,7 @@ class CpuFactory(ep.EpFactory):
             compiles=bool(options["compile"]),
             splits=options["fp32_matmul"] == "auto",
             largest_tile=_TILES.get(str(options["winograd"]), 0),
-            rounds=rounds,
+            rounds=_ROUNDED[precision],
             supplied=session.find_kernel,
             weights=session.weights(ep.HOST),
         )

@@ -38,7 +38,8 @@ class CpuProvider(KernelExecutionProvider):
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
         largest_tile: of convolutions by transforms, used where faster; 0 for none.
-        rounds: round factors of products of float32 to bfloat16 where that is faster.
+        rounds: dtypes of weights; round factors of products with them to bfloat16 where
+            that is faster.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
         weights: where packed constants are shared with other sessions.
@@ -51,7 +52,7 @@ class CpuProvider(KernelExecutionProvider):
         compiles: bool = True,
         splits: bool = True,
         largest_tile: int = 0,
-        rounds: bool = False,
+        rounds: tuple[str, ...] = (),
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
         weights: ep.WeightStore | None = None,
@@ -163,8 +164,9 @@ class CpuProvider(KernelExecutionProvider):
         arenas = self._arenas = self._arenas or Arenas()
         library, workers = Library.host(), self.threads or default_workers()
         if self.rounds and not library.isa.multiplies_bf16:
-            warn_of_precision(library.isa)
-            self.rounds = False
+            if "float32" in self.rounds:
+                warn_of_precision(library.isa)
+            self.rounds = ()
         how = workers, threads, self.splits, self.largest_tile, self.rounds
         plans = units = None
         if type(arenas) is Arenas:  # others may lay temporary buffers out otherwise

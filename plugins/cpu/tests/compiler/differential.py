@@ -85,13 +85,14 @@ def tier(*, compiled: bool) -> Iterator[None]:
 
 
 def session(
-    model: onnx.ModelProto, *, compiled: bool, threads: int = 1
+    model: onnx.ModelProto, *, compiled: bool, threads: int = 1, **given: Any
 ) -> onnxplug.InferenceSession:
+    """Of the CPU EP; *given* are its options."""
     options = onnxplug.SessionOptions()
     options.intra_op_num_threads = threads
     with tier(compiled=compiled):
         return onnxplug.InferenceSession(
-            model, options, providers=["CPUExecutionProvider"]
+            model, options, providers=[("CPUExecutionProvider", given)]
         )
 
 

@@ -52,7 +52,9 @@ def attempt(library: Library, seed: int, *, at_end: bool, rounds: bool = False) 
     with fence(at_end):
         image = rng.standard_normal((images, *spatial, groups * depth), F32)
         weights = rng.standard_normal((groups * each, depth, *kernel), F32)
-        recorder = Recorder(CpuTarget(library.isa, workers, rounds=rounds))
+        recorder = Recorder(
+            CpuTarget(library.isa, workers, rounds=("float32",) if rounds else ())
+        )
         first = View.contiguous(Input(0, image.nbytes), F32, image.shape)
         second = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)
         if constant:

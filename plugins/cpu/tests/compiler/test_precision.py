@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import onnxplug
@@ -79,6 +81,38 @@ def test_convolutions(way: str) -> None:
     found = Session(model, precision="bf16").run(x)
     error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
     assert 1e-3 < error < 5e-3
+
+
+def narrowed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of float32 as one of bfloat16, its output left as float32."""
+    kind = onnx.TensorProto.BFLOAT16
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor).astype(ml_dtypes.bfloat16)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for value in model.graph.input:
+        value.type.tensor_type.elem_type = kind
+    (last,) = [node for node in model.graph.node if "y" in node.output]
+    last.output[0] = "narrow"
+    model.graph.node.append(helper.make_node("Cast", ["narrow"], ["y"], to=1))
+    return model
+
+
+def test_a_model_of_bfloat16(way: str) -> None:
+    """Its factors are rounded, as it says, unless the option forbids it."""
+    x = an_input().astype(ml_dtypes.bfloat16)
+    first, second, bias = (
+        each.astype(ml_dtypes.bfloat16).astype(np.float64)
+        for each in (*the_weights(), BIAS)
+    )
+    hidden = np.maximum(x.astype(np.float64) @ first.T + bias, 0)
+    # a hidden number that lies between two may be rounded to either
+    for precision, factor, error in (
+        ("auto", rounded(hidden).astype(np.float64), 2e-3),
+        ("float32", hidden, 1e-5),
+    ):
+        found = Session(narrowed(perceptron()), precision=precision).run(x)
+        wanted = factor @ second + x.astype(np.float64)
+        np.testing.assert_allclose(found, wanted, 0, error)
 
 
 def test_changing_shapes(way: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -47,7 +48,13 @@ def rounded(array: Array) -> Array:
     return result
 
 
-def an_interpreter(isa: Isa, workers: int = 1, *, rounds: bool = True) -> Interpreter:
+ROUNDED = ("float32", "bfloat16")
+DTYPES: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16}
+
+
+def an_interpreter(
+    isa: Isa, workers: int = 1, rounds: tuple[str, ...] = ROUNDED
+) -> Interpreter:
     interpreter = Interpreter(isa._replace(l2=SMALL_CACHE), workers)
     recorder = interpreter.recorder
     recorder.target = recorder.target._replace(rounds=rounds)
@@ -136,16 +143,27 @@ def test_weights_that_do_not_round_are_refused(
 
 @pytest.mark.parametrize(
     ("dtype", "rounds", "nbytes"),
-    [("float32", False, 6), ("float32", True, 2), ("float16", False, 4)],
+    [
+        ("float32", (), 6),
+        ("float32", ("bfloat16",), 6),
+        ("float32", ROUNDED, 2),
+        ("float16", ROUNDED, 4),
+        ("bfloat16", (), 2),
+        ("bfloat16", ROUNDED, 2),
+    ],
 )
-def test_bytes_of_a_packed_weight(dtype: str, rounds: bool, nbytes: int) -> None:
+def test_bytes_of_a_packed_weight(
+    dtype: str, rounds: tuple[str, ...], nbytes: int
+) -> None:
     interpreter = an_interpreter(EMULATED[0], rounds=rounds)
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((33, 64)), rng.standard_normal((64, 96))
-    a, b = a.astype(np.float32), b.astype(dtype)
+    a, b = a.astype(np.float32), b.astype(DTYPES.get(dtype, dtype))
     found = multiply(interpreter, a, b)
-    if not rounds:
+    if dtype not in rounds:
         assert errors(found, a, b).max() < 4e-7
+    else:
+        assert errors(found, rounded(a), rounded(b)).max() < 3e-7
     (packed,) = {
         word.buffer
         for word in interpreter.recorder.commands[-1].words
@@ -168,7 +186,8 @@ def test_bytes_of_a_packed_weight(dtype: str, rounds: bool, nbytes: int) -> None
 def test_when_factors_are_rounded(
     isa: Isa, rounds: bool, exactly: bool, label: str
 ) -> None:
-    recorder = Recorder(CpuTarget(isa, 1, lambda: bool(isa.tiles), rounds=rounds))
+    target = CpuTarget(isa, 1, lambda: bool(isa.tiles))
+    recorder = Recorder(target._replace(rounds=ROUNDED if rounds else ()))
     recorder.narrows = not exactly
     f32 = np.dtype(np.float32)
     a, out = (recorder.temporary(f32, (128, n)) for n in (768, 96))

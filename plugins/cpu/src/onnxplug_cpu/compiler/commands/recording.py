@@ -23,7 +23,7 @@ class Machine(Record):
         allow_bf16x3: whether products of float32 may be computed from bfloat16 terms;
             asked only where that is of use.
         largest_tile: of transforms that convolutions may be computed by; 0 for none.
-        rounds: whether products of float32 may be of factors that are rounded to
+        rounds: dtypes of weights; factors of products with them may be rounded to
             bfloat16.
     """
 
@@ -31,7 +31,7 @@ class Machine(Record):
     workers: int
     allow_bf16x3: Callable[[], bool] = bool
     largest_tile: int = 0
-    rounds: bool = False
+    rounds: tuple[str, ...] = ()
 
 
 Recorder: TypeAlias = recorder.Recorder[Machine]

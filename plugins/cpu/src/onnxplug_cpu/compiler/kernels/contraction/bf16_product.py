@@ -166,14 +166,14 @@ def _is_strided(a: View) -> bool:
     return a.shape[4] > 1 and a.strides[4] != 1
 
 
-def rounds(recorder: Recorder) -> bool:
-    """Whether products that are recorded now may be of rounded factors."""
-    return recorder.target.rounds and recorder.narrows
+def rounds(recorder: Recorder, b: View) -> bool:
+    """Whether a product with *b* that is recorded now may be of rounded factors."""
+    return recorder.narrows and b.dtype_name in recorder.target.rounds
 
 
 def terms_of(recorder: Recorder, b: View) -> tuple[int, int]:
     """Of how many terms elements of A and of *b* are made."""
-    if rounds(recorder):
+    if rounds(recorder, b):
         return 1, 1
     return TERMS, _TERMS_OF.get(b.dtype_name, TERMS)
 
@@ -203,7 +203,7 @@ def best(
 def _may_be_used(recorder: Recorder, contraction: Contraction) -> bool:
     b = once(contraction.b)
     return (
-        (bool(recorder.target.isa.tiles) or rounds(recorder))
+        (bool(recorder.target.isa.tiles) or rounds(recorder, b))
         and isinstance(b.buffer, Constant)
         and contraction.a.dtype == np.float32
         and not recorder.is_refused(b, _layout(recorder, contraction))

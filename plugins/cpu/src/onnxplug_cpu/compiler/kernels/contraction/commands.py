@@ -103,7 +103,8 @@ def record_contraction(
         record_copy(recorder, single, copy)
         contraction = fold(copy.broadcast_to(a.shape), b, out, epilogue)
     # otherwise the modules need not be imported
-    if recorder.target.isa.tiles or (recorder.target.rounds and recorder.narrows):
+    target = recorder.target
+    if target.isa.tiles or (recorder.narrows and b.dtype_name in target.rounds):
         from onnxplug_cpu.compiler.kernels.contraction import bf16_product
 
         ways = [contraction]

@@ -37,13 +37,6 @@ if TYPE_CHECKING:
 BLOCK_BYTES: Final = 400 << 10
 """What of A, and of sums that wait, should stay in the second-level cache."""
 
-B_BYTES: Final = 256 << 10
-"""What of B should stay in the second-level cache."""
-
-WIDENED_ROWS: Final = 64
-"""From so many rows on a small B of 16 bits is packed as float32: it is read from a
-cache, and widening it for each tile costs MobileNetV2 8 % with AVX2."""
-
 DOT_ROWS: Final = 4
 """Up to as many rows, a transposed B is read as it is."""
 
@@ -113,9 +106,6 @@ class ProductOfPanels(Product):
         super().__init__(recorder, contraction, label)
         self.element = _ELEMENTS[self.a.dtype_name]
         self.factor = _NARROW.get(self.b.dtype_name, "")
-        nbytes = self.inner * self.columns * self.itemsize
-        if self.factor and self.rows >= WIDENED_ROWS and nbytes <= B_BYTES:
-            self.factor = ""
         if self.factor == "f16" and not has_f16(recorder.target.isa):
             self.factor = ""  # widening it takes longer than multiplying
         self.usual = self.tile = self.shape_of_tiles(recorder.target.isa)
@@ -192,9 +182,9 @@ class ProductOfPanels(Product):
 
     def panels(self, address: Address) -> Right:
         """One matrix in panels."""
-        vector = self._right_vector
+        vector = self.right_vector
         row = self.tile.vectors * vector
-        left = (self.columns * self._right_size - 1) % row + 1
+        left = (self.columns * self.right_size - 1) % row + 1
         tail = -(-left // vector) * vector
         return Right(
             address,
@@ -210,19 +200,19 @@ class ProductOfPanels(Product):
         )
 
     @property
-    def _right_size(self) -> int:
+    def right_size(self) -> int:
         """Bytes of an element of B in panels."""
         return self.b.dtype.itemsize if self.factor else self.itemsize
 
     @property
-    def _right_vector(self) -> int:
+    def right_vector(self) -> int:
         """Bytes of B in panels for a vector of the result."""
-        return VECTOR_BYTES // self.itemsize * self._right_size
+        return VECTOR_BYTES // self.itemsize * self.right_size
 
     def _packed(self, b: View) -> Right:
         """All matrices in panels: constants once, others by a command before."""
         lanes = VECTOR_BYTES // self.itemsize
-        matrix = self.inner * -(-self.columns // lanes) * self._right_vector
+        matrix = self.inner * -(-self.columns // lanes) * self.right_vector
         matrices = b.shape[0] * b.shape[1]
         if isinstance(b.buffer, Constant):
             address = self.recorder.packed(
@@ -253,7 +243,7 @@ class ProductOfPanels(Product):
         """Record what packs B, *matrix* bytes for each of its matrices."""
         if not self.factor:
             b = widened(recorder, b)
-        size, vector = self._right_size, self._right_vector
+        size, vector = self.right_size, self.right_vector
         matrices = b.shape[0] * b.shape[1]
         panel = self.tile.vectors * vector
         parts = self.pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))

@@ -78,7 +78,7 @@ def best_tile(
     """Of which tiles a convolution clearly takes the least time; 0 if it takes less, or
     hardly more, without transforms.
 
-    Products of bfloat16, where there are any, are about as fast.
+    Products by tiles of bfloat16, where there are any, are about as fast.
 
     Args:
         largest: the largest tile that is allowed; 0 for none.
@@ -89,7 +89,7 @@ def best_tile(
     if min(depth, columns) < LEAST_CHANNELS or depth > MOST_CHANNELS or 0 in shape:
         return 0
     target = recorder.target
-    if target.allow_bf16x3() if target.isa.tiles else target.rounds:
+    if target.isa.tiles and target.allow_bf16x3():
         return 0
     products = TAPS * TAPS * images * lines * pixels * depth * columns
     ways = [
