@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -102,6 +103,26 @@ def test_integers_wrap(isa: Isa, constant: bool, dtype: str) -> None:
             isa, a, b, change_a=change_a, change_b=change_b, constant=constant
         )
         np.testing.assert_array_equal(found, left @ right)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_constants_of_16_bits(isa: Isa, dtype: Any) -> None:
+    """Widened by each tile, or for several, of all panels or of one after another."""
+    rng = np.random.default_rng(5)
+    for rows, columns, depth, workers in (
+        (3, 70, 40, 1),  # one tile
+        (61, 70, 40, 2),  # all panels
+        (83, 200, 900, 1),  # one panel
+        (400, 90, 1200, 1),  # all panels, for one pass after another
+        (300, 500, 1200, 1),  # one panel of a pass
+    ):
+        a, b = normal(rng, rows, depth), normal(rng, depth, columns, dtype=dtype)
+        for change, given in ((same, b), (swapped, np.ascontiguousarray(b.T))):
+            found, left, right = multiply(
+                isa, a, given, change_b=change, constant=True, workers=workers
+            )
+            check(found, left, right)
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)

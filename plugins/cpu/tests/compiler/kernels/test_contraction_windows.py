@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -136,6 +137,25 @@ def test_random_windows(isa: Isa, dtype: Any, constant: bool) -> None:
             interpreter,
             windows(image, kernel, strides, dilations, groups),
             filters(weights, groups),
+        )
+
+
+@each_isa
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_filters_of_16_bits(isa: Isa, dtype: Any) -> None:
+    rng = np.random.default_rng(6)
+    for size, depth, each, groups in (
+        (9, 40, 70, 1),
+        (24, 150, 33, 1),
+        (7, 3, 9, 2),
+    ):
+        interpreter = Interpreter(isa, 2)
+        image = interpreter.input(normal(rng, 2, size, size, groups * depth))
+        weights = normal(rng, groups * each, depth, 3, 3, dtype=dtype)
+        contract(
+            interpreter,
+            windows(image, (3, 3), (1, 1), (1, 1), groups),
+            filters(interpreter.recorder.constant(weights), groups),
         )
 
 
