@@ -564,7 +564,8 @@ def _computed(
         raise NotCompiled(str(error), call) from error
     if not isinstance(results, tuple):
         results = (results,)
-    return [Abstract.known(np.asarray(array), varies=True) for array in results]
+    varies = any(value is not None and value.varies for value in inputs)
+    return [Abstract.known(np.asarray(array), varies=varies) for array in results]
 
 
 def _size(results: Results) -> float:
