@@ -148,6 +148,14 @@ class Function:
             PTR, f"getelementptr {element}, ptr {pointer.text}, {index}"
         )
 
+    def address(self, pointer: Value) -> Value:
+        """*pointer* as an i64."""
+        return self.instruction(I64, f"ptrtoint {pointer} to i64")
+
+    def pointer(self, address: Value) -> Value:
+        """What is at an address, an i64."""
+        return self.instruction(PTR, f"inttoptr {address} to ptr")
+
     def load(self, pointer: Value, type_: Type, align: int = 0) -> Value:
         """Consecutive elements; *align* in bytes, an element's size by default.
 

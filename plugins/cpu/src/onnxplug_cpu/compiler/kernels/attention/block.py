@@ -155,6 +155,7 @@ class _Chunk:
             "offsets": self.f.zero(PTR),
             "panels": one,
             "b_panel": none,
+            "kept": self.f.zero(PTR),
         }
         # rows of scores whose softmax is computed at a time
         self.side = 4 if isa.registers * isa.vector_bytes >= 2048 else 2

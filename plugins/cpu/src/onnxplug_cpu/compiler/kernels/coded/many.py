@@ -3,7 +3,7 @@ multiplied as floats are, while they are in a cache."""
 
 from __future__ import annotations
 
-from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.kernels.coded.weights import WEIGHT_WORDS, Codes, Form
 from onnxplug_cpu.compiler.kernels.contraction.chunk import Chunk, ChunkWords, RowTile
@@ -195,6 +195,7 @@ class _Many:
             offsets=k.offsets,
             panels=one,
             b_panel=none,
+            kept=f.zero(PTR),
         )
         f.call_pointer(function, *arguments)
 

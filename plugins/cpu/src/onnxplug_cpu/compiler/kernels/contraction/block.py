@@ -11,12 +11,7 @@ from __future__ import annotations
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.kernels.contraction.chunk import Chunk, ChunkWords, Place
-from onnxplug_cpu.compiler.kernels.contraction.pack import (
-    NARROW_BYTES,
-    Panels,
-    WidenArguments,
-    pack_panels,
-)
+from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments, offset
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
@@ -44,10 +39,11 @@ class BlockWords(ChunkWords):
     - ``pack``, 0 when tiles can read B, or the function that packs a panel, with B's
       strides and the rows to pack at a time, and ``packed``, scratch for a chunk's
       panels, distance of workers;
-    - ``widen``, 0 when tiles read the elements that B has, or the function that widens
-      rows of a panel (:class:`~.pack.WidenPanel`): then ``b_row`` is that of what it
-      writes, and ``widened`` scratch for it, distance of workers: for a pass over the
-      panels of a chunk if it goes by rows, otherwise over one.
+    - ``keeping`` and the like, 0 when tiles read the elements that B has, or the same
+      four functions for the first tile of a chunk, which widens B's for the others:
+      then ``b_row`` is that of what it keeps, and ``widened`` scratch for that,
+      distance of workers: of a pass over the panels of a chunk if it goes by rows,
+      otherwise over one.
     """
 
     b: Pointer
@@ -79,7 +75,10 @@ class BlockWords(ChunkWords):
     pack_rows: Integer
     packed: Pointer
     packed_distance: Integer
-    widen: Pointer
+    keeping: Pointer
+    keeping_low: Pointer
+    keeping_tail: Pointer
+    keeping_low_tail: Pointer
     widened: Pointer
     widened_distance: Integer
 
@@ -123,7 +122,7 @@ class _Block:
         self.blocks, self.block_taps = words.blocks, words.block_taps
         self.tap_blocks, self.block_depth = words.tap_blocks, words.block_depth
         self.by_rows = words.by_rows.compare("ne", 0)
-        self.widens = words.widen.compare("ne", f.zero(PTR))
+        self.widens = words.widened_distance.compare("ne", 0)
         self.widened = offset(f, words.widened, words.worker * words.widened_distance)
         self.last_tap = f.load(f.at(self.offsets, self.taps - 1, I64), I64)
         self.tiles = chunk.end_tile - chunk.first_tile
@@ -164,7 +163,6 @@ class _Block:
 
     def _pass(self, number: Value) -> None:
         pass_ = _Pass(self, number)
-        pass_.widen_panels(self.by_rows, self.chunk.first_panel, self.chunk.end_panel)
         turns = self.f.select(self.by_rows, self.tiles, self.strips)
         self.f.loop(turns, pass_.major, self.begin)
 
@@ -188,42 +186,20 @@ class _Pass:
         part = f.minimum(block.depth - self.start, block.inner * block.block_depth)
         self.length = f.select(block.outer > 1, part, block.taps * block.depth)
 
-    def widen_panels(self, condition: Value, first: Value, end: Value) -> None:
-        """Widen what the pass reads of some panels, if *condition* holds and tiles do
-        not read B's own elements."""
-        block, f = self.block, self.block.f
-
-        def panel(number: Value) -> None:
-            is_whole = number < block.chunk.columns // block.panel_columns
-            row = f.select(is_whole, block.words.b_depth, block.words.b_tail_depth)
-            place = offset(f, block.b, number * block.b_panel)
-            arguments = WidenArguments(
-                source=offset(f, place, self.above * row),
-                elements=self.length * (row // NARROW_BYTES),
-                target=self.widened(number),
-            )
-            f.call_pointer(block.words.widen, *arguments)
-
-        wanted = condition & block.widens
-        f.loop(f.select(wanted, end, first), panel, start=first)
-
-    def widened(self, panel: Value) -> Value:
-        """Where the widened elements of a panel are."""
+    def kept(self, panel: Value) -> Value:
+        """Where elements of a panel are that a tile widened."""
         block, f = self.block, self.block.f
         number = f.select(block.by_rows, panel - block.chunk.first_panel, 0)
-        return offset(f, block.widened, number * self.widened_panel)
+        return offset(f, block.widened, number * self.kept_panel)
 
     @property
-    def widened_panel(self) -> Value:
-        """The distance of two widened panels."""
+    def kept_panel(self) -> Value:
+        """The distance of two panels there."""
         return self.length * self.block.panel_bytes
 
     def major(self, i: Value, *carried: Value) -> list[Value]:
         """A turn of the outer loop, which carries the place of a tile."""
         block, f, chunk = self.block, self.block.f, self.block.chunk
-        # not by rows, a strip is one panel
-        only = chunk.first_panel + i
-        self.widen_panels(block.by_rows ^ 1, only, only + 1)
         here = Place(*carried)
         next_row = chunk.following(here)
 
@@ -265,6 +241,10 @@ class _Strip:
         self.depth = f.select(self.is_whole, words.b_depth, words.b_tail_depth)
         self.tile = f.select(self.is_whole, words.tile, words.tile_tail)
         self.tile_low = f.select(self.is_whole, words.tile_low, words.tile_low_tail)
+        self.keeping = f.select(self.is_whole, words.keeping, words.keeping_tail)
+        self.keeping_low = f.select(
+            self.is_whole, words.keeping_low, words.keeping_low_tail
+        )
         self.place = offset(f, block.b, self.panel * block.b_panel)
 
 
@@ -278,7 +258,12 @@ class _Tile:
         self.direct = strip.is_whole & (chunk.has_epilogue ^ 1)
         waiting = offset(f, block.partial, strip.first * block.words.partial_panel)
         self.at = chunk.row_tile(at)
-        self.function = f.select(self.at.is_tall, strip.tile, strip.tile_low)
+        is_first = number.compare("eq", 0)
+        self.keeps = block.widens & is_first
+        self.reads_kept = block.widens & (is_first ^ 1)
+        usual = f.select(self.at.is_tall, strip.tile, strip.tile_low)
+        keeping = f.select(self.at.is_tall, strip.keeping, strip.keeping_low)
+        self.function = f.select(self.keeps, keeping, usual)
         result = chunk.result(self.at, strip.column, block.element)
         waiting = offset(f, waiting, number * block.words.partial_tile)
         self.sums = f.select(self.direct, result, waiting)
@@ -314,8 +299,8 @@ class _Tile:
         length = f.minimum(block.depth - start, block.block_depth)
         done = first_tap * block.depth + start
         above = done * strip.depth
-        widened = self.pass_.widened(strip.panel)
-        widened = offset(f, widened, (done - self.pass_.above) * strip.row)
+        kept = self.pass_.kept(strip.panel)
+        kept = offset(f, kept, (done - self.pass_.above) * strip.row)
         ahead = f.select(
             self.is_end,
             done * self.step,
@@ -324,8 +309,8 @@ class _Tile:
         arguments = TileArguments(
             a=offset(f, self.a, start * block.element),
             a_row=block.a_row,
-            b=f.select(block.widens, widened, offset(f, strip.place, above)),
-            b_row=strip.row,
+            b=f.select(self.reads_kept, kept, offset(f, strip.place, above)),
+            b_row=f.select(self.keeps, strip.depth, strip.row),
             k=length,
             columns=strip.width,
             c=self.sums,
@@ -338,7 +323,8 @@ class _Tile:
             taps=count,
             offsets=f.at(block.offsets, first_tap, I64),
             panels=strip.panels,
-            b_panel=f.select(block.widens, self.pass_.widened_panel, block.b_panel),
+            b_panel=f.select(self.reads_kept, self.pass_.kept_panel, block.b_panel),
+            kept=kept,
         )
         f.call_pointer(self.function, *arguments)
         start = start + block.block_depth

@@ -30,7 +30,6 @@ from onnxplug_cpu.compiler.kernels.contraction.operands import once
 from onnxplug_cpu.compiler.kernels.contraction.pack import (
     CopyMatrices,
     PackPanel,
-    WidenPanel,
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.contraction.right_factor import (
@@ -63,9 +62,9 @@ FEW_CHANNELS_DEPTH: Final = 144
 """The most of several taps of so few channels: with 256, DETR's errors are 1.7 times as
 large.  It costs networks half a percent."""
 
-WIDENED_TILES: Final = 3
-"""From so many tiles on that read a panel of 16 bits, it is widened for all of them:
-each that widens it by itself takes 7 % longer with AVX-512 (Zen 4)."""
+KEPT_TILES: Final = 2
+"""From so many tiles on that read a panel of 16 bits, the first widens it for all of
+them: each that widens it by itself takes 7 % longer with AVX-512 (Zen 4)."""
 
 ROWS_BYTES: Final = 344 << 10
 """About how much of A shares a panel of B before the next one."""
@@ -83,6 +82,7 @@ class _Tile(NamedTuple):
 
     element: str
     factor: str
+    keeps: bool
     alone: bool
     masked: bool
     taps: bool
@@ -104,6 +104,7 @@ class _Tile(NamedTuple):
             self.taps,
             self.nbytes,
             self.factor,
+            self.keeps,
         )
 
 
@@ -118,9 +119,10 @@ def _tile(
     taps: bool,
     nbytes: int,
     factor: str,
+    keeps: bool,
 ) -> Kernel:
     form = TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes)
-    return Kernel(form._replace(factor=factor))
+    return Kernel(form._replace(factor=factor, keeps=keeps))
 
 
 @functools.cache
@@ -162,7 +164,7 @@ class FmaProduct(ProductOfPanels):
                 self.recorder, tile_bytes * division.chunk_tiles * division.chunk_panels
             )
         widening = self._widening(division, right, blocks, by_rows=by_rows)
-        widens = bool(widening["widen"])
+        widens = bool(widening["widened_distance"])
         row, tail_row = (
             n * self.itemsize // self.right_size if widens else n
             for n in (right.row, right.tail_row)
@@ -259,9 +261,11 @@ class FmaProduct(ProductOfPanels):
     def _widening(
         self, division: Division, right: Right, blocks: Blocks, *, by_rows: bool
     ) -> dict[str, Word]:
-        """How a narrower B is widened for several tiles, if it is."""
-        if not self.factor or division.chunk_tiles < WIDENED_TILES:
-            return {"widen": 0, "widened": 0, "widened_distance": 0}
+        """How the first tile widens a narrower B for others, if there are some."""
+        if not self.factor or division.chunk_tiles < KEPT_TILES:
+            names = ("", "_low", "_tail", "_low_tail")
+            words: dict[str, Word] = {f"keeping{name}": 0 for name in names}
+            return {**words, "widened": 0, "widened_distance": 0}
         length = self.inner
         if blocks.outer_blocks > 1:
             length = blocks.inner_blocks * blocks.block_depth
@@ -269,10 +273,15 @@ class FmaProduct(ProductOfPanels):
         scratch, distance = worker_memory(
             self.recorder, panels * length * right.vectors * VECTOR_BYTES
         )
-        widen = Code(Kernel(WidenPanel(self.factor)))
-        return {"widen": widen, "widened": scratch, "widened_distance": distance}
+        tiles = self._tiles(division, right, self.factor, keeps=True)
+        words = {
+            name.replace("tile", "keeping", 1): tile for name, tile in tiles.items()
+        }
+        return {**words, "widened": scratch, "widened_distance": distance}
 
-    def _tiles(self, division: Division, right: Right, factor: str) -> dict[str, Word]:
+    def _tiles(
+        self, division: Division, right: Right, factor: str, *, keeps: bool = False
+    ) -> dict[str, Word]:
         """The functions of tiles, which read elements of *factor*."""
         lanes = VECTOR_BYTES // self.itemsize
         left = self.columns - (division.panels - 1) * right.vectors * lanes
@@ -299,7 +308,8 @@ class FmaProduct(ProductOfPanels):
                 if -(-left // half) % 2 and not masked and halves:
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
             kind = self.tile_element or self.element
-            tile = _Tile(kind, factor, alone, ends, self.taps > 1, nbytes, isa)
+            taps = self.taps > 1
+            tile = _Tile(kind, factor, keeps, alone, ends, taps, nbytes, isa)
             return code_of(tile.kernel, rows, vectors, added)
 
         return {

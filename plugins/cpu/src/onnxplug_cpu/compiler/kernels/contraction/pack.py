@@ -8,8 +8,7 @@ rows of consecutive elements.
 
 from __future__ import annotations
 
-import functools
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
@@ -19,8 +18,6 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
-from onnxplug_cpu.compiler.codegen.lanes import stored
-from onnxplug_cpu.compiler.codegen.math.narrow import widened
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
@@ -222,53 +219,6 @@ def transpose_quarters(f: Function, rows: list[Value]) -> list[Value]:
         pick(high01, high23, (0, 1, 4, 5)),
         pick(high01, high23, (2, 3, 6, 7)),
     ]
-
-
-NARROW_BYTES: Final = 2
-"""Of an element of B that is not as A's."""
-
-
-class WidenArguments(FunctionArguments):
-    """The arguments of a function that writes *elements*, a multiple of 16, of 16 bits
-    as float32."""
-
-    source: Pointer
-    elements: Integer
-    target: Pointer
-
-
-class WidenPanel(Generator):
-    """A function that widens some rows of a panel.
-
-    Attributes:
-        element: ``f16`` or ``bf16``.
-    """
-
-    element: str
-
-    def write(self, module: Module, name: str, isa: Isa) -> None:
-        f = module.function(name, WidenArguments.parameters())
-        given = WidenArguments(*f.parameters)
-        narrow = stored(self.element)
-
-        def vectors(count: int, index: Value) -> None:
-            source = f.at(given.source, index, narrow)
-            target = f.at(given.target, index, F32)
-            for number in range(0, count * LANES, LANES):
-                place = f.at(source, number, narrow)
-                value = widened(f, isa, f.load(place, narrow), self.element)
-                f.store(value, f.at(target, number, F32))
-
-        step = _WIDENED_TOGETHER * LANES
-        whole = given.elements & -step
-        f.loop(whole, functools.partial(vectors, _WIDENED_TOGETHER), step=step)
-        one = functools.partial(vectors, 1)
-        f.loop(given.elements, one, start=whole, step=LANES)
-        f.finish()
-
-
-_WIDENED_TOGETHER: Final = 4
-"""Vectors of a turn of the loop that widens."""
 
 
 # all panels

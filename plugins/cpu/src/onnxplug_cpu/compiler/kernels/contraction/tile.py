@@ -162,7 +162,8 @@ class TileArguments(FunctionArguments):
     may prefetch.  A function made for taps sums ``taps`` products: for each, ``a`` is
     one of ``offsets``, an array of i64, further on, and ``b`` where the last one ended;
     others do not heed the two.  ``panels`` of B, at least 1, that are ``b_panel``
-    apart, give columns of ``c`` next to each other.
+    apart, give columns of ``c`` next to each other.  A function made to keep what it
+    widens writes it to ``kept``, twice as far on as it is from ``b``.
     """
 
     a: Pointer
@@ -182,6 +183,7 @@ class TileArguments(FunctionArguments):
     offsets: Pointer
     panels: Integer
     b_panel: Integer
+    kept: Pointer
 
 
 class FinishedTile(FunctionArguments):
@@ -258,6 +260,7 @@ class TileProduct(Generator):
             for all.  Not with taps.
         factor: of ``b``, whose vectors have as many elements and are widened in
             registers: ``f16`` or ``bf16``; empty if it is *element*.
+        keeps: what is widened is written for other tiles.
     """
 
     element: str
@@ -270,6 +273,7 @@ class TileProduct(Generator):
     nbytes: int = VECTOR_BYTES
     depth: int = 0
     factor: str = ""
+    keeps: bool = False
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _Tile(module, name, isa, self).write()
@@ -301,6 +305,10 @@ class _Tile:
         self.strides = [a_row * i for i in range(1, min(_GROUP, form.rows))]
         groups = range(0, form.rows, _GROUP)
         self.pointers = [offset(f, a, a_row * row) for row in groups]
+        self.kept: Value | None = None
+        if form.keeps:
+            # what is kept of B is twice as far on as B, so no pointer moves along
+            self.kept = f.address(arguments.kept) - (f.address(arguments.b) << 1)
         self.lines = range(0, row_bytes, VECTOR_BYTES)
         self.right_lines = range(0, right_bytes, VECTOR_BYTES)
         self.mask: Value | None = None
@@ -448,7 +456,11 @@ class _Tile:
         places = [offset(f, place, nbytes * j) for j in range(form.vectors)]
         if form.factor:
             raw = [f.load(place, self.factor) for place in places]
-            return [widened(f, self.isa, each, form.factor) for each in raw]
+            values = [widened(f, self.isa, each, form.factor) for each in raw]
+            if self.kept is not None:
+                for from_, value in zip(places, values, strict=True):
+                    f.store(value, f.pointer(self.kept + (f.address(from_) << 1)))
+            return values
         whole = places[: form.vectors - bool(form.masked)]
         values = [f.load(place, self.vector) for place in whole]
         if self.mask is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_compiler.ir.recurrent import Cell
-from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64
+from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64, PTR
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileArguments,
@@ -276,5 +276,6 @@ class PanelSums:
             offsets=weights,
             panels=f.value(gates, I64) // together,
             b_panel=w.hidden * (together * w.nbytes),
+            kept=f.zero(PTR),
         )
         f.call_pointer(tile, *arguments)

@@ -255,6 +255,7 @@ class _Point:
                 offsets=f.zero(PTR),
                 panels=count,
                 b_panel=b_panel,
+                kept=f.zero(PTR),
             )
             f.call_pointer(function, *arguments)
 
