@@ -65,6 +65,7 @@ def tiles(isa: Isa) -> list[Kernel]:
             if 0 < r <= shape.rows
         ]
         products += narrow_factor
+        products += [t._replace(keeps=True) for t in narrow_factor if not t.alone]
     if isa.registers_per_vector > 1:
         whole = _tile(isa, shape.rows, 1)
         products += [whole._replace(nbytes=32), whole._replace(nbytes=32, taps=True)]
@@ -125,7 +126,7 @@ def test_no_symbol_is_needed(isa: Isa) -> None:
         Kernel(PackMatrices(32)),
         Kernel(CopyMatrices()),
         Kernel(TileProduct("f32", 2, 1, factor="f16")),
-        Kernel(TileProduct("f32", 2, 1, factor="bf16")),
+        Kernel(TileProduct("f32", 2, 1, factor="bf16", keeps=True)),
         *(Kernel(PackPanel("f16", way)) for way in ("rows", "any")),
         *(Kernel(PackPanel("f32", way)) for way in ("rows", "columns", "any")),
         *(Kernel(PackPanel("f64", way)) for way in ("rows", "any")),
