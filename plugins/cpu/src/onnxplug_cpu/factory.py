@@ -43,7 +43,7 @@ class CpuFactory(ep.EpFactory):
             choices=tuple(_ROUNDED),
             doc="of the factors of compiled products with weights: with auto both are "
             "bfloat16 where the model says so, with bf16 both are rounded to it, with "
-            "float32 neither; products are summed as float32.  bfloat16 is used where "
+            "float32 neither; products are summed as float32; bfloat16 is used where "
             "the processor has AMX or AVX512_BF16 and it is faster",
         ),
         "winograd": ep.Option(
