@@ -194,5 +194,7 @@ ISAS = [
     isa for isa in (AVX512, AVX2) if _HOST and _HOST.name in (isa.name, AVX512.name)
 ]
 """The descriptions that this processor can run, or that are emulated."""
+if _HOST and _HOST.name == SSE.name:
+    ISAS.append(SSE)
 if emulator.wanted():
     ISAS.append(NEON)
