@@ -57,6 +57,7 @@ def dequantize_linear(
 ) -> Any:
     """(x - zero point) · scale."""
     _check_pair(xp, scale, zero_point)
+    _check_type(zero_point, x)
     dtype = element_dtype(xp, output_dtype) if output_dtype else scale.dtype
     y = xp.astype(x, xp.float32)
     if zero_point is not None:
@@ -243,6 +244,15 @@ def _check_pair(xp: Any, scale: Any, zero_point: Any | None) -> None:
         )
 
 
+def _check_type(zero_point: Any | None, x: Any) -> None:
+    """Raise :class:`ValueError` unless a zero point is one of *x*."""
+    if zero_point is not None and zero_point.dtype != x.dtype:
+        raise ValueError(
+            f"the zero point is {zero_point.dtype}; expected {x.dtype}, as what it is "
+            "of"
+        )
+
+
 def _divide(xp: Any, x: Any, scale: Any, narrow: Any) -> Any:
     """x / scale in the precision of *narrow*, in float32 or float64."""
     if xp.itemsize_of(narrow) == 2:
@@ -311,6 +321,7 @@ def _center(xp: Any, x: Any, zero_point: Any, dtype: Any) -> Any:
     wide = xp.astype(x, dtype)
     if zero_point is None:
         return wide
+    _check_type(zero_point, x)
     require_extent(x.shape, zero_point, what="a zero point")
     return wide - xp.astype(zero_point, dtype)
 
@@ -346,13 +357,16 @@ def _convolve(
     """Padding is zero, which stands for the zero point: that is subtracted already."""
     check_channels(x, w, group)
     windows = place_windows(x.shape[2:], kernel_of(x, w, kernel_shape), **attributes)
-    columns = patches(xp, pad(xp, x, windows), windows)
+    shape = (x.shape[0], w.shape[0], *windows.count)
     channels = math.prod(w.shape[1:])
+    if not channels * math.prod(shape):
+        return xp.zeros(shape, dtype=x.dtype)
+    columns = patches(xp, pad(xp, x, windows), windows)
     sums = xp.matmul(
         xp.reshape(w, (group, -1, channels)),
         xp.reshape(columns, (x.shape[0], group, channels, math.prod(windows.count))),
     )
-    return xp.reshape(sums, (x.shape[0], w.shape[0], *windows.count))
+    return xp.reshape(sums, shape)
 
 
 # Sums of products are computed in floating point, because only that reaches BLAS, and

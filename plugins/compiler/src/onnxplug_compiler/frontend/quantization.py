@@ -57,7 +57,31 @@ def accepts_scaled(
         scale = dtypes[1]
         if scale is not None and element_of(scale) not in NARROW_FLOATS:
             return f"QuantizeLinear is not compiled for a scale of {scale}"
+    elif reason := mixed_types(call, dtypes, [(0, 2)]):
+        return reason
     return accepts_codes(call, dtypes, target)
+
+
+def mixed_types(
+    call: Call,
+    dtypes: Sequence[np.dtype[Any] | None],
+    pairs: Sequence[tuple[int, int]],
+) -> str | None:
+    """Why a call with a zero point of another type than its codes is not compiled;
+    ``None`` if there is none.
+
+    Args:
+        pairs: positions of codes, and of their zero point.
+    """
+    for codes, zero in pairs:
+        if zero >= len(dtypes) or dtypes[zero] is None:
+            continue
+        if dtypes[zero] != dtypes[codes]:
+            return (
+                f"{call.op_type} has a zero point of {dtypes[zero]} for codes of "
+                f"{dtypes[codes]}"
+            )
+    return None
 
 
 def axis_of_scales(attributes: Mapping[str, Any], shape: Sequence[int]) -> int:

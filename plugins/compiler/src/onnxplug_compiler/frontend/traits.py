@@ -63,6 +63,9 @@ CODED: Final = Traits(coded=True, anchors=True)
 CODED_IMAGES: Final = Traits(coded=True, anchors=True, channels_last=True)
 """Of convolutions with them."""
 
+MAPPED: Final = Traits(any_order=True)
+"""Of look-ups of codes, one by one."""
+
 TRAITS: Final = {
     operator: traits
     for operators, traits in (

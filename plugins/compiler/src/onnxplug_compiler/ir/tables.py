@@ -113,6 +113,17 @@ class Tables(Protocol):
             out: [rows, columns], float32, in C order.
         """
 
+    def record_mapped(
+        self, recorder: Recorder[Any], x: View, table: View, out: View, label: str
+    ) -> None:
+        """The byte that a table has for each.
+
+        Args:
+            x: int8 or uint8, taken for uint8.
+            table: 256 bytes, in C order.
+            out: of x's shape, int8 or uint8.
+        """
+
     def record_lookup(
         self,
         recorder: Recorder[Any],

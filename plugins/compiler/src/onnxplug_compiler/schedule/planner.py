@@ -199,6 +199,7 @@ class Planner:
     def _make_part(self, number: int, part: Part) -> None:
         try:
             piece = self._found(part) or self._recorded(part)
+            self._placed[number] = self._put(part, piece)  # which may pack
         except NotCompiled as refusal:
             refusal.call = refusal.call or part.group.all_calls[0]
             raise
@@ -206,7 +207,6 @@ class Planner:
             raise_interruption(error)
             # a kernel does not take what the array tier may take, or refuse better
             raise NotCompiled(str(error), part.group.all_calls[0]) from error
-        self._placed[number] = self._put(part, piece)
 
     def _take_input(self, position: int, name: str) -> None:
         slot = self._plans.slots[name]

@@ -17,6 +17,7 @@ from onnxplug_compiler.frontend.call import Abstract, Call
 from onnxplug_compiler.frontend.elementwise import StepForm
 from onnxplug_compiler.frontend.facts import Facts, Question
 from onnxplug_compiler.frontend.fusion import Group, fuse
+from onnxplug_compiler.frontend.patterns.mapped import take_tables
 from onnxplug_compiler.frontend.patterns.quantised import take_codes
 from onnxplug_compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_compiler.ir.buffers import Buffer
@@ -229,7 +230,8 @@ class Structure:
         remaining = [
             call for call, is_known in zip(calls, known, strict=True) if not is_known
         ]
-        remaining = take_codes(_needed(remaining, outputs), facts, outputs, target)
+        remaining = take_tables(_needed(remaining, outputs), forms, facts, target)
+        remaining = take_codes(remaining, facts, outputs, target)
         remaining = rewrite(remaining, facts, outputs)
         self.notes = {
             node: call.note for call in remaining if call.note for node in call.nodes

@@ -109,6 +109,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         ).split(),
         frozenset({"f32"}),
     ),
+    "MappedCodes": _BYTES,
     "MaxPool": _BYTES | {"f32"},
 }
 

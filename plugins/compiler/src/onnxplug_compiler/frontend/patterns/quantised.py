@@ -147,6 +147,8 @@ class _Rewriter:
             return None
         if not all(self._has_zeros_as_scales(each) for each in (a, b)):
             return None
+        if not self.facts.ask(_scales_multiply, a.scale, b.scale):
+            return None
         along_last = b.turned != bool(call.attributes.get("transB", 0))
         if call.op_type == "Conv":
             fits = self.facts.ask(_fits_window, b.codes)
@@ -240,6 +242,8 @@ class _Rewriter:
         move = self.producer.get(call.inputs[0] or "")
         if move is None or call.attributes.get("block_size"):
             return None
+        if move.op_type == "Concat" and not move.domain:
+            return self._joined(call, move)
         op_type, source, *rest = move.op_type, *move.inputs
         if op_type == "DequantizeLinear":
             op_type, source, rest = "Identity", call.inputs[0], []
@@ -264,6 +268,46 @@ class _Rewriter:
         moved.note = _EXACT
         return moved
 
+    def _joined(self, call: Call, join: Call) -> Call | None:
+        """The call that joins codes where *call* writes them: as they are, if all have
+        the scale of the result; otherwise each part is quantised by itself."""
+        ask, scale, zero = self.facts.ask, call.inputs[1], call.input(2)
+        parts = [self._numbers(name) for name in join.inputs]
+        found = [part for part in parts if part is not None]
+        dtype = call.dtypes[0]
+        if len(found) < len(parts) or not found or scale is None or dtype is None:
+            return None
+        element = element_of(dtype)
+        if all(self._is_as(call, part) for part in found):
+            if element not in self.target.elements("Concat"):
+                return None
+            names: list[str | None] = [part.codes for part in found]
+            domain, op_type = "", "Concat"
+        else:
+            domain, op_type = "com.microsoft", "QLinearConcat"
+            if not _BYTES.issubset(self.target.elements(f"{domain}.{op_type}")):
+                return None
+            if element not in _BYTES or ask(dtype_of, scale) != _F32:
+                return None
+            names = [scale, zero]
+            for part in found:
+                names += part.codes, part.scale, part.zero
+            of_all = [name for at, name in enumerate(names) if at < 2 or at % 3 != 2]
+            if not all(name is None or ask(_has_one, name) for name in of_all):
+                return None
+        joined = Call(
+            op_type,
+            domain,
+            join.version,
+            tuple(names),
+            call.outputs,
+            join.attributes,
+            tuple(sorted({*join.nodes, *call.nodes})),
+            call.dtypes,
+        )
+        joined.note = _EXACT
+        return joined
+
     def _is_as(self, call: Call, numbers: _Numbers) -> bool:
         """Whether *call* quantises to what *numbers* are of, with one scale for all
         that takes all codes there and back."""
@@ -282,6 +326,10 @@ class _Rewriter:
         """Whether two values are the same number in all runs."""
         return one == other or bool(self.facts.ask(_same_number, one, other))
 
+
+_SMALLEST: Final = 2.0**-126
+_LARGEST: Final = 2.0**96
+"""Float32 holds the product with any int32."""
 
 MOST_TERMS: Final = ((1 << 31) - 1) // 255**2
 """Of a sum that int32 holds, whatever the codes and zero points."""
@@ -324,6 +372,18 @@ def _same_number(one: Abstract, other: Abstract) -> bool:
         and other.content is not None
         and bool(one.content.reshape(()) == other.content.reshape(()))
     )
+
+
+def _scales_multiply(one: Abstract, other: Abstract) -> bool:
+    """Whether products of scales, where these are known, are 0 or numbers of which
+    sums of codes have all digits of float32, and no infinity."""
+    if one.content is None or other.content is None:
+        return True
+    with np.errstate(all="ignore"):
+        wide = [np.abs(each.content.astype(np.float64)).reshape(-1) for each in (one, other)]
+        products = np.outer(*wide)
+    is_usual = (products == 0) | ((products > _SMALLEST) & (products < _LARGEST))
+    return bool(is_usual.all())
 
 
 def _is_plain(scale: Abstract) -> bool:

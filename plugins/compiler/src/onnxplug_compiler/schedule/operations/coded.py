@@ -14,6 +14,7 @@ from onnxplug_compiler.frontend.call import (
     broadcast_shape,
     broadcasts_to,
 )
+from onnxplug_compiler.frontend.quantization import mixed_types
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, described, element_of
 from onnxplug_compiler.ir.target import Support
@@ -179,6 +180,8 @@ register(
 def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     elements = target.elements(call.op_type)
     found = {element_of(dtype) for dtype in dtypes if dtype is not None}
+    if reason := mixed_types(call, dtypes, [(0, 2), (1, 3)]):
+        return reason
     if found <= _BYTES.intersection(elements):
         return None
     if not elements:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled, broadcasts_to
+from onnxplug_compiler.frontend.quantization import mixed_types
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 from onnxplug_compiler.ir.elementwise import Number
 from onnxplug_compiler.ir.formula import Formula
@@ -44,6 +45,12 @@ from onnxplug_compiler.schedule.operations.registry import (
 )
 
 _I32 = np.dtype(np.int32)
+_ZERO_POINTS: Final = {
+    "DynamicQuantizeMatMul": [(1, 3)],
+    "MatMulIntegerToFloat": [(0, 4), (1, 5)],
+    "QGemm": [(0, 2), (3, 5)],
+}
+"""Positions of codes, and of their zero point."""
 
 
 def _check_product(call: Call, inputs: Inputs, results: Results) -> None:
@@ -240,6 +247,9 @@ def _accepts_product(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     for dtype in factors:
         if dtype is not None and element_of(dtype) not in BYTES:
             return f"{full_name(call)} is not compiled for {dtype}"
+    pairs = _ZERO_POINTS[call.op_type]
+    if reason := mixed_types(call, dtypes, pairs):
+        return reason
     others = [d for d in (*dtypes, *call.dtypes) if d is not None]
     if any(element_of(d) not in BYTES | NARROW_FLOATS | {"i32"} for d in others):
         return f"{full_name(call)} is not compiled for {', '.join(map(str, others))}"

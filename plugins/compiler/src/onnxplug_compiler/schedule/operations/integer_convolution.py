@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.frontend.quantization import accepts_codes
+from onnxplug_compiler.frontend.quantization import accepts_codes, mixed_types
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import Number
@@ -85,6 +85,8 @@ def integers(plan: Plan, call: Call, positions: Sequence[int]) -> CodedConvoluti
 def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if not _of_bytes(dtypes, (0, 1, 2, 3)):
         return f"ConvInteger is not compiled for {', '.join(map(str, dtypes))}"
+    if reason := mixed_types(call, dtypes, [(0, 2), (1, 3)]):
+        return reason
     return accepts_codes(call, dtypes, target, more=frozenset({"i32"}))
 
 
@@ -107,6 +109,8 @@ register("ConvInteger", Operation(_record_with_chain, _accepts_integer, _check_i
 def _accepts_linear(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if not _of_bytes([*dtypes, call.dtypes[0]], (0, 2, 3, 5, 7, len(dtypes))):
         return f"QLinearConv is not compiled for {', '.join(map(str, dtypes))}"
+    if reason := mixed_types(call, dtypes, [(0, 2), (3, 5)]):
+        return reason
     return accepts_codes(call, dtypes, target, more=frozenset({"i32"}))
 
 

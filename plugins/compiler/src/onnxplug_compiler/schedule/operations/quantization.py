@@ -15,6 +15,7 @@ from onnxplug_compiler.frontend.quantization import (
     accepts_codes,
     accepts_scaled,
     axis_of_scales,
+    mixed_types,
 )
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -212,6 +213,8 @@ def _accepts_product(call: Call, dtypes: Dtypes, target: Support) -> str | None:
                 return f"{call.op_type} is not compiled for {dtype}"
     if call.dtypes[0] is not None and element_of(call.dtypes[0]) not in ("i8", "u8"):
         return f"{call.op_type} is not compiled to {call.dtypes[0]}"
+    if reason := mixed_types(call, dtypes, [(0, 2), (3, 5)]):
+        return reason
     return accepts_codes(call, dtypes, target)
 
 

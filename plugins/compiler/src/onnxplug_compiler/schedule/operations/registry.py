@@ -151,6 +151,7 @@ OPERATORS: Final = {
     ),
     "linear_attention": "LinearAttention",
     "linear": "ai.onnx.ml.LinearRegressor ai.onnx.ml.LinearClassifier",
+    "mapped": "MappedCodes",
     "matmul": "MatMul Gemm",
     "movement": "Concat Tile Pad CenterCropPad Trilu CumProd CumSum",
     "normalization": "BatchNormalization InstanceNormalization GroupNormalization "

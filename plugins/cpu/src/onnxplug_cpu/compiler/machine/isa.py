@@ -106,7 +106,7 @@ NEON = Isa("neon", "aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 16, 32)
 LIMIT: Final = "ONNXPLUG_CPU_ISA"
 """The variable that limits what :func:`host_isa` gives."""
 
-_OPTIONAL: Final[tuple[str, ...]] = ("avx512vnni", "avx512bf16")
+_OPTIONAL: Final[tuple[str, ...]] = ("avx512vnni", "avx512bf16", "avx512vbmi")
 _AMX: Final = frozenset(("amx-tile", "amx-bf16"))
 
 

@@ -58,14 +58,14 @@ def record_chain(
     copied = [_copied_if_apart(recorder, view, shape, outputs[0]) for view in inputs]
     views = [*outputs, *(view.broadcast_to(shape) for view in copied)]
     sizes = [view.dtype.itemsize for view in views]
-    form = _form(collapse(views), sizes, len(outputs))
+    form = form_of(collapse(views), sizes, len(outputs))
     bytes_ = sum(_distinct_bytes(view) for view in views)
     nanoseconds = max(
         bytes_ / _BYTES_PER_NS,
         outputs[0].size * (chain_cost(chain) + 1) * _INSTRUCTION_NS,
         outputs[0].size * _GATHER_NS * form.kinds.count(STRIDED),
     )
-    cut = _cut(recorder, form, nanoseconds)
+    cut = cut_of(recorder, form, nanoseconds)
     kernel = Elementwise(chain, form.kinds, len(cut.axes), cut.is_blocked)
     words = kernel.walk.values(form.addresses, cut.axes, cut.each)
     words |= {"columns": form.columns, "block": cut.block}
@@ -124,7 +124,7 @@ def _check(chain: Chain, inputs: Sequence[View], outputs: Sequence[View]) -> Non
         )
 
 
-class _Form(Record):
+class Form(Record):
     """The arrays, outputs first, along the fewest axes.
 
     Attributes:
@@ -142,14 +142,20 @@ class _Form(Record):
     kinds: tuple[str, ...]
 
 
-def _form(layout: Layout, sizes: Sequence[int], outputs: int) -> _Form:
+def form_of(layout: Layout, sizes: Sequence[int], outputs: int) -> Form:
+    """How arrays lie.
+
+    Args:
+        sizes: of their elements, in bytes.
+        outputs: how many of them, the first ones, are written.
+    """
     axes = _with_columns(layout.axes or (Axis(1, tuple(sizes)),), sizes, outputs)
     inner = axes[-1]
     kinds = tuple(
         UNIT if stride == size else SPLAT if stride == 0 else STRIDED
         for stride, size in zip(inner.strides, sizes, strict=True)
     )
-    return _Form(layout.addresses, axes[:-1], inner.size, inner.strides, kinds)
+    return Form(layout.addresses, axes[:-1], inner.size, inner.strides, kinds)
 
 
 def _with_columns(
@@ -174,7 +180,7 @@ def _with_columns(
     return axes
 
 
-class _Cut(Record):
+class Cut(Record):
     """How the work is divided.
 
     Attributes:
@@ -190,7 +196,8 @@ class _Cut(Record):
     chunks: int
 
 
-def _cut(recorder: Recorder, form: _Form, nanoseconds: float) -> _Cut:
+def cut_of(recorder: Recorder, form: Form, nanoseconds: float) -> Cut:
+    """How to divide what takes one worker about so long."""
     rows = 1
     for axis in form.axes:
         rows *= axis.size
@@ -204,11 +211,11 @@ def _cut(recorder: Recorder, form: _Form, nanoseconds: float) -> _Cut:
     block = -(-block // _GRAIN) * _GRAIN
     if form.axes and block >= columns:
         count, each = chunks(recorder, rows, nanoseconds)
-        return _Cut(form.axes, False, columns, each, count)
+        return Cut(form.axes, False, columns, each, count)
     blocks = -(-columns // block)
     first = Axis(blocks, tuple(block * stride for stride in form.strides))
     count, each = chunks(recorder, blocks * rows, nanoseconds)
-    return _Cut((first, *form.axes), True, block, each, count)
+    return Cut((first, *form.axes), True, block, each, count)
 
 
 def _distinct_bytes(view: View) -> int:

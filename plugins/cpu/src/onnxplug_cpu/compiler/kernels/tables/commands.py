@@ -3,6 +3,7 @@
 from onnxplug_cpu.compiler.kernels.tables.distance import record_distances
 from onnxplug_cpu.compiler.kernels.tables.grams import record_grams
 from onnxplug_cpu.compiler.kernels.tables.lookup import record_lookup
+from onnxplug_cpu.compiler.kernels.tables.mapped import record_mapped
 from onnxplug_cpu.compiler.kernels.tables.pairs import record_coupling, record_votes
 
 __all__ = [
@@ -10,5 +11,6 @@ __all__ = [
     "record_distances",
     "record_grams",
     "record_lookup",
+    "record_mapped",
     "record_votes",
 ]
