@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from onnxplug.ep import PartitionReport
 
 
+_MOST_NOTES = 5
+"""Of a partition in a summary."""
+
+
 class PassedOver(Record):
     """An EP that a node is not on, though it was asked.
 
@@ -425,6 +429,7 @@ class Explanation:
             if max(part.counts.values(), default=0) > 1:
                 made = ", ".join(f"{n} {what}" for what, n in part.counts.items())
                 lines.append(f"    made for shapes: {made}")
+            lines += [f"    {line}" for line in self._notes(part)]
             if part.specialisations is not None:
                 lines += [f"    {line}" for line in _lines(part.specialisations)]
         for copy in self.copies:
@@ -467,6 +472,18 @@ class Explanation:
                 f"({left.reason})"
             )
         return "\n".join(map(escape, lines))
+
+    def _notes(self, part: PartitionPlacement) -> list[str]:
+        """The commonest of what the EP says of nodes of *part*."""
+        counts = Counter(
+            (node.op_type, node.tier, node.note)
+            for node in self.nodes
+            if node.note and node.partition == part.number
+        )
+        return [
+            f"{op_type}×{count}{f', {tier}' if tier else ''}: {note}"
+            for (op_type, tier, note), count in counts.most_common(_MOST_NOTES)
+        ]
 
 
 def specialisations(compiled: CompiledPartition) -> Specialisations | None:
