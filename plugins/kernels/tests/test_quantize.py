@@ -337,3 +337,29 @@ def test_convolution_without_zero_points_in_one_dimension() -> None:
     x = np.array([[[1, 2, 3, 4]]], dtype=np.uint8)
     w = np.array([[[1, -1]]], dtype=np.int8)
     assert run("ConvInteger", x, w).tolist() == [[[-1, -1, -1]]]
+
+
+@pytest.mark.parametrize(
+    ("group", "channels", "filters"), [(1, 0, 4), (2, 0, 4), (1, 3, 0)]
+)
+def test_convolutions_of_nothing_are_zeros(
+    group: int, channels: int, filters: int
+) -> None:
+    x = np.zeros((2, channels, 5, 4), np.uint8)
+    w = np.zeros((filters, channels // group, 3, 3), np.int8)
+    result = run("ConvInteger", x, w, np.uint8(3), group=group)
+    np.testing.assert_array_equal(result, np.zeros((2, filters, 3, 2), np.int32))
+
+
+def test_a_zero_point_is_of_the_type_of_its_codes() -> None:
+    x, w, scale = np.ones((3, 4), np.uint8), np.ones((4, 2), np.int8), np.float32(1)
+    images, filters = np.ones((1, 2, 3, 3), np.uint8), np.ones((1, 2, 3, 3), np.int8)
+    for operator, arguments in (
+        ("MatMulInteger", (x, w, np.int8(1))),
+        ("MatMulInteger", (x, w, None, np.uint8(1))),
+        ("ConvInteger", (images, filters, np.int8(1))),
+        ("ConvInteger", (images, filters, None, np.uint8(1))),
+        ("DequantizeLinear", (x, scale, np.int8(1))),
+    ):
+        with pytest.raises(ValueError, match="the zero point is u?int8; expected"):
+            run(operator, *arguments)

@@ -380,7 +380,9 @@ def _scales_multiply(one: Abstract, other: Abstract) -> bool:
     if one.content is None or other.content is None:
         return True
     with np.errstate(all="ignore"):
-        wide = [np.abs(each.content.astype(np.float64)).reshape(-1) for each in (one, other)]
+        wide = [
+            np.abs(each.content.astype(np.float64)).reshape(-1) for each in (one, other)
+        ]
         products = np.outer(*wide)
     is_usual = (products == 0) | ((products > _SMALLEST) & (products < _LARGEST))
     return bool(is_usual.all())

@@ -49,8 +49,7 @@ def record_mapped(
     call(
         recorder,
         Kernel(kernel),
-        words
-        | {"columns": form.columns, "block": cut.block, "table": table.address},
+        words | {"columns": form.columns, "block": cut.block, "table": table.address},
         chunks=cut.chunks,
         label=f"{label} {out.size}",
         nbytes=x.nbytes + out.nbytes,
@@ -125,9 +124,7 @@ class _Registers:
     def _found(self, codes: Value) -> Value:
         f, parts = self.f, self.parts
         low, high = (
-            f.intrinsic(
-                _BYTES, "llvm.x86.avx512.vpermi2var.qi.512", one, codes, other
-            )
+            f.intrinsic(_BYTES, "llvm.x86.avx512.vpermi2var.qi.512", one, codes, other)
             for one, other in (parts[:2], parts[2:])
         )
         return f.select(codes.compare("lt", 0), high, low)
