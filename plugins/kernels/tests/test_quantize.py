@@ -361,5 +361,5 @@ def test_a_zero_point_is_of_the_type_of_its_codes() -> None:
         ("ConvInteger", (images, filters, None, np.uint8(1))),
         ("DequantizeLinear", (x, scale, np.int8(1))),
     ):
-        with pytest.raises(ValueError, match="the zero point is u?int8; expected"):
+        with pytest.raises(ValueError, match="the zero point is"):
             run(operator, *arguments)

@@ -262,8 +262,11 @@ def test_explain_says_what_takes_codes_and_how_exact_that_is() -> None:
     weights = {"w": np.ones((4, 3), np.int8), **of_x.constants, **of_w.constants}
     x = np.ones((4, 5), np.float32)
     model = model_of(nodes, {"x": x}, ["y"], weights)
-    for _ in range(2):  # the second has the plan from disk
-        runner = session(model, compiled=True, threads=1)
+    unstated = onnx.ModelProto()
+    unstated.CopyFrom(model)
+    unstated.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
+    for each in (model, model, unstated, unstated):  # the second has plans from disk
+        runner = session(each, compiled=True, threads=1)
         runner.run(None, {"x": x})
         notes = {n.op_type: n.note for n in runner.explain().nodes if n.note}
         assert "one step" in notes["MatMul"]

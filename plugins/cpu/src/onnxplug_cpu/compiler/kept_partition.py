@@ -301,7 +301,8 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
         nbytes = self._constants.nbytes
         if nbytes:
             counts["bytes of packed weights"] = nbytes
-        return ep.PartitionReport(tiers=tiers, notes=self._notes, counts=counts)
+        notes = {**self._plans.notes(), **self._notes}
+        return ep.PartitionReport(tiers=tiers, notes=notes, counts=counts)
 
     def close(self) -> None:
         """Give up what runs need."""

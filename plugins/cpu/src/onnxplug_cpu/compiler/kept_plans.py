@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug import ep
@@ -130,6 +130,17 @@ class KeptPlans:
         parts, *rest = units
         self._store("units", (tuple(map(tuple, parts)), *rest))
 
+    def notes(self) -> dict[int, str]:
+        """What is to be said of nodes that are compiled, by their place in the
+        partition, as plans that were kept told."""
+        return dict(self._load("notes") or ())
+
+    def keep_notes(self, notes: Mapping[int, str]) -> None:
+        """Keep what is to be said of nodes beside what was kept before."""
+        before = self.notes()
+        if not notes.items() <= before.items():
+            self._store("notes", tuple({**before, **notes}.items()))
+
     def plan(self, unit: Any, shapes: Shapes) -> KeptPlan | None:
         """The plan of a unit for inputs of these shapes, if there ever was one."""
         found = self._load(_name(unit, shapes))
@@ -146,9 +157,12 @@ class KeptPlans:
         """Keeps the plans of the segment that has these values."""
         unit = tuple(inputs), tuple(outputs)
 
-        def store(shapes: Shapes, plan: KeptPlan) -> None:
+        places = {node.index: n for n, node in enumerate(partition.nodes)}
+
+        def store(shapes: Shapes, plan: KeptPlan, notes: Mapping[int, str]) -> None:
             program, results = plan
             self._store(_name(unit, shapes), (tuple(program), results))
+            self.keep_notes({places[n]: s for n, s in notes.items() if n in places})
 
         return Keeper(partition, store)
 
@@ -172,11 +186,13 @@ class Keeper:
 
     Args:
         partition: that the segment is of.
-        store: keeps one.
+        store: keeps one, and what is to be said of nodes, by their index.
     """
 
     def __init__(
-        self, partition: ep.Partition, store: Callable[[Shapes, KeptPlan], None]
+        self,
+        partition: ep.Partition,
+        store: Callable[[Shapes, KeptPlan, Mapping[int, str]], None],
     ) -> None:
         self._partition = partition
         self._store = store
@@ -187,8 +203,18 @@ class Keeper:
         """Whether the next plan would be kept."""
         return self._kept < MOST_KEPT
 
-    def keep(self, shapes: Shapes, program: Program, results: Sequence[Result]) -> None:
-        """Keep a plan that was just made, if plain values can stand for it."""
+    def keep(
+        self,
+        shapes: Shapes,
+        program: Program,
+        results: Sequence[Result],
+        notes: Mapping[int, str],
+    ) -> None:
+        """Keep a plan that was just made, if plain values can stand for it.
+
+        Args:
+            notes: what is to be said of nodes, by their index in the graph.
+        """
         from onnxplug_cpu.compiler.runtime.keeping import kept_program, names_of
         from onnxplug_cpu.compiler.runtime.kept import origin_of
 
@@ -197,7 +223,7 @@ class Keeper:
             return
         kept = kept_program(program, lambda source: origin_of(self._partition, source))
         if kept is not None:
-            self._store(shapes, KeptPlan(kept, names_of(results)))
+            self._store(shapes, KeptPlan(kept, names_of(results)), notes)
 
 
 def _name(unit: Any, shapes: Shapes) -> str:

@@ -404,7 +404,7 @@ class Segment:
         if program is not None:
             if self._keeps:
                 assert self._keeper is not None
-                self._keeper.keep(shapes, program, planned.results)
+                self._keeper.keep(shapes, program, planned.results, self.notes)
             watched = self._watched(program)
         return LinkedPlan(program, planned.results, watched)
 

@@ -7,7 +7,7 @@ included.  A table has what the array tier gives for each code.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -184,7 +184,7 @@ class _Finder:
             try:
                 with np.errstate(all="ignore"):
                     result = call.function(*given)
-            except Exception as error:  # a run says what is wrong
+            except Exception as error:  # whatever it is, a run is where to raise it
                 raise_interruption(error)
                 return None
             values[call.outputs[0] or ""] = np.asarray(result)
