@@ -171,7 +171,9 @@ class _Widening:
         renames = self.same and not call.traits.has_bodies
         if renames and not self.same.keys().isdisjoint(call.inputs):
             inputs = tuple([self.same.get(name or "", name) for name in call.inputs])
-            call = _with(call, inputs, call.outputs, call.dtypes, call.infer, call.kind)
+            call = with_values(
+                call, inputs, call.outputs, call.dtypes, call.infer, call.kind
+            )
         self._put(call)
 
     def _casts(self, call: Call) -> bool:
@@ -186,9 +188,9 @@ class _Widening:
             return True
         inputs = (self.wide[name], *call.inputs[1:])
         given = (self.dtypes[name],)
-        infer = call.infer and _Followed(call.infer, given, call.dtypes)
+        infer = call.infer and Followed(call.infer, given, call.dtypes)
         kind = self._kind(call, inputs)
-        self._put(_with(call, inputs, call.outputs, call.dtypes, infer, kind))
+        self._put(with_values(call, inputs, call.outputs, call.dtypes, infer, kind))
         return True
 
     def _candidate(self, call: Call) -> Call | None:
@@ -219,9 +221,9 @@ class _Widening:
         given = tuple(
             None if name is None else self.dtypes.get(name) for name in call.inputs
         )
-        infer = call.infer and _Followed(call.infer, given, made)
+        infer = call.infer and Followed(call.infer, given, made)
         kind = self._kind(call, inputs)
-        wide = _with(call, tuple(inputs), outputs, made, infer, kind)
+        wide = with_values(call, tuple(inputs), outputs, made, infer, kind)
         found = tuple(dtypes)
         is_step = step_form(wide, found, self.target) is not None
         if not is_step and why_not(wide, found, self.known, self.target) is not None:
@@ -354,7 +356,7 @@ class _Converted:
         return [ep.TensorFacts(data_type(self._dtype), given.shape)]
 
 
-class _Followed:
+class Followed:
     """What follows for a call whose values have other types than the model says."""
 
     def __init__(
@@ -389,7 +391,7 @@ def _as(
     return ep.TensorFacts(wanted, facts.shape, content)
 
 
-def _with(
+def with_values(
     call: Call,
     inputs: tuple[str | None, ...],
     outputs: tuple[str | None, ...],
@@ -397,7 +399,7 @@ def _with(
     infer: Infer | None,
     kind: int | None,
 ) -> Call:
-    """*call* for other values."""
+    """*call* with other inputs and outputs, which have *dtypes*."""
     other = Call(
         call.op_type,
         call.domain,

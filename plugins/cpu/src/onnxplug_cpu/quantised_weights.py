@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from onnxplug import ep
+from onnxplug_compiler.frontend.moves import MOVES, moves_nearest
 from onnxplug_compiler.frontend.patterns.quantised import MOST_TERMS, are_windows
 
 _BYTES: Final = (ep.DataType.INT8, ep.DataType.UINT8)
@@ -21,6 +24,8 @@ second cache, and as fast."""
 
 _F32: Final = ep.DataType.FLOAT32
 _AXES: Final = 2  # of a matrix
+_MOST_MOVES: Final = 64
+"""Nodes that are looked at between what dequantises and what multiplies."""
 
 
 def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
@@ -51,13 +56,65 @@ def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
         return True
     if not _is_of_bytes(graph, maker):
         return False
-    other = _maker(graph, reader, reader.inputs[0])
     return (
-        other is not None
-        and _is_of_bytes(graph, other)
-        and _has_one(graph, other.inputs[1])
-        and _fits(graph, reader, maker, turned=turned)
-    )
+        _are_codes(graph, reader, reader.inputs[0])
+        or _has_steps_of_channels(graph, reader, maker)
+    ) and _fits(graph, reader, maker, turned=turned)
+
+
+def _has_steps_of_channels(graph: ep.Graph, reader: ep.Node, maker: ep.Node) -> bool:
+    """Whether each channel is dequantised with its own scale, and convolved by
+    itself."""
+    other = _maker(graph, reader, reader.inputs[0])
+    if reader.op_type != "Conv" or other is None or not _is_of_bytes(graph, other):
+        return False
+    filters = graph.value(maker.inputs[0] or "").shape or ()
+    shape = [size for size in filters if isinstance(size, int)]
+    groups = int(reader.attributes.get("group", 1))
+    if len(shape) < len(filters) or len(shape) < _AXES or groups == 1:
+        return False
+    if not are_windows(groups, shape) or other.attributes.get("axis", 1) != 1:
+        return False
+    zero = other.inputs[2] if len(other.inputs) > _AXES else None
+    if zero is None:
+        return True
+    content = graph.constant(zero)
+    return content is not None and not np.asarray(content).any()
+
+
+def _are_codes(graph: ep.Graph, reader: ep.Node, name: str | None) -> bool:
+    """Whether a value is dequantised from bytes with one scale, and only moved since;
+    see :mod:`onnxplug_compiler.sinking`."""
+    waiting, makers = [(reader, name)], list[ep.Node]()
+    for _ in range(_MOST_MOVES):
+        if not waiting:
+            break
+        at, wanted = waiting.pop()
+        maker = _maker(graph, at, wanted)
+        if maker is None:
+            return False
+        if _is_of_bytes(graph, maker):
+            makers.append(maker)
+            continue
+        is_move = not maker.domain and maker.op_type in MOVES
+        if not is_move or not moves_nearest(maker.op_type, maker.attributes):
+            return False
+        count = len(maker.inputs) if maker.op_type == "Concat" else 1
+        waiting += [(maker, each) for each in maker.inputs[:count]]
+    if waiting or not all(_has_one(graph, each.inputs[1]) for each in makers):
+        return False
+    return len(makers) == 1 or len({_steps(graph, each) for each in makers}) == 1
+
+
+def _steps(graph: ep.Graph, node: ep.Node) -> tuple[object, ...]:
+    """The dtype, scale and zero point of what a node dequantises; equal only where the
+    same is known of others."""
+    codes, scale, *zero = node.inputs
+    found = [graph.constant(name or "") for name in (scale, *zero)]
+    if any(each is None for each in found):
+        return (node.index,)
+    dtype = graph.value(codes or "").dtype
+    return (dtype, *[float(np.asarray(each).reshape(())) for each in (*found, 0)[:2]])
 
 
 def _maker(graph: ep.Graph, reader: ep.Node, name: str | None) -> ep.Node | None:

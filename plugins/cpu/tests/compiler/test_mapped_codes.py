@@ -124,7 +124,7 @@ def test_codes_of_unequal_steps_are_joined_as_codes() -> None:
     for parts, of, made in (
         (["d", "e", "d"], OF_X, {"QLinearConcat": 1}),
         (["d", "e"], OF_G, {"QLinearConcat": 1}),
-        (["d", "d"], OF_X, {"Concat": 1}),
+        (["d", "d"], OF_X, {"Identity": 1}),
     ):
         joined = [
             NODE("Concat", parts, ["c"], axis=1),

@@ -30,6 +30,7 @@ from onnxplug_compiler.segmentation import (
     forms_of_all,
     split,
 )
+from onnxplug_compiler.sinking import sunk
 from onnxplug_compiler.widening import widened
 from onnxplug_cpu.compiler.batches import Batches
 from onnxplug_cpu.compiler.built_partition import Built
@@ -119,15 +120,19 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             name: numpy_dtype(partition, name)
             for name in (*read, *partition.outputs, *partition.inputs)
         }
-        self._wide = widened(
-            self._calls,
-            self._dtypes,
+        target = compiler.target
+        moved = sunk(self._calls, self._dtypes, self._constants, target, kinds)
+        wide = widened(
+            moved.calls,
+            {**self._dtypes, **moved.dtypes},
             self._constants,
             partition.outputs,
-            compiler.target,
+            target,
             kinds,
         )
-        self._calls = list(self._wide.calls)
+        self._calls = list(wide.calls)
+        self._own_dtypes = {**moved.dtypes, **wide.dtypes}
+        self._own_names = {**moved.names, **wide.names}
         for call in self._calls:
             if isinstance(call, ControlFlowCall) and call.op_type == "Loop":
                 assert isinstance(call.function, ControlFlow)
@@ -245,7 +250,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
     def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
         partition = self._partition
         target = self._compiler.target
-        dtypes = {**self._dtypes, **self._wide.dtypes}
+        dtypes = {**self._dtypes, **self._own_dtypes}
         analysis = analyse(self._calls, dtypes, self._constants, refused, target)
         units = split(analysis, partition.outputs, self._constants)
         if len(units) == 1 and units[0].compiled:
@@ -278,12 +283,12 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
     def _names(self, analysis: Analysis) -> Mapping[str, str]:
         """Of values that are none of the partition's, and of those that they stand
         for."""
-        return {**analysis.numbers, **self._wide.names}
+        return {**analysis.numbers, **self._own_names}
 
     def _dtype(self, name: str, analysis: Analysis) -> np.dtype[Any] | None:
         """That of a value that a segment is given."""
-        if name in self._wide.dtypes:
-            return self._wide.dtypes[name]
+        if name in self._own_dtypes:
+            return self._own_dtypes[name]
         return _NUMBERS if name in analysis.numbers else self._dtypes[name]
 
     def _plan_ahead(self, segment: Segment, analysis: Analysis) -> None:

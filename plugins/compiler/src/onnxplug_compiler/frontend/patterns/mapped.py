@@ -184,7 +184,7 @@ class _Finder:
             try:
                 with np.errstate(all="ignore"):
                     result = call.function(*given)
-            except Exception as error:  # whatever it is, a run is where to raise it
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 raise_interruption(error)
                 return None
             values[call.outputs[0] or ""] = np.asarray(result)

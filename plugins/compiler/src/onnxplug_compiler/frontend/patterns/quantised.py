@@ -52,7 +52,7 @@ _SUMS: Final = (
     "multiplies codes: sums of integers, which are exact, are scaled, so that what is "
     "quantised is at most one step from the model's float32"
 )
-_EXACT: Final = "moves codes, to the bit as the model's float32"
+EXACT: Final = "moves codes, to the bit as the model's float32"
 
 _BROADCAST_SINCE: Final = 7
 """The opset before which Gemm broadcast its addend by an attribute."""
@@ -143,12 +143,16 @@ class _Rewriter:
         if self.target.coded_products is None or not _BYTES.issubset(elements):
             return None
         a, b = self._numbers(call.inputs[0]), self._factor(call)
-        if a is None or b is None or not self.facts.ask(_has_one, a.scale):
+        if a is None or b is None:
             return None
         if not all(self._has_zeros_as_scales(each) for each in (a, b)):
             return None
         if not self.facts.ask(_scales_multiply, a.scale, b.scale):
             return None
+        if not self.facts.ask(_has_one, a.scale):
+            if not self._has_steps_of_channels(call, a, b):
+                return None
+            a = a._replace(zero=None)
         along_last = b.turned != bool(call.attributes.get("transB", 0))
         if call.op_type == "Conv":
             fits = self.facts.ask(_fits_window, b.codes)
@@ -159,6 +163,18 @@ class _Rewriter:
         if call.op_type == "Conv":
             return self._convolution(call, a, b)
         return self._matrix_product(call, a, b)
+
+    def _has_steps_of_channels(self, call: Call, a: _Numbers, b: _Numbers) -> bool:
+        """Whether each channel has its own scale, no zero point, and is convolved by
+        itself."""
+        groups = int(call.attributes.get("group", 1))
+        return (
+            call.op_type == "Conv"
+            and groups > 1
+            and self._takes_windows(groups, b.codes)
+            and a.axis in (1, 1 - self.facts.ask(rank_of, a.codes))
+            and (a.zero is None or bool(self.facts.ask(_is_nothing, a.zero)))
+        )
 
     def _factor(self, call: Call) -> _Numbers | None:
         """The second factor; of a product its axes may be swapped on the way."""
@@ -265,7 +281,7 @@ class _Rewriter:
             tuple(sorted({*move.nodes, *call.nodes})),
             call.dtypes,
         )
-        moved.note = _EXACT
+        moved.note = EXACT
         return moved
 
     def _joined(self, call: Call, join: Call) -> Call | None:
@@ -305,7 +321,7 @@ class _Rewriter:
             tuple(sorted({*join.nodes, *call.nodes})),
             call.dtypes,
         )
-        joined.note = _EXACT
+        joined.note = EXACT
         return joined
 
     def _is_as(self, call: Call, numbers: _Numbers) -> bool:
