@@ -63,8 +63,11 @@ CASES = {
     "Resize": [
         NODE("Slice", ["dx", "first", "last", "axis"], ["s"]),
         NODE(
-            *("Resize", ["s", "", "scales"], ["r"]),
-            **{"mode": "nearest", "coordinate_transformation_mode": "asymmetric"},
+            "Resize",
+            ["s", "", "scales"],
+            ["r"],
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
         ),
         *convolved("r", "y"),
         NODE("Neg", ["s"], ["z"]),

@@ -393,13 +393,12 @@ def _same_number(one: Abstract, other: Abstract) -> bool:
 def _scales_multiply(one: Abstract, other: Abstract) -> bool:
     """Whether products of scales, where these are known, are 0 or numbers of which
     sums of codes have all digits of float32, and no infinity."""
-    if one.content is None or other.content is None:
+    contents = one.content, other.content
+    known = [np.abs(each.astype(np.float64)) for each in contents if each is not None]
+    if len(known) < len(contents):
         return True
     with np.errstate(all="ignore"):
-        wide = [
-            np.abs(each.content.astype(np.float64)).reshape(-1) for each in (one, other)
-        ]
-        products = np.outer(*wide)
+        products = np.multiply.outer(*known)
     is_usual = (products == 0) | ((products > _SMALLEST) & (products < _LARGEST))
     return bool(is_usual.all())
 

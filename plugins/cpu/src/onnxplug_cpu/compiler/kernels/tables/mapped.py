@@ -88,10 +88,11 @@ class _Mapped(Generator):
             count = columns
             if self.is_blocked:
                 count = f.minimum(block, columns - indices[0] * block)
+            out, x = pointers
             if vectors is not None:
-                vectors.look_up(*pointers, count)
+                vectors.look_up(out, x, count)
             else:
-                _look_up(f, table, *pointers, count)
+                _look_up(f, table, out, x, count)
 
         self.walk.write(k, row)
         f.finish()
