@@ -71,6 +71,7 @@ NEUTRAL_FLOORS: Final = (
     {"schedule"},
     {"segmentation"},
     {"widening"},
+    {"sinking"},
     {"gpu"},
 )
 """The same of what compilers have in common; rooms of one floor do not import each

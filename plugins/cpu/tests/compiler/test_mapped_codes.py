@@ -11,7 +11,7 @@ import pytest
 
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.codegen.emit import Module
-from onnxplug_cpu.compiler.kernels.tables.mapped import _Mapped
+from onnxplug_cpu.compiler.kernels.tables.mapped import Mapped
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE
 
 from .differential import session
@@ -104,7 +104,7 @@ def test_only_permutations_of_bytes_take_registers(isa: Any) -> None:
         if each is wide and not has:
             continue
         module = Module()
-        _Mapped(1, False).write(module, "k", each)
+        Mapped(1, False).write(module, "k", each)
         assert ("vpermi2var" in module.text(each.attributes)) == has
 
 

@@ -44,7 +44,7 @@ def record_mapped(
     else:
         out_there = out
     cut = cut_of(recorder, form, _NS * out.size)
-    kernel = _Mapped(len(cut.axes), cut.is_blocked)
+    kernel = Mapped(len(cut.axes), cut.is_blocked)
     words = kernel.walk.values(form.addresses, cut.axes, cut.each)
     call(
         recorder,
@@ -58,7 +58,7 @@ def record_mapped(
         record_copy(recorder, out_there, out)
 
 
-class _Mapped(Generator):
+class Mapped(Generator):
     """A chunk is some items of the walk.
 
     Attributes:
