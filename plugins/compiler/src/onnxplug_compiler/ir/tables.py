@@ -113,6 +113,9 @@ class Tables(Protocol):
             out: [rows, columns], float32, in C order.
         """
 
+    def maps_quickly(self, recorder: Recorder[Any]) -> bool:
+        """Whether bytes are looked up faster than a chain requantises them."""
+
     def record_mapped(
         self, recorder: Recorder[Any], x: View, table: View, out: View, label: str
     ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -251,6 +251,30 @@ def _check_concat(call: Call, inputs: Inputs, results: Results) -> None:
     check_parameters(*parameters)(call, inputs, results)
 
 
+def _requantising(
+    plan: Plan, call: Call, first: int, dtype: np.dtype[Any], made: np.dtype[Any]
+) -> View | None:
+    """What codes of a part are as those of the result, if that is known, and best looked
+    up."""
+    recorder = plan.recorder
+    if not BYTES.issubset(recorder.target.elements("MappedCodes")):
+        return None
+    if not recorder.target.tables.maps_quickly(recorder):
+        return None
+    names = [call.input(position) for position in (first + 1, first + 2, 0, 1)]
+    contents = [np.zeros(()) if n is None else plan.known(n).content for n in names]
+    known = [np.float32(each.reshape(())) for each in contents if each is not None]
+    if len(known) < len(contents):
+        return None
+    scale, zero, step, shift = known
+    limits, codes = np.iinfo(made), np.arange(256, dtype=np.uint8).view(dtype)
+    with np.errstate(all="ignore"):
+        steps = np.rint((codes.astype(np.float32) - zero) * scale / step) + shift
+        # NaN becomes some code, as in a chain
+        bounded = np.clip(np.nan_to_num(steps), limits.min, limits.max)
+    return recorder.constant(bounded.astype(made).view(np.uint8))
+
+
 def _record_concat(plan: Plan, call: Call) -> None:
     firsts = range(2, len(call.inputs), 3)
     y, *scales = _scales(plan, call, 0, *(first + 1 for first in firsts))
@@ -262,7 +286,13 @@ def _record_concat(plan: Plan, call: Call) -> None:
         starts[axis], start = start, start + codes.shape[axis]
         if not codes.size:
             continue
-        chain, target = Formula("f32"), out.slice(starts, codes.shape)
+        target = out.slice(starts, codes.shape)
+        table = _requantising(plan, call, first, codes.dtype, out.dtype)
+        if table is not None:
+            tables = plan.recorder.target.tables
+            tables.record_mapped(plan.recorder, codes, table, target, call.op_type)
+            continue
+        chain = Formula("f32")
         value = _dequantized(chain, codes, of)
         _record_quantized(plan, chain, value, y, target, call.op_type)
 

@@ -27,6 +27,15 @@ _U8: Final = Type("u8")
 _BYTES: Final = Type("i8", _LANES)
 
 
+_REGISTERS: Final = "avx512vbmi"
+"""The feature that looks bytes up in registers."""
+
+
+def maps_quickly(recorder: Recorder) -> bool:
+    """See ``tables.Tables.maps_quickly``."""
+    return recorder.target.isa.has(_REGISTERS)
+
+
 def record_mapped(
     recorder: Recorder, x: View, table: View, out: View, label: str
 ) -> None:
@@ -81,8 +90,7 @@ class Mapped(Generator):
         k = KernelFunction(module, name, self.words)
         f, columns, block = k.function, k.integer("columns"), k.integer("block")
         table = k.pointer("table")
-        has_permutations = isa.has("avx512vbmi")
-        vectors = _Registers(f, table) if has_permutations else None
+        vectors = _Registers(f, table) if isa.has(_REGISTERS) else None
 
         def row(pointers: list[Value], indices: list[Value]) -> None:
             count = columns
