@@ -254,8 +254,8 @@ def _check_concat(call: Call, inputs: Inputs, results: Results) -> None:
 def _requantising(
     plan: Plan, call: Call, first: int, dtype: np.dtype[Any], made: np.dtype[Any]
 ) -> View | None:
-    """What codes of a part are as those of the result, if that is known, and best looked
-    up."""
+    """What codes of a part are as those of the result, if that is known, and looked up
+    faster than computed."""
     recorder = plan.recorder
     if not BYTES.issubset(recorder.target.elements("MappedCodes")):
         return None
