@@ -1,0 +1,194 @@
+"""What TensorRT calls back, in whatever thread: its log, and the progress of builds.
+
+Nothing may be raised through TensorRT, so what is raised here is kept, and TensorRT is
+told to stop.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from onnxplug import ep
+
+_LEVELS: Final = {
+    "INTERNAL_ERROR": logging.ERROR,
+    "ERROR": logging.ERROR,
+    "WARNING": logging.WARNING,
+    "INFO": logging.DEBUG,  # which it is very free with
+    "VERBOSE": logging.DEBUG,
+}
+
+_SECONDS: Final = 5.0
+"""Between two messages of how far a build is."""
+
+
+class Messages:
+    """TensorRT's log, which goes to that of the session.
+
+    Args:
+        logger: the session's.
+        detailed: also what helps only those who know TensorRT from within.
+    """
+
+    def __init__(self, logger: logging.Logger, *, detailed: bool = False) -> None:
+        super().__init__()
+        self._logger = logger
+        self._detailed = detailed
+        self._errors: deque[str] = deque(maxlen=8)
+
+    def log(self, severity: Any, msg: str) -> None:
+        """What TensorRT says."""
+        try:
+            level = _LEVELS.get(severity.name, logging.DEBUG)
+            if level == logging.ERROR:
+                self._errors.append(msg.strip())
+                level = logging.DEBUG  # whoever fails raises it, if it matters
+            elif severity.name == "VERBOSE" and not self._detailed:
+                return
+            elif self._detailed:
+                level = max(level, logging.INFO)
+            self._logger.log(level, "TensorRT: %s", msg)
+        except Exception as error:  # noqa: BLE001 nothing may go through TensorRT
+            self._errors.append(f"logging failed: {error}")
+
+    def taken(self) -> str:
+        """The errors since this was asked last, in words."""
+        found = list(self._errors)
+        self._errors.clear()
+        return "; ".join(dict.fromkeys(found)) or "it does not say why"
+
+
+class Progress:
+    """How far a build is, and whether it is to go on.
+
+    Args:
+        logger: the session's.
+        what: is built, in words.
+        is_unwanted: whether nobody wants it any more.
+
+    Attributes:
+        failure: what was raised, for whoever waits for the build.
+        is_stopped: the build ends as soon as TensorRT asks.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, what: str, is_unwanted: Callable[[], bool]
+    ) -> None:
+        super().__init__()
+        self._logger = logger
+        self._what = what
+        self._is_unwanted = is_unwanted
+        self._steps: dict[str, int] = {}
+        self._said = time.monotonic()
+        self.failure: BaseException | None = None
+        self.is_stopped = False
+
+    def phase_start(
+        self, phase_name: str, parent_phase: str | None, num_steps: int
+    ) -> None:
+        """A part of the build begins."""
+        self._steps[phase_name] = num_steps
+
+    def phase_finish(self, phase_name: str) -> None:
+        """It ends."""
+        self._steps.pop(phase_name, None)
+
+    def step_complete(self, phase_name: str, step: int) -> bool:
+        """Whether the build is to go on."""
+        try:
+            self._say(phase_name, step)
+            if self._is_unwanted():
+                self.is_stopped = True
+        # which may be what a signal's handler raised
+        except BaseException as error:  # noqa: BLE001
+            self.failure, self.is_stopped = error, True
+        return not self.is_stopped
+
+    def _say(self, phase: str, step: int) -> None:
+        now = time.monotonic()
+        if now - self._said >= _SECONDS:
+            self._said = now
+            self._logger.info(
+                "TensorRT builds %s: %s, %d of %d",
+                self._what, phase, step + 1, self._steps.get(phase, step + 1),
+            )  # fmt: skip
+
+
+class OutputMemory:
+    """Memory for an output whose shape is known when it was computed.
+
+    Args:
+        allocate: gives the address of so many bytes, on the stream of the run.
+
+    Attributes:
+        shape: of the output; ``None``: it is not known.
+        failure: what was raised, for the run.
+    """
+
+    def __init__(self, allocate: Callable[[int], int]) -> None:
+        super().__init__()
+        self._allocate = allocate
+        self.shape: tuple[int, ...] | None = None
+        self.failure: BaseException | None = None
+
+    def begin(self) -> None:
+        """Forget the run before."""
+        self.shape = self.failure = None
+
+    def reallocate_output(
+        self, tensor_name: str, memory: int, size: int, alignment: int
+    ) -> int:
+        """The address of *size* bytes; 0: there are none."""
+        try:
+            return self._allocate(size)
+        except BaseException as error:  # noqa: BLE001 nothing may go through TensorRT
+            self.failure = error
+            return 0
+
+    def reallocate_output_async(
+        self, tensor_name: str, memory: int, size: int, alignment: int, stream: int
+    ) -> int:
+        """As above; the memory is used on *stream*, the run's."""
+        return self.reallocate_output(tensor_name, memory, size, alignment)
+
+    def notify_shape(self, tensor_name: str, shape: Any) -> None:
+        """The output's shape, which it has from now on."""
+        try:
+            self.shape = tuple(int(size) for size in shape)
+        except BaseException as error:  # noqa: BLE001
+            self.failure = error
+
+
+@functools.cache
+def _bound(callbacks: type, base: type) -> type:
+    return type(callbacks.__name__, (callbacks, base), {})
+
+
+def new_messages(tensorrt: Any, logger: logging.Logger, *, detailed: bool) -> Any:
+    """:class:`Messages` that TensorRT can log to."""
+    made = _bound(Messages, tensorrt.ILogger)
+    return made(logger, detailed=detailed)
+
+
+def new_progress(
+    tensorrt: Any, logger: logging.Logger, what: str, is_unwanted: Callable[[], bool]
+) -> Any:
+    """:class:`Progress` that TensorRT can report to."""
+    return _bound(Progress, tensorrt.IProgressMonitor)(logger, what, is_unwanted)
+
+
+def new_output_memory(tensorrt: Any, allocate: Callable[[int], int]) -> Any:
+    """:class:`OutputMemory` that TensorRT can ask."""
+    return _bound(OutputMemory, tensorrt.IOutputAllocator)(allocate)
+
+
+def reraise(failure: BaseException | None) -> None:
+    """Raise what a callback kept, if it did."""
+    if failure is not None:
+        ep.raise_interruption(failure)
+        raise failure
