@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import onnx
 
@@ -23,66 +23,77 @@ class IHostMemory(bytes):
 
 class IOptimizationProfile:
     def __init__(self) -> None:
-        self.shapes: dict[str, Shapes] = {}
-        self.values: dict[str, Shapes] = {}
+        self._shapes: dict[str, Shapes] = {}
+        self._values: dict[str, Shapes] = {}
 
     def set_shape(self, input: str, min: Any, opt: Any, max: Any) -> None:
-        self.shapes[input] = tuple(min), tuple(opt), tuple(max)
+        self._shapes[input] = tuple(min), tuple(opt), tuple(max)
 
     def set_shape_input(self, input: str, min: Any, opt: Any, max: Any) -> None:
-        self.values[input] = tuple(min), tuple(opt), tuple(max)
+        self._values[input] = tuple(min), tuple(opt), tuple(max)
 
 
 class ITimingCache:
     def __init__(self, content: set[str]) -> None:
-        self.content = content
+        self._content = content
 
     def serialize(self) -> IHostMemory:
-        return IHostMemory(json.dumps(sorted(self.content)).encode())
+        return IHostMemory(json.dumps(sorted(self._content)).encode())
 
 
 class IBuilderConfig:
     world: Any
 
+    PROPERTIES: ClassVar[dict[str, Any]] = {
+        "builder_optimization_level": 3,
+        "max_aux_streams": 0,
+        "hardware_compatibility_level": enums.HardwareCompatibilityLevel.NONE,
+        "progress_monitor": None,
+        "default_device_type": enums.DeviceType.GPU,
+        "DLA_core": -1,
+    }
+    """What the real one has as properties, and what they are at first."""
+
     def __init__(self) -> None:
-        self.builder_optimization_level = 3
-        self.max_aux_streams = 0
-        self.hardware_compatibility_level = enums.HardwareCompatibilityLevel.NONE
-        self.progress_monitor: Any = None
-        self.default_device_type = enums.DeviceType.GPU
-        self.DLA_core = -1
-        self.set_flags: set[enums.BuilderFlag] = set()
-        self.limits: dict[enums.MemoryPoolType, int] = {}
-        self.previews: dict[enums.PreviewFeature, bool] = {}
-        self.tactics = 3
-        self.profiles: list[IOptimizationProfile] = []
-        self.times = ITimingCache(set())
-        self.world.last_config = self
+        for name, value in self.PROPERTIES.items():
+            setattr(self, name, value)
+        self._flags: set[enums.BuilderFlag] = set()
+        self._limits: dict[enums.MemoryPoolType, int] = {}
+        self._previews: dict[enums.PreviewFeature, bool] = {}
+        self._tactics = 3
+        self._profiles: list[IOptimizationProfile] = []
+        self._times = ITimingCache(set())
+        self.world.configs.append(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.PROPERTIES and not name.startswith("_"):
+            raise AttributeError(name)
+        super().__setattr__(name, value)
 
     def set_flag(self, flag: enums.BuilderFlag) -> None:
-        self.set_flags.add(enums.BuilderFlag(flag))
+        self._flags.add(enums.BuilderFlag(flag))
 
     def set_memory_pool_limit(self, pool: enums.MemoryPoolType, pool_size: int) -> None:
-        self.limits[enums.MemoryPoolType(pool)] = pool_size
+        self._limits[enums.MemoryPoolType(pool)] = pool_size
 
     def set_preview_feature(self, feature: enums.PreviewFeature, enable: bool) -> None:
-        self.previews[enums.PreviewFeature(feature)] = enable
+        self._previews[enums.PreviewFeature(feature)] = enable
 
     def get_tactic_sources(self) -> int:
-        return self.tactics
+        return self._tactics
 
     def set_tactic_sources(self, tactic_sources: int) -> bool:
-        self.tactics = tactic_sources
+        self._tactics = tactic_sources
         return True
 
     def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
-        for shapes in (*profile.shapes.values(), *profile.values.values()):
+        for shapes in (*profile._shapes.values(), *profile._values.values()):
             low, best, high = shapes
             for a, b, c in zip(low, best, high, strict=True):
                 if not a <= b <= c:
                     return -1
-        self.profiles.append(profile)
-        return len(self.profiles) - 1
+        self._profiles.append(profile)
+        return len(self._profiles) - 1
 
     def create_timing_cache(
         self, serialized_timing_cache: bytes
@@ -96,11 +107,11 @@ class IBuilderConfig:
             return None
 
     def set_timing_cache(self, cache: ITimingCache, ignore_mismatch: bool) -> bool:
-        self.times = cache
+        self._times = cache
         return True
 
     def get_timing_cache(self) -> ITimingCache:
-        return self.times
+        return self._times
 
 
 class Builder:
@@ -147,8 +158,8 @@ class Builder:
             monitor.phase_start("Building", None, max(len(nodes), 1))
         goes_on = True
         for step, node in enumerate(nodes):
-            if node.op_type not in config.times.content:
-                config.times.content.add(node.op_type)
+            if node.op_type not in config._times._content:
+                config._times._content.add(node.op_type)
                 self.world.counts["measured"] += 1
             while goes_on and not self.world.gate.wait(0.01):
                 goes_on = monitor is None or monitor.step_complete("Building", step)
@@ -164,23 +175,23 @@ class Builder:
         self, network: INetworkDefinition, config: IBuilderConfig
     ) -> IHostMemory | None:
         model = with_weights(network)
-        profile = config.profiles[0] if config.profiles else IOptimizationProfile()
+        profile = config._profiles[0] if config._profiles else IOptimizationProfile()
         shapes: dict[str, Shapes] = {}
         for index, value in enumerate(model.graph.input):
             name, shape = value.name, shape_of(value)
             if network.get_input(index).is_shape_tensor:
-                if name not in profile.values:
+                if name not in profile._values:
                     return self._fail(f"{name} is a shape, and has no values")
             elif -1 in shape:
-                if name not in profile.shapes:
+                if name not in profile._shapes:
                     return self._fail(f"{name} has open sizes, and no profile")
-                shapes[name] = profile.shapes[name]
+                shapes[name] = profile._shapes[name]
                 if not fits(shapes[name][0], shape):
                     return self._fail(f"{name} has a profile of another rank")
-            elif profile.shapes.get(name, (shape,))[0] != shape:
+            elif profile._shapes.get(name, (shape,))[0] != shape:
                 return self._fail(f"{name} is static, and its profile is not")
         flags = enums.BuilderFlag
-        stripped = flags.STRIP_PLAN in config.set_flags
+        stripped = flags.STRIP_PLAN in config._flags
         if stripped:
             for tensor in model.graph.initializer:
                 tensor.ClearField("raw_data")
@@ -189,7 +200,7 @@ class Builder:
             "device": [self.world.cuda.name, *self.world.cuda.capability],
             "portable": bool(config.hardware_compatibility_level),
             "profile": shapes,
-            "values": profile.values,
+            "values": profile._values,
             "stripped": stripped,
         }
         head = json.dumps(facts).encode()

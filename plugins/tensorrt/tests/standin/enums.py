@@ -104,3 +104,6 @@ ALL = (
     DeviceType,
     ErrorCode,
 )
+
+ONLY_BEFORE_11: dict[str, tuple[str, ...]] = {}
+"""What TensorRT 11 has no more, by the names of enums."""

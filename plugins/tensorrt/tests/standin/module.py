@@ -33,12 +33,12 @@ class IOutputAllocator:
 
 class IPluginRegistry:
     def __init__(self) -> None:
-        self.loaded: list[str] = []
+        self._loaded: list[str] = []
 
     def load_library(self, plugin_path: str) -> object | None:
-        if plugin_path in self.loaded or plugin_path.endswith(".txt"):
+        if plugin_path in self._loaded or plugin_path.endswith(".txt"):
             return None
-        self.loaded.append(plugin_path)
+        self._loaded.append(plugin_path)
         return object()
 
 
@@ -54,6 +54,7 @@ class TensorRT(SimpleNamespace):
         refused: by operator, the code and the words with which the parser refuses it.
         gate: builds stand still while it is not set.
         building: set while one is under way.
+        configs: of builds, as they were made.
     """
 
     ILogger = ILogger
@@ -70,6 +71,7 @@ class TensorRT(SimpleNamespace):
         self.gate = threading.Event()
         self.gate.set()
         self.building = threading.Event()
+        self.configs: list[building.IBuilderConfig] = []
         self.registry = IPluginRegistry()
         for enum in enums.ALL:
             setattr(self, enum.__name__, enum)
