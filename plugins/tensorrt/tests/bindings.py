@@ -37,7 +37,9 @@ def load(folder: Path) -> Any:
     if compiler is None:
         return _lack("there is no C compiler")
     source = folder / "nothing.c"
-    source.write_text("".join(f"void *{n}(void){{return 0;}}" for n in FUNCTIONS.split()))
+    source.write_text(
+        "".join(f"void *{n}(void){{return 0;}}" for n in FUNCTIONS.split())
+    )
     for library in LIBRARIES:
         name = f"lib{library}.so.{MAJOR}"
         path = folder / name

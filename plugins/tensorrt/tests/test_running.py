@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+import onnxplug
+
 from .standin import TensorRT
 
 
@@ -55,3 +57,19 @@ def test_shapes_that_depend_on_elements(
     ):
         (y,) = session.run(None, {"x": x})
         np.testing.assert_array_equal(y, np.argwhere(x))
+
+
+def test_captured_runs(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
+    session = alone(parse("y = Exp(x)"), trt_cuda_graph_enable=1)
+    binding = session.io_binding()
+    x = onnxplug.OrtValue.ortvalue_from_numpy(np.zeros((2, 3), np.float32), "cuda", 0)
+    y = onnxplug.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32, "cuda", 0)
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_output("y", y)
+    for number in range(5):
+        content = np.full((2, 3), number, np.float32)
+        x.update_inplace(content)
+        session.run_with_iobinding(binding)
+        np.testing.assert_allclose(y.numpy(), np.exp(content), rtol=1e-6)
+    assert tensorrt.machine.counts["execute_async_v3"] == 2
+    assert tensorrt.machine.counts["graphLaunch"] == 4

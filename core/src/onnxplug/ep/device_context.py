@@ -11,7 +11,7 @@ from onnxplug.ep.types import DataType
 
 if TYPE_CHECKING:
     from onnxplug.ep.memory import Allocator, DataTransfer, MemoryLocation
-    from onnxplug.ep.streams import Stream
+    from onnxplug.ep.streams import GraphCapture, Stream
 
 
 class MemoryKind(StrEnum):
@@ -53,6 +53,10 @@ class DeviceContext(ABC):
 
     transfer: DataTransfer
     """What copies from here, to here and within."""
+
+    capture: GraphCapture | None = None
+    """What captures work on its streams, for EPs that are guests here and whose options
+    ask for it; ``None``: nothing does."""
 
     @abstractmethod
     def allocator(self, kind: MemoryKind) -> Allocator | None:

@@ -16,7 +16,7 @@ from onnxplug_cuda.array import CudaArray, imported
 from onnxplug_cuda.device import CudaDevice
 from onnxplug_cuda.pool import Memory
 from onnxplug_cuda.staging import pinned_array
-from onnxplug_cuda.streams import CudaStream
+from onnxplug_cuda.streams import CudaCapture, CudaStream
 
 
 class _PinnedAllocator(ep.Allocator):
@@ -86,6 +86,7 @@ class CudaContext(GpuContext):
     ) -> None:
         super().__init__(device, location, backend)
         self.transfer = _Transfer(device, location)
+        self.capture = CudaCapture()
         self.dlpack_device = 2, location.ordinal
         self._pinned = _PinnedAllocator(device)
         with device.driver:

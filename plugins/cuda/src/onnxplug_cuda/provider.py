@@ -13,7 +13,7 @@ from onnxplug_cuda.backend import BACKEND
 from onnxplug_cuda.context import CudaContext
 from onnxplug_cuda.external import ExternalSource
 from onnxplug_cuda.options import UNLIMITED, MemorySettings, Settings
-from onnxplug_cuda.streams import CudaCapture, CudaStream
+from onnxplug_cuda.streams import CudaStream
 from onnxplug_cuda.target import CudaTarget
 
 _SHARED: Final = MemorySettings()
@@ -47,7 +47,7 @@ class CudaProvider(GpuProvider):
         self._arena = arena
         self._settings = settings
         self._is_closed = False
-        self.capture = CudaCapture() if settings.captures else None
+        self.capture = context.capture if settings.captures else None
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """Programs by the shapes of inputs.

@@ -10,6 +10,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.arrays import usual_form
 from onnxplug_tensorrt.arrays import UNSHARED, DeviceArrays
+from onnxplug_tensorrt.capturing import TensorrtCapture
 from onnxplug_tensorrt.engine import Engine, Execution, Port
 
 
@@ -22,7 +23,7 @@ class TensorrtPartition(ep.CompiledPartition):
         engine: open for this one, which closes it.
         partition: what it is of.
         context: the memory that values are in.
-        captures: bound runs are captured.
+        capture: of bound runs, where options ask for it.
 
     Raises:
         Declined: the engine's inputs or outputs are not the partition's.
@@ -34,7 +35,7 @@ class TensorrtPartition(ep.CompiledPartition):
         partition: ep.Partition,
         context: ep.DeviceContext,
         *,
-        captures: bool = False,
+        capture: TensorrtCapture | None = None,
     ) -> None:
         self._engine: Engine | None = engine
         self._context = context
@@ -49,12 +50,12 @@ class TensorrtPartition(ep.CompiledPartition):
             )
             for name in partition.outputs
         ]
-        if captures:
-            _check_captures((*filter(None, self._inputs), *self._outputs))
+        if capture is not None:
+            _check_captures(engine, (*filter(None, self._inputs), *self._outputs))
         # some inputs TensorRT has no use for
         self.input_locations = self._places(self._inputs)
         self.output_locations = self._places(self._outputs)
-        self._captured: list[Execution] = []
+        self._capture = capture
         self._has_host_outputs = any(port.on_host for port in self._outputs)
 
     def _places(self, ports: Sequence[Port | None]) -> Sequence[ep.MemoryLocation]:
@@ -89,10 +90,9 @@ class TensorrtPartition(ep.CompiledPartition):
             raise ep.RunCancelled("the run was cancelled before TensorRT began")
         stream = None if context is None else context.stream
         if stream is not None:
-            capture = None if context is None else context.capture
-            return self._queued(
-                engine, inputs, outputs, stream, capture is ep.CapturePhase.CAPTURE
-            )
+            assert context is not None
+            is_captured = context.capture is ep.CapturePhase.CAPTURE
+            return self._queued(engine, inputs, outputs, stream, is_captured)
         own = self._context.create_stream()
         if own is None:
             raise RuntimeError(f"{self._context.location} has no streams")
@@ -123,7 +123,8 @@ class TensorrtPartition(ep.CompiledPartition):
                 raise
             if is_captured:
                 # what is launched again computes in the context's memory
-                self._captured.append(execution)
+                assert self._capture is not None
+                self._capture.keep(execution, stream)
             else:
                 engine.give_back(execution)
         if self._has_host_outputs:
@@ -209,10 +210,6 @@ class TensorrtPartition(ep.CompiledPartition):
         """Release the engine."""
         engine, self._engine = self._engine, None
         if engine is not None:
-            with engine.library.current:
-                for execution in self._captured:
-                    execution.close()
-            self._captured.clear()
             engine.close()
 
 
@@ -249,13 +246,24 @@ def _required(port: Port | None) -> Port:
     return port
 
 
-def _check_captures(ports: Sequence[Port]) -> None:
+def _check_captures(engine: Engine, ports: Sequence[Port]) -> None:
+    """See whether runs wait for nothing.
+
+    Raises:
+        Declined: they do.
+    """
+    has_open_inputs = any(-1 in port.shape for port in engine.inputs.values())
     for port in ports:
         if port.on_host:
-            _decline(
-                f"TensorRT has {port.name!r} on the host, which a run that is captured "
-                "cannot wait for; turn trt_cuda_graph_enable off"
-            )
+            why = f"TensorRT has {port.name!r} on the host"
+        elif -1 in port.shape and not has_open_inputs:
+            why = f"sizes of {port.name!r} depend on elements"
+        else:
+            continue
+        _decline(
+            f"{why}, which a run that is captured cannot wait for; turn "
+            "trt_cuda_graph_enable off"
+        )
 
 
 def _decline(detail: str) -> NoReturn:

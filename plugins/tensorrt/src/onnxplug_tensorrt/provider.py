@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from onnxplug import ep
 from onnxplug_tensorrt.capability import Screening, claims
+from onnxplug_tensorrt.capturing import TensorrtCapture
 from onnxplug_tensorrt.compiled import TensorrtPartition
 from onnxplug_tensorrt.engine import Engine
 from onnxplug_tensorrt.growing import Family, open_inputs
@@ -41,6 +42,14 @@ class TensorrtProvider(ep.ExecutionProvider):
         self._families: list[Family] = []
         self._supports = supported_operators(library)
         self._is_closed = False
+        self.capture: TensorrtCapture | None = None
+        if settings.captures:
+            if context.capture is None:
+                raise ep.OptionError(
+                    "option 'trt_cuda_graph_enable' is set, and the EP that owns the "
+                    f"memory {context.location} captures nothing; turn it off"
+                )
+            self.capture = TensorrtCapture(context.capture, library.current)
         self.serialiser = TensorrtSerialiser(self)
         grows = settings.profile is None
         self.specialiser = TensorrtSpecialiser(self) if grows else None
@@ -78,7 +87,7 @@ class TensorrtProvider(ep.ExecutionProvider):
         """
         try:
             return TensorrtPartition(
-                engine, partition, self._context, captures=self._settings.captures
+                engine, partition, self._context, capture=self.capture
             )
         except BaseException:
             engine.close()
