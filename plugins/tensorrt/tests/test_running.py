@@ -1,68 +1,169 @@
-"""Models on the EP compute what the CPU EP does."""
+"""Models on the EP compute what ONNX's reference does."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+from plugins.cuda.tests import networks
 
 import onnxplug
+from onnxplug import errors
 
+from .conftest import EP
 from .standin import TensorRT
+
+RNG = np.random.default_rng(5)
+SQUARE = "float[3,3] w = {1,2,3,4,5,6,7,8,9}"
+OPEN = {"inputs": "float[batch, 3] x", "outputs": "float[batch, 3] y"}
+
+
+def rows(count: int) -> Any:
+    return RNG.standard_normal((count, 3)).astype(np.float32)
+
+
+def check(
+    session: onnxplug.InferenceSession, model: onnx.ModelProto, *feed: Any
+) -> None:
+    names = [value.name for value in model.graph.input]
+    fed = dict(zip(names, feed, strict=True))
+    found = session.run(None, fed)
+    wanted = ReferenceEvaluator(model).run(None, fed)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        np.testing.assert_allclose(
+            one, other, 1e-4, 1e-5 * np.abs(other).max(initial=1)
+        )
+
+
+def on_gpu(array: Any) -> onnxplug.OrtValue:
+    return onnxplug.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
 
 
 def test_a_static_model(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
-    session = alone(
-        parse(
-            "m = MatMul(x, w) y = Relu(m)", weights="float[3,3] w = {1,2,3,4,5,6,7,8,9}"
-        )
-    )
-    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
-    w = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
+    model = parse("m = MatMul(x, w) y = Relu(m)", weights=SQUARE)
+    session = alone(model)
     for _ in range(3):
-        (y,) = session.run(None, {"x": x})
-        np.testing.assert_allclose(y, np.maximum(x @ w, 0), rtol=1e-6)
-    assert tensorrt.counts["builds"] == 1
+        check(session, model, rows(2))
+    assert tensorrt.counts["builds"] == tensorrt.counts["contexts"] == 1
+    assert {node.ep for node in session.explain().nodes} == {EP}
 
 
 def test_shapes_that_runs_bring(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
-    model = parse(
-        "m = MatMul(x, w) y = Relu(m)",
-        inputs="float[batch, 3] x",
-        outputs="float[batch, 3] y",
-        weights="float[3,3] w = {1,2,3,4,5,6,7,8,9}",
-    )
+    """An engine takes all shapes between those that it has met."""
+    model = parse("m = MatMul(x, w) y = Relu(m)", **OPEN, weights=SQUARE)
     session = alone(model)
-    w = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
-    for batch in (2, 5, 3, 2, 4, 1):
-        x = np.linspace(-1, 1, 3 * batch, dtype=np.float32).reshape(batch, 3)
-        (y,) = session.run(None, {"x": x})
-        np.testing.assert_allclose(y, np.maximum(x @ w, 0), rtol=1e-5)
-    assert tensorrt.counts["builds"] == 3
+    builds = []
+    for batch in (2, 5, 3, 2, 4, 1, 2):
+        check(session, model, rows(batch))
+        builds.append(tensorrt.counts["builds"])
+    assert builds == [1, 2, 2, 2, 2, 3, 3]
 
 
-def test_shapes_that_depend_on_elements(
-    alone: Any, parse: Any, tensorrt: TensorRT
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "feeds"),
+    [
+        (
+            "resnet",
+            [RNG.standard_normal((n, 3, 32, 32)).astype(np.float32) for n in (1, 2)],
+        ),
+        (
+            "bert",
+            [RNG.integers(0, networks.WORDS, shape) for shape in ((1, 7), (2, 5))],
+        ),
+    ],
+)
+def test_networks(alone: Any, name: str, feeds: list[Any]) -> None:
+    model = getattr(networks, name)()
+    session = alone(model)
+    for feed in feeds:
+        check(session, model, feed)
+
+
+def test_sizes_that_depend_on_elements(alone: Any, parse: Any) -> None:
     model = parse(
-        "n = NonZero(x) y = Transpose<perm = [1, 0]>(n)",
-        inputs="float[2, 3] x",
-        outputs="int64[n, 2] y",
+        "n = NonZero(x) y = Transpose<perm = [1, 0]>(n)", outputs="int64[n, 2] y"
     )
     session = alone(model)
-    for x in (
-        np.eye(2, 3, dtype=np.float32),
-        np.ones((2, 3), np.float32),
-        np.zeros((2, 3), np.float32),
-    ):
-        (y,) = session.run(None, {"x": x})
-        np.testing.assert_array_equal(y, np.argwhere(x))
+    for x in (np.eye(2, 3), np.ones((2, 3)), np.zeros((2, 3)), np.ones((2, 3))):
+        check(session, model, x.astype(np.float32))
+    bound = onnxplug.OrtValue.ortvalue_from_shape_and_type([2, 2], np.int64, "cuda", 0)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", np.eye(2, 3, dtype=np.float32))
+    binding.bind_ortvalue_output("y", bound)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(bound.numpy(), [[0, 0], [1, 1]])
+    binding.bind_cpu_input("x", np.ones((2, 3), np.float32))
+    with pytest.raises(errors.OnnxplugError, match="bind one like the output"):
+        session.run_with_iobinding(binding)
+
+
+def test_no_elements(alone: Any, parse: Any) -> None:
+    model = parse("y = Exp(x)", **OPEN)
+    session = alone(model)
+    for batch in (0, 2, 0):
+        check(session, model, rows(batch))
+
+
+def test_other_element_types(alone: Any, parse: Any) -> None:
+    model = parse(
+        "a = Cast<to = 16>(x) y = Add(a, a) z = Cast<to = 9>(x) b = Cast<to = 3>(x) "
+        "v = Cast<to = 7>(b)",
+        outputs="bfloat16[2, 3] y, bool[2, 3] z, int64[2, 3] v",
+    )
+    check(alone(model), model, np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def test_bound_values(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
+    model = parse("m = MatMul(x, w) y = Relu(m)", **OPEN, weights=SQUARE)
+    session, x = alone(model), rows(4)
+    binding = session.io_binding()
+    y = onnxplug.OrtValue.ortvalue_from_shape_and_type([4, 3], np.float32, "cuda", 0)
+    binding.bind_ortvalue_input("x", on_gpu(x))
+    binding.bind_ortvalue_output("y", y)
+    session.run_with_iobinding(binding)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(y.numpy(), wanted, 1e-5)
+    small = onnxplug.OrtValue.ortvalue_from_shape_and_type(
+        [3, 3], np.float32, "cuda", 0
+    )
+    binding.bind_ortvalue_output("y", small)
+    with pytest.raises(errors.OnnxplugError, match=r"float32\[4, 3\]"):
+        session.run_with_iobinding(binding)
+
+
+@pytest.mark.parametrize("shares", [0, 1])
+def test_many_threads(alone: Any, parse: Any, tensorrt: TensorRT, shares: int) -> None:
+    """Each has an execution context of its own, which no two streams use at once."""
+    model = parse("m = MatMul(x, w) y = Relu(m)", **OPEN, weights=SQUARE)
+    session = alone(model, trt_context_memory_sharing_enable=shares)
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for batch in range(1, 6):
+                check(session, model, rows(batch + number % 2))
+        except BaseException as error:  # noqa: BLE001 it is the test's
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    session.close()
 
 
 def test_captured_runs(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
-    session = alone(parse("y = Exp(x)"), trt_cuda_graph_enable=1)
+    model = parse("y = Exp(x)")
+    session = alone(model, trt_cuda_graph_enable=1)
     binding = session.io_binding()
-    x = onnxplug.OrtValue.ortvalue_from_numpy(np.zeros((2, 3), np.float32), "cuda", 0)
+    x = on_gpu(np.zeros((2, 3), np.float32))
     y = onnxplug.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32, "cuda", 0)
     binding.bind_ortvalue_input("x", x)
     binding.bind_ortvalue_output("y", y)
@@ -71,5 +172,26 @@ def test_captured_runs(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
         x.update_inplace(content)
         session.run_with_iobinding(binding)
         np.testing.assert_allclose(y.numpy(), np.exp(content), rtol=1e-6)
-    assert tensorrt.machine.counts["execute_async_v3"] == 2
-    assert tensorrt.machine.counts["graphLaunch"] == 4
+    counts = tensorrt.machine.counts
+    assert (counts["execute_async_v3"], counts["graphLaunch"]) == (2, 4)
+    # another run has another context meanwhile
+    check(session, model, rows(2))
+
+
+def test_what_cannot_be_captured_is_refused(alone: Any, parse: Any) -> None:
+    model = parse("y = NonZero(x)", outputs="int64[2, n] y")
+    with pytest.raises(errors.UnassignedNode, match="turn trt_cuda_graph_enable off"):
+        alone(model, trt_cuda_graph_enable=1)
+
+
+def test_a_failure_is_that_of_its_run(
+    alone: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    model = parse("y = Exp(x)")
+    session = alone(model)
+    check(session, model, rows(2))
+    tensorrt.machine.plan("execute_async_v3", 1)
+    with pytest.raises(errors.EpError, match="invalid argument"):
+        session.run(None, {"x": rows(2)})
+    check(session, model, rows(2))
+    assert tensorrt.counts["contexts"] == 2

@@ -68,4 +68,7 @@ class Shared:
                 point = timeline.after(ticket)
                 if point is not None and stream != UNKNOWN:
                     self.driver.runtime.streamWaitEvent(stream, point.native)
+            if own is not None:
+                own.timeline.has_guests = True
+                own.timeline.next()
             memory.lend(None if own is None else own.timeline)

@@ -93,6 +93,8 @@ class Timeline:
         submitted: how often something was queued.
         completed: up to which of that all is done.
         is_noting: the stream captures, so that no event of it tells of work.
+        has_guests: others queue work there, too, of which no ticket tells: after each
+            point there may be some.
         is_closed: nothing is recorded there any more.
     """
 
@@ -102,6 +104,7 @@ class Timeline:
         "_points",
         "completed",
         "handle",
+        "has_guests",
         "is_closed",
         "is_noting",
         "submitted",
@@ -116,6 +119,7 @@ class Timeline:
         self.submitted = 0
         self.completed = 0
         self.is_noting = False
+        self.has_guests = False
 
     def next(self) -> int:
         """The ticket of what has just been queued."""
@@ -136,6 +140,8 @@ class Timeline:
             raise
         point = Point(self._driver, self._events, native, self.submitted)
         self._points.append(point)
+        if self.has_guests:
+            self.submitted += 1
         return point
 
     def after(self, ticket: int) -> Point | None:

@@ -118,23 +118,6 @@ class Screening:
         self._give_back_known(partition)
         self._taken[key] = partition.nodes
 
-    def refuse_readers(
-        self, partition: ep.Partition, names: Sequence[str], why: str
-    ) -> None:
-        """Give back the nodes of *partition* that read values of these *names*.
-
-        Raises:
-            Declined: there are any.
-        """
-        nodes = [
-            node
-            for node in partition.nodes
-            if set(names).intersection((*node.inputs, *node.captures))
-        ]
-        if nodes:
-            reason = ep.Reason(ep.RefusalCode.NOT_CONSTANT, why)
-            raise ep.Declined(reason, nodes=nodes)
-
     def _give_back_known(self, partition: ep.Partition) -> None:
         refused = [
             self._refused[id(node)]

@@ -119,7 +119,7 @@ class TensorrtPartition(ep.CompiledPartition):
                 if not is_captured:
                     execution.ended()
             except BaseException:
-                execution.close()  # what it holds is in doubt
+                execution.abandon()
                 raise
             if is_captured:
                 # what is launched again computes in the context's memory

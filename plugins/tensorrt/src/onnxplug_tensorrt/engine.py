@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -170,6 +171,13 @@ class Execution:
         self._end = self._stream.record()
         self._kept = []
 
+    def abandon(self) -> None:
+        """Release it after a failure, when what it may have queued is done."""
+        assert self._stream is not None
+        with contextlib.suppress(Exception):  # the caller gets the first
+            self._stream.synchronize()
+        self.close()
+
     def close(self) -> None:
         """Release it, now and in this thread, whoever else refers to it."""
         self._kept = []
@@ -182,9 +190,10 @@ class Execution:
         Raises:
             ValueError: TensorRT does not take its shape.
         """
-        native, shape = self._native, tuple(array.shape)
+        # no frame of an error keeps TensorRT's context
+        shape = tuple(array.shape)
         if self._shapes.get(port.name) != shape:
-            if not native.set_input_shape(port.name, shape):
+            if not self._native.set_input_shape(port.name, shape):
                 self._shapes.clear()
                 raise ValueError(
                     f"TensorRT does not take input {port.name!r} of shape "
@@ -193,9 +202,9 @@ class Execution:
             self._shapes[port.name] = shape
         self._kept.append(array)
         if port.on_host:
-            native.set_tensor_address(port.name, array.ctypes.data)
+            self._native.set_tensor_address(port.name, array.ctypes.data)
         else:
-            native.set_tensor_address(port.name, self._address(array))
+            self._native.set_tensor_address(port.name, self._address(array))
 
     def output_shape(self, port: Port) -> tuple[int, ...]:
         """The shape that *port* has for the inputs; -1 for sizes that depend on their
@@ -204,8 +213,8 @@ class Execution:
 
     def set_output(self, port: Port, array: Any) -> None:
         """Have TensorRT write *array*, of the port's shape."""
-        self._native.set_output_allocator(port.name, None)
-        self._growing.pop(port.name, None)
+        if self._growing.pop(port.name, None) is not None:
+            self._native.set_output_allocator(port.name, None)
         self._kept.append(array)
         if port.on_host:
             self._native.set_tensor_address(port.name, array.ctypes.data)
@@ -252,17 +261,17 @@ class Execution:
         Raises:
             RuntimeError: TensorRT does not.
         """
-        native, stream = self._native, self._stream
+        stream = self._stream
         assert stream is not None
-        lacking = native.infer_shapes()
+        lacking = self._native.infer_shapes()
         if lacking:
             raise RuntimeError(f"TensorRT does not know the shapes of {lacking}")
         if self._brings_memory:
-            nbytes = max(native.update_device_memory_size_for_shapes(), 1)
+            nbytes = max(self._native.update_device_memory_size_for_shapes(), 1)
             memory = self._arrays.new((nbytes,), ep.DataType.UINT8, stream)
-            native.set_device_memory(self._arrays.address(memory, stream), nbytes)
+            self._native.set_device_memory(self._arrays.address(memory, stream), nbytes)
             self._kept.append(memory)
-        if not native.execute_async_v3(stream.native_handle):
+        if not self._native.execute_async_v3(stream.native_handle):
             for memory, _ in self._growing.values():
                 if memory.failure is not None:
                     raise memory.failure

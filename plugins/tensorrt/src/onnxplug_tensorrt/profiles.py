@@ -181,7 +181,7 @@ def profile_for(
         covers: the partition's inputs that are to have a range.
 
     Raises:
-        Declined: the range of one is not known.
+        Declined: the range of one is not known; names the nodes that read it.
     """
     found: dict[str, Range] = {}
     for name in covers:
@@ -192,16 +192,25 @@ def profile_for(
             found[name] = known
         else:
             dims = "of unknown rank" if shape is None else str(list(map(str, shape)))
-            raise ep.Declined(
-                ep.Reason(
-                    ep.RefusalCode.DYNAMIC_SHAPE,
-                    f"input {name!r} is {dims}, and options 'trt_profile_min_shapes', "
-                    "'trt_profile_opt_shapes' and 'trt_profile_max_shapes' do not say "
-                    "its sizes; add it there, or set none of them, to have engines "
-                    "built for what runs bring",
-                )
+            reason = ep.Reason(
+                ep.RefusalCode.DYNAMIC_SHAPE,
+                f"input {name!r} is {dims}, and options 'trt_profile_min_shapes', "
+                "'trt_profile_opt_shapes' and 'trt_profile_max_shapes' do not say its "
+                "sizes; add it there, or set none of them, to have engines built for "
+                "what runs bring",
             )
+            raise ep.Declined(reason, nodes=readers(partition, [name]))
     return found
+
+
+def readers(partition: ep.Partition, names: Sequence[str]) -> Sequence[ep.Node]:
+    """The nodes of *partition* that read values of these *names*, themselves or in
+    their bodies."""
+    return [
+        node
+        for node in partition.nodes
+        if set(names).intersection((*node.inputs, *node.captures))
+    ]
 
 
 def _by_sizes(

@@ -13,7 +13,7 @@ from onnxplug_tensorrt.growing import Family, open_inputs
 from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.parsing import supported_operators
 from onnxplug_tensorrt.plans import unpacked
-from onnxplug_tensorrt.profiles import Range, profile_for
+from onnxplug_tensorrt.profiles import Range, profile_for, readers
 from onnxplug_tensorrt.settings import Settings
 from onnxplug_tensorrt.workshop import Workshop
 
@@ -122,14 +122,15 @@ class TensorrtProvider(ep.ExecutionProvider):
         """
         shapes = self._workshop.builder.shape_inputs(partition)
         unknown = [name for name in shapes if name not in stated]
-        self._screening.refuse_readers(
-            partition,
-            unknown,
-            f"a shape is read from {', '.join(map(repr, unknown))}, of whose values "
-            "TensorRT has to know the range; set it by options "
-            "'trt_profile_min_shapes', 'trt_profile_opt_shapes' and "
-            "'trt_profile_max_shapes'",
-        )
+        if unknown:
+            reason = ep.Reason(
+                ep.RefusalCode.NOT_CONSTANT,
+                f"a shape is read from {', '.join(map(repr, unknown))}, of whose "
+                "values TensorRT has to know the range; set it by options "
+                "'trt_profile_min_shapes', 'trt_profile_opt_shapes' and "
+                "'trt_profile_max_shapes'",
+            )
+            raise ep.Declined(reason, nodes=readers(partition, unknown))
         return shapes
 
     def restored(

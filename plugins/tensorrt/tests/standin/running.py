@@ -53,7 +53,7 @@ class Runtime:
         here = [world.cuda.name, *world.cuda.capability]
         if facts["device"] != here and not facts["portable"]:
             return self._fail(f"built for {facts['device']}")
-        engine: ICudaEngine = world.ICudaEngine(facts, model)
+        engine: ICudaEngine = world.ICudaEngine(facts, model, self._logger)
         return engine
 
     def _fail(self, what: str) -> None:
@@ -63,7 +63,10 @@ class Runtime:
 class ICudaEngine:
     world: Any
 
-    def __init__(self, facts: Mapping[str, Any], model: onnx.ModelProto) -> None:
+    def __init__(
+        self, facts: Mapping[str, Any], model: onnx.ModelProto, logger: Any
+    ) -> None:
+        self._logger = logger
         self.facts = facts
         self.model = model
         graph = model.graph
@@ -78,6 +81,10 @@ class ICudaEngine:
         }
         self._lock = threading.Lock()
         self._session: onnxplug.InferenceSession | None = None
+
+    def fail(self, what: str) -> bool:
+        self._logger.log(enums.Severity.ERROR, what)
+        return False
 
     def fill(self, weights: Mapping[str, onnx.TensorProto]) -> None:
         for tensor in self.model.graph.initializer:
@@ -251,13 +258,16 @@ class IExecutionContext:
         world, engine = self.world, self.engine
         machine = world.machine
         world.check_context("execute_async_v3")
-        machine.called("execute_async_v3")
+        try:
+            machine.called("execute_async_v3")
+        except CudaError as error:
+            return engine.fail(str(error))
         if self._user not in (None, threading.get_ident()):
             machine.violate("two threads use an execution context at once")
         self._user = threading.get_ident()
         try:
             if self.infer_shapes() or not self._memory:
-                return False
+                return engine.fail("shapes or memory are not set")
             names = map(engine.get_tensor_name, range(engine.num_io_tensors))
             outputs = [
                 name
@@ -270,7 +280,7 @@ class IExecutionContext:
             for name in outputs:
                 shape = self.get_tensor_shape(name)
                 if not self._place(name, shape, 0, stream_handle):
-                    return False
+                    return engine.fail(f"there is no memory for {name}")
             self._queue(outputs, stream_handle)
             return True
         finally:

@@ -1,0 +1,124 @@
+"""What TensorRT gets of a model, and why it does not get the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import onnxplug
+from onnxplug import errors
+
+from .conftest import EP
+from .standin import TensorRT
+
+CHAIN = "a = Exp(x) b = Sin(a) c = Neg(b) d = Cos(c) e = Abs(d) y = Relu(e)"
+
+
+def placed(session: onnxplug.InferenceSession) -> dict[str, str]:
+    found = {}
+    for node in session.explain().nodes:
+        found[node.op_type] = node.ep
+    return found
+
+
+def refusal(session: onnxplug.InferenceSession, operator: str) -> str:
+    for back in session.explain().given_back:
+        if any(operator in str(node) for node in back.nodes):
+            return str(back.reason)
+    for node, passed in session.explain().refusals:
+        if node.op_type == operator and passed.ep == EP:
+            return str(passed.reason)
+    raise AssertionError(str(session.explain()))
+
+
+def check(session: onnxplug.InferenceSession, model: onnx.ModelProto) -> None:
+    x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+    (found,) = session.run(None, {"x": x})
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
+
+
+def test_what_the_parser_does_not_take_goes_elsewhere(
+    make: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    tensorrt.refused["Neg"] = "UNSUPPORTED_NODE_ATTR", "Neg has no such attribute"
+    tensorrt.refused["Cos"] = "UNSUPPORTED_NODE_DATATYPE", "Cos of what is this"
+    model = parse(CHAIN)
+    session = make(model)
+    where = placed(session)
+    assert {name for name, ep in where.items() if ep == EP} == {
+        "Exp", "Sin", "Abs", "Relu",
+    }  # fmt: skip
+    assert "attribute: TensorRT: Neg has no such attribute" in refusal(session, "Neg")
+    assert "dtype: TensorRT: Cos of what is this" in refusal(session, "Cos")
+    check(session, model)
+    # once for the whole, and once for each of the parts
+    assert tensorrt.counts["supports_model_v2"] == 3
+
+
+def test_nodes_that_are_left_out(make: Any, parse: Any) -> None:
+    model = parse(CHAIN)
+    session = make(model, trt_op_types_to_exclude="Cos, Neg")
+    assert "'trt_op_types_to_exclude'" in refusal(session, "Cos")
+    assert placed(session)["Exp"] == placed(session)["Relu"] == EP
+    check(session, model)
+
+
+def test_small_partitions_are_left_out(make: Any, parse: Any) -> None:
+    model = parse(CHAIN)
+    session = make(model, trt_op_types_to_exclude="Cos", trt_min_subgraph_size=3)
+    where = placed(session)
+    assert {name for name, ep in where.items() if ep == EP} == {"Exp", "Sin", "Neg"}
+    assert "'trt_min_subgraph_size'" in refusal(session, "Relu")
+    check(session, model)
+
+
+def test_the_parser_is_asked_so_often(
+    make: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    tensorrt.refused["Cos"] = "UNSUPPORTED_NODE", "no Cos"
+    model = parse(CHAIN)
+    with pytest.warns(errors.EpWarning, match="'trt_max_partition_iterations'"):
+        session = make(model, trt_max_partition_iterations=1)
+    assert EP not in placed(session).values()
+    check(session, model)
+
+
+def test_types_that_it_has_not(make: Any, parse: Any) -> None:
+    model = parse("d = Cast<to = 11>(x) e = Exp(d) y = Cast<to = 1>(e)")
+    with pytest.warns(errors.EpWarning, match="float64.*which TensorRT has not"):
+        session = make(model)
+    check(session, model)
+
+
+def test_operators_that_its_parser_never_heard_of(make: Any, parse: Any) -> None:
+    model = parse("d = Det(x) y = Exp(d)", "float[2, 2] x", "float y")
+    session = make(model)
+    assert "has no such operator" in refusal(session, "Det")
+    assert placed(session)["Exp"] == EP
+
+
+def test_an_input_that_is_a_shape(make: Any, alone: Any, parse: Any) -> None:
+    """Its values are to be known, so it goes elsewhere unless their range is said."""
+    model = parse(
+        "e = Exp(x) r = Reshape(e, s) y = Sin(r)",
+        "float[2, 3] x, int64[2] s", "float[n, m] y",
+    )  # fmt: skip
+    x = np.ones((2, 3), np.float32)
+    feed = {"x": x, "s": np.array([3, 2])}
+    (wanted,) = ReferenceEvaluator(model).run(None, feed)
+    session = make(model)
+    assert placed(session)["Exp"] == EP != placed(session)["Reshape"]
+    assert "trt_profile_min_shapes" in refusal(session, "Reshape")
+    np.testing.assert_allclose(session.run(None, feed)[0], wanted, 1e-6)
+    session = alone(
+        model,
+        trt_profile_min_shapes="s:1x1",
+        trt_profile_opt_shapes="s:3x2",
+        trt_profile_max_shapes="s:6x6",
+    )
+    np.testing.assert_allclose(session.run(None, feed)[0], wanted, 1e-6)
