@@ -21,7 +21,7 @@ _one_at_a_time: Final = new_lock()
 """Held while an engine is built, where an option asks for it."""
 
 _PATIENCE: Final = 0.1
-"""Seconds after which it is asked again whether a build is wanted."""
+"""Seconds after which it is looked whether a build is wanted, or done."""
 
 
 class Builder:
@@ -195,18 +195,21 @@ def _wait_for(build: Callable[[], None], progress: Any) -> None:
         BaseException: what was raised while it was waited for, when the build ended.
     """
     failures: list[BaseException] = []
+    done = threading.Event()
 
     def work() -> None:
         try:
             build()
         except BaseException as error:  # noqa: BLE001 it is raised where it is waited for
             failures.append(error)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=work, name="onnxplug-tensorrt-build", daemon=True)
-    thread.start()
-    while thread.is_alive():
+    threading.Thread(target=work, name="onnxplug-tensorrt-build", daemon=True).start()
+    # not by Thread.join(), which an interrupt has believe that the thread ended
+    while not done.is_set():
         try:
-            thread.join()
+            done.wait(_PATIENCE)  # whichever thread a signal came to
         except BaseException as error:  # noqa: BLE001 what it reads is to outlive it
             progress.failure, progress.is_stopped = error, True
     reraise(progress.failure)

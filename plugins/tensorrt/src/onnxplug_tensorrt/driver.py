@@ -19,6 +19,9 @@ from onnxplug.authoring.record import Record
 _MAJOR, _MINOR, _PROCESSORS = 75, 76, 16
 """Attributes of a device: its compute capability, and how many multiprocessors."""
 
+AMPERE: Final = 8
+"""The major compute capability from which on hardware-compatible engines run."""
+
 _LONGEST: Final = 256
 """Bytes of a device's name at most."""
 

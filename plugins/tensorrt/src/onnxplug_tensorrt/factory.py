@@ -96,7 +96,6 @@ class TensorrtFactory(ep.EpFactory):
         """
         settings = read_settings(options)
         tensorrt = self.import_tensorrt()
-        check(settings, tensorrt)
         from onnxplug_tensorrt.library import Library
         from onnxplug_tensorrt.provider import TensorrtProvider
 
@@ -115,6 +114,7 @@ class TensorrtFactory(ep.EpFactory):
             session.logger,
             detailed=settings.build.detailed_log,
         )
+        check(settings, tensorrt, library.facts)
         library.load_plugins(settings.plugins)
         return TensorrtProvider(library, context, settings)
 

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from onnxplug.authoring.record import Record
-from onnxplug_tensorrt.driver import DeviceFacts
+from onnxplug_tensorrt.driver import AMPERE, DeviceFacts
 from onnxplug_tensorrt.profiles import Range, as_facts, from_facts
 
 _LENGTH: Final = 8
 _ALIGNMENT: Final = 64
 _LONGEST: Final = 1 << 20
 """Bytes of facts at most."""
-
-_AMPERE: Final = 8
-"""The compute capability from which on hardware-compatible engines run."""
 
 
 class Plan(Record):
@@ -44,7 +41,7 @@ class Plan(Record):
         if self.version != version:
             return f"it was built by TensorRT {self.version}, and {version} is here"
         if self.portable:
-            if device.capability[0] >= _AMPERE:
+            if device.capability[0] >= AMPERE:
                 return ""
             return f"it is for GPUs from Ampere on, and {device.name} is older"
         built_on = self.device

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug.authoring.record import Record
+from onnxplug_tensorrt.driver import AMPERE, DeviceFacts
 from onnxplug_tensorrt.profiles import Range, read_profile
 
 LEGACY: Final = 1
@@ -131,12 +132,12 @@ def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
     )
 
 
-def check(settings: Settings, tensorrt: Any) -> None:
-    """Check what only the installed TensorRT knows.
+def check(settings: Settings, tensorrt: Any, device: DeviceFacts) -> None:
+    """Check what only the installed TensorRT and the GPU know.
 
     Raises:
-        OptionError: it has no such feature or source of tactics, or does not compute in
-            such types.
+        OptionError: TensorRT has no such feature or source of tactics, or the GPU is
+            too old.
     """
     build = settings.build
     for option, enum, names in (
@@ -154,6 +155,11 @@ def check(settings: Settings, tensorrt: Any) -> None:
                     f"option {option!r} has {name!r}, which TensorRT "
                     f"{tensorrt.__version__} has not; it has {', '.join(known)}"
                 )
+    if build.hardware_compatible and device.capability[0] < AMPERE:
+        raise ep.OptionError(
+            "option 'trt_engine_hw_compatible' is for GPUs from Ampere on, and "
+            f"{device.name} is {device.architecture}; turn it off"
+        )
 
 
 def version_of(tensorrt: Any) -> tuple[int, ...]:

@@ -141,12 +141,19 @@ class Builder:
         world.check_context("build_serialized_network")
         world.counts["builds"] += 1
         world.building.set()
+        with world.lock:
+            world.builds += 1
+            world.most_builds = max(world.builds, world.most_builds)
         try:
+            if world.fails:
+                return self._fail(world.fails)
             if not self._time(network, config):
                 return None
             return self._plan(network, config)
         finally:
             world.building.clear()
+            with world.lock:
+                world.builds -= 1
 
     def _time(self, network: INetworkDefinition, config: IBuilderConfig) -> bool:
         """Measure every kind of node that was not measured; whether it goes on."""

@@ -54,6 +54,8 @@ class TensorRT(SimpleNamespace):
         refused: by operator, the code and the words with which the parser refuses it.
         gate: builds stand still while it is not set.
         building: set while one is under way.
+        builds, most_builds: how many are under way, and were at once.
+        fails: why the next builds fail.
         configs: of builds, as they were made.
     """
 
@@ -71,6 +73,9 @@ class TensorRT(SimpleNamespace):
         self.gate = threading.Event()
         self.gate.set()
         self.building = threading.Event()
+        self.lock = threading.Lock()
+        self.builds = self.most_builds = 0
+        self.fails = ""
         self.configs: list[building.IBuilderConfig] = []
         self.registry = IPluginRegistry()
         for enum in enums.ALL:

@@ -1,0 +1,166 @@
+"""Engines and measured times on disk: found again, or made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnxplug import errors
+from onnxplug_tensorrt.driver import DeviceFacts
+from onnxplug_tensorrt.plans import Plan, unpacked
+from onnxplug_tensorrt.profiles import Range
+
+from .standin import TensorRT
+
+KEPT = {"trt_engine_cache_enable": "1"}
+WEIGHTS = np.random.default_rng(3).standard_normal((3, 300)).astype(np.float32)
+
+
+@pytest.fixture
+def model(parse: Any) -> Any:
+    import onnx
+
+    found = parse(
+        "m = MatMul(x, w) y = Relu(m)", "float[batch, 3] x", "float[batch, 300] y"
+    )
+    found.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHTS, "w"))
+    return found
+
+
+def run(make: Any, model: Any, *batches: int, **options: Any) -> None:
+    """Sessions of their own, as of other processes."""
+    with make(model, **options) as session:
+        for batch in batches:
+            x = np.arange(3 * batch, dtype=np.float32).reshape(batch, 3)
+            (found,) = session.run(None, {"x": x})
+            (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+            np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
+
+
+def entries(tmp_path: Path, kind: str) -> list[Path]:
+    return sorted((tmp_path / "cache/onnxplug-tensorrt").glob(f"{kind}-*"))
+
+
+def test_an_engine_is_found_again(
+    alone: Any, model: Any, tensorrt: TensorRT, tmp_path: Path
+) -> None:
+    run(alone, model, 2, 4, **KEPT)
+    assert tensorrt.counts["builds"] == 2
+    # it takes all that runs of the other brought, and grows from there
+    run(alone, model, 3, 2, 4, **KEPT)
+    assert tensorrt.counts["builds"] == 2
+    run(alone, model, 5, 2, **KEPT)
+    assert tensorrt.counts["builds"] == 3
+    assert len(entries(tmp_path, "engine")) == 1
+
+
+def test_without_the_option_nothing_is_kept(
+    alone: Any, model: Any, tensorrt: TensorRT, tmp_path: Path
+) -> None:
+    run(alone, model, 2)
+    run(alone, model, 2)
+    assert tensorrt.counts["builds"] == 2
+    assert not entries(tmp_path, "engine")
+
+
+@pytest.mark.parametrize("kind", ["version", "device", "option", "damage", "content"])
+def test_what_is_of_no_use_is_built_anew(
+    alone: Any, model: Any, tensorrt: TensorRT, tmp_path: Path, kind: str
+) -> None:
+    options: dict[str, Any] = dict(KEPT)
+    run(alone, model, 2, **options)
+    (entry,) = entries(tmp_path, "engine")
+    if kind == "version":
+        tensorrt.__version__ = "11.5.0.7"
+    elif kind == "device":
+        tensorrt.cuda.capability = (10, 0)
+    elif kind == "option":
+        options["trt_builder_optimization_level"] = 5
+    elif kind == "damage":
+        content = bytearray(entry.read_bytes())
+        content[-1] ^= 1
+        entry.write_bytes(content)
+    else:  # another's, whose digest is right
+        from onnxplug.authoring.entries import Cache
+
+        name = entry.name.removesuffix(".entry")
+        plan = unpacked(memoryview(Cache("onnxplug-tensorrt").load(name) or b""))
+        other = plan._replace(content=b"no engine of TensorRT's")
+        assert not Cache("onnxplug-tensorrt").store(name, *other.packed())
+    run(alone, model, 2, **options)
+    assert tensorrt.counts["builds"] == 2
+    run(alone, model, 2, **options)
+    assert tensorrt.counts["builds"] == 2
+
+
+def test_engines_for_other_gpus(alone: Any, model: Any, tensorrt: TensorRT) -> None:
+    options = KEPT | {"trt_engine_hw_compatible": "1"}
+    run(alone, model, 2, **options)
+    tensorrt.cuda.capability = (8, 6)
+    run(alone, model, 2, **options)
+    assert tensorrt.counts["builds"] == 1
+    tensorrt.cuda.capability = (7, 5)
+    with pytest.raises(errors.OptionError, match="Stand-in is sm_75"):
+        run(alone, model, 2, **options)
+
+
+def test_engines_without_weights(
+    alone: Any, model: Any, tensorrt: TensorRT, tmp_path: Path
+) -> None:
+    run(alone, model, 2, **KEPT)
+    (whole,) = entries(tmp_path, "engine")
+    options = KEPT | {"trt_weight_stripped_engine_enable": "1"}
+    run(alone, model, 2, **options)
+    assert tensorrt.counts["refits"] == 1
+    (stripped,) = [each for each in entries(tmp_path, "engine") if each != whole]
+    assert whole.stat().st_size - stripped.stat().st_size >= WEIGHTS.nbytes
+    run(alone, model, 2, **options)
+    assert (tensorrt.counts["builds"], tensorrt.counts["refits"]) == (2, 2)
+
+
+def test_measured_times(
+    alone: Any, model: Any, tensorrt: TensorRT, tmp_path: Path
+) -> None:
+    timed = {"trt_timing_cache_enable": "1"}
+    run(alone, model, 2, **timed)
+    assert tensorrt.counts["measured"] == 2
+    run(alone, model, 2, **timed)
+    assert (tensorrt.counts["builds"], tensorrt.counts["measured"]) == (2, 2)
+    (entry,) = entries(tmp_path, "times")
+    content = bytearray(entry.read_bytes())
+    content[-1] ^= 1
+    entry.write_bytes(content)
+    run(alone, model, 2, **timed)
+    assert tensorrt.counts["measured"] == 4
+
+
+def damaged(content: bytes) -> Iterator[bytes]:
+    yield b""
+    yield content[:5]
+    yield content[:40]
+    yield (1 << 62).to_bytes(8, "little") + content[8:]
+    for old, new in (
+        (b'"version"', b'"varsion"'),
+        (b"[9, 0]", b"[9, {]"),
+        (b"[9, 0]", b'"nine"'),
+        (b"[[1, 2]", b"[[1, a]"),
+        (b"[[1, 2]", b'["1", '),
+    ):
+        assert old in content
+        yield content.replace(old, new, 1)
+
+
+def test_what_is_no_plan_is_refused() -> None:
+    device = DeviceFacts("GPU", (9, 0), 132, 13020)
+    plan = Plan(b"engine", {"x": Range((1, 2), (1, 2), (3, 4))}, "11.4", device)
+    content = b"".join(plan.packed())
+    found = unpacked(memoryview(content))
+    assert found._replace(content=bytes(found.content)) == plan
+    for each in damaged(content):
+        with pytest.raises(ValueError, match=r"cut off|cannot be read"):
+            unpacked(memoryview(each))
