@@ -75,8 +75,7 @@ def test_its_numbers_are_those_of_the_bindings(real: Any) -> None:
     for own in enums.ALL:
         members = getattr(real, own.__name__).__members__
         for each in own:
-            if each.name not in enums.ONLY_BEFORE_11.get(own.__name__, ()):
-                assert int(members[each.name]) == each.value, each
+            assert int(members[each.name]) == each.value, each
 
 
 def test_its_functions_are_those_of_the_bindings(real: Any) -> None:

@@ -15,10 +15,13 @@ from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.parsing import Network, load_weights, named, parse
 from onnxplug_tensorrt.plans import Plan
 from onnxplug_tensorrt.profiles import Range
-from onnxplug_tensorrt.settings import BuildSettings, Settings
+from onnxplug_tensorrt.settings import STRONG, BuildSettings, Settings
 
 _one_at_a_time: Final = new_lock()
 """Held while an engine is built, where an option asks for it."""
+
+_FLAGS: Final = {ep.DataType.FLOAT16: "FP16", ep.DataType.BFLOAT16: "BF16"}
+"""By which TensorRT before 11 is told that it may compute in a type."""
 
 _PATIENCE: Final = 0.1
 """Seconds after which it is looked whether a build is wanted, or done."""
@@ -66,7 +69,9 @@ class Builder:
         library, build = self._library, self._settings.build
         library.messages.taken()
         with library.current:
-            network = parse(library, partition.to_model("external"))
+            network = parse(
+                library, self._exported(partition), chooses_types=self._chooses_types
+            )
             config = self._configured(network.builder)
             if profile:
                 _add_profile(network, config, profile)
@@ -93,7 +98,7 @@ class Builder:
         with library.current:
             refitter = tensorrt.Refitter(native, library.messages)
             parser = tensorrt.OnnxParserRefitter(refitter, library.messages)
-            exported = partition.to_model("external")
+            exported = self._exported(partition)
             done = (
                 load_weights(parser, exported)
                 and parser.refit_model_proto()
@@ -103,6 +108,29 @@ class Builder:
             raise ValueError(
                 f"TensorRT does not refit the engine: {library.messages.taken()}"
             )
+
+    @property
+    def _chooses_types(self) -> bool:
+        """Whether TensorRT chooses among types."""
+        return bool(self._settings.precision.types) and self._library.version < STRONG
+
+    def _exported(self, partition: ep.Partition) -> ep.ExportedModel:
+        """The model of *partition*, in the types that it is to be computed in."""
+        exported = partition.to_model("external")
+        precision = self._settings.precision
+        if not precision.types or self._chooses_types:
+            return exported
+        from onnxplug_tensorrt.precision import Exclusions, narrow_model
+
+        (dtype,) = precision.types
+        exclusions = Exclusions(norms=precision.norms_in_float32)
+        narrowed = narrow_model(exported, dtype, exclusions)
+        self._library.logger.info(
+            "%s: %d compute in %s, %d stay float32, and there are %d casts",
+            named(partition.nodes), narrowed.narrowed, dtype, len(narrowed.kept),
+            narrowed.casts,
+        )  # fmt: skip
+        return narrowed.exported
 
     def dump(self, partition: ep.Partition) -> None:
         """Write *partition* to the working folder, if an option asks for it."""
@@ -125,6 +153,11 @@ class Builder:
             config.max_aux_streams = build.auxiliary_streams
         if build.sparse:
             config.set_flag(flags.SPARSE_WEIGHTS)
+        if self._chooses_types:
+            for dtype in self._settings.precision.types:
+                config.set_flag(getattr(flags, _FLAGS[dtype]))
+            if self._settings.precision.codes:
+                config.set_flag(flags.INT8)
         if build.stripped:
             config.set_flag(flags.STRIP_PLAN)
             config.set_flag(flags.REFIT_IDENTICAL)

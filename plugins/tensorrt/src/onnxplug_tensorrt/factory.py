@@ -11,6 +11,7 @@ from onnxplug_tensorrt.driver import CurrentContext, find_device, load_driver
 from onnxplug_tensorrt.installation import (
     find_tensorrt,
     import_tensorrt,
+    install,
     problem,
 )
 from onnxplug_tensorrt.options import OPTIONS
@@ -91,8 +92,8 @@ class TensorrtFactory(ep.EpFactory):
             OptionError: options contradict each other, ask for what the installed
                 TensorRT has not, or for a GPU that there is not.
             LookupError: CUDA does not see the device.
-            RuntimeError: TensorRT or the driver is missing, or they do not fit.
-            EpError: the CUDA EP, which owns the GPU's memory, is missing.
+            RuntimeError: TensorRT, the driver, or the CUDA EP, which owns the GPU's
+                memory, is missing, or they do not fit.
         """
         settings = read_settings(options)
         tensorrt = self.import_tensorrt()
@@ -101,7 +102,14 @@ class TensorrtFactory(ep.EpFactory):
 
         driver = self.load_driver()
         ordinal = find_device(driver, devices, int(options["device_id"]))
-        context = session.context(ep.MemoryLocation(SPACE, ordinal))
+        location = ep.MemoryLocation(SPACE, ordinal)
+        try:
+            context = session.context(location)
+        except ep.OnnxplugError as error:
+            raise RuntimeError(
+                f"TensorRT works in the memory of {location}, which is not to be had: "
+                f"{error}; {install()}"
+            ) from error
         if not context.native_handle or context.dlpack_device is None:
             raise RuntimeError(
                 f"the memory {context.location} belongs to an EP that does not tell "

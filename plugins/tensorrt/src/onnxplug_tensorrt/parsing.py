@@ -74,15 +74,20 @@ def judge(library: Library, partition: ep.Partition) -> Verdict:
     return {index: errors.get(index, unexplained) for index in left} or errors
 
 
-def parse(library: Library, exported: ep.ExportedModel) -> Network:
+def parse(
+    library: Library, exported: ep.ExportedModel, *, chooses_types: bool = False
+) -> Network:
     """The network of a model, on the memory of its weights.
 
     Within the library's context.
 
+    Args:
+        chooses_types: TensorRT does, which it can before 11, as flags allow.
+
     Raises:
         Declined: the parser does not take it.
     """
-    builder, network, parser = _new_parser(library)
+    builder, network, parser = _new_parser(library, chooses_types=chooses_types)
     if not _parsed(parser, exported):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         text = "; ".join(_words(error) for error in errors)
@@ -108,11 +113,13 @@ def load_weights(parser: Any, exported: ep.ExportedModel) -> bool:
     )
 
 
-def _new_parser(library: Library) -> tuple[Any, Any, Any]:
+def _new_parser(
+    library: Library, *, chooses_types: bool = False
+) -> tuple[Any, Any, Any]:
     tensorrt = library.tensorrt
     builder = tensorrt.Builder(library.messages)
     flags = 0
-    if library.version < STRONG:
+    if library.version < STRONG and not chooses_types:
         # as from 11 on: types are the model's, and no flags change them
         flags = 1 << int(tensorrt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     network = builder.create_network(flags)

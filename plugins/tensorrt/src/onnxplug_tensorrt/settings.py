@@ -49,10 +49,12 @@ class Precision(Record):
     Attributes:
         types: that what is float32 in the model may be computed in.
         norms_in_float32: layer norms are not.
+        codes: TensorRT before 11 may compute with codes where it may choose types.
     """
 
     types: tuple[ep.DataType, ...] = ()
     norms_in_float32: bool = False
+    codes: bool = False
 
 
 class CacheSettings(Record):
@@ -115,6 +117,7 @@ def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
                 if options[name]
             ),
             bool(options["trt_layer_norm_fp32_fallback"]),
+            bool(options["trt_int8_enable"]),
         ),
         CacheSettings(
             bool(options["trt_engine_cache_enable"]),
@@ -136,10 +139,11 @@ def check(settings: Settings, tensorrt: Any, device: DeviceFacts) -> None:
     """Check what only the installed TensorRT and the GPU know.
 
     Raises:
-        OptionError: TensorRT has no such feature or source of tactics, or the GPU is
-            too old.
+        OptionError: TensorRT has no such feature or source of tactics, does not compute
+            in such types, or the GPU is too old.
     """
     build = settings.build
+    _check_types(settings.precision, tensorrt)
     for option, enum, names in (
         ("trt_preview_features", tensorrt.PreviewFeature, build.preview_features),
         (
@@ -159,6 +163,22 @@ def check(settings: Settings, tensorrt: Any, device: DeviceFacts) -> None:
         raise ep.OptionError(
             "option 'trt_engine_hw_compatible' is for GPUs from Ampere on, and "
             f"{device.name} is {device.architecture}; turn it off"
+        )
+
+
+def _check_types(precision: Precision, tensorrt: Any) -> None:
+    version = f"TensorRT {tensorrt.__version__}"
+    if version_of(tensorrt) >= STRONG:
+        if len(precision.types) > 1:
+            raise ep.OptionError(
+                "options 'trt_fp16_enable' and 'trt_bf16_enable' are both set, and "
+                f"{version} does not choose between types; set one of them"
+            )
+    elif precision.types and precision.norms_in_float32:
+        raise ep.OptionError(
+            "option 'trt_layer_norm_fp32_fallback' is for TensorRT from 11 on, where "
+            f"onnxplug chooses the types, and {version} chooses them itself; turn it "
+            "off, or pip install 'tensorrt-cu13>=11'"
         )
 
 

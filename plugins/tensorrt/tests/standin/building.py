@@ -71,7 +71,8 @@ class IBuilderConfig:
         super().__setattr__(name, value)
 
     def set_flag(self, flag: enums.BuilderFlag) -> None:
-        self._flags.add(enums.BuilderFlag(flag))
+        assert type(flag) is self.world.BuilderFlag
+        self._flags.add(flag)
 
     def set_memory_pool_limit(self, pool: enums.MemoryPoolType, pool_size: int) -> None:
         self._limits[enums.MemoryPoolType(pool)] = pool_size
@@ -125,6 +126,7 @@ class Builder:
 
     def create_network(self, flags: int = 0) -> INetworkDefinition:
         network: INetworkDefinition = self.world.INetworkDefinition()
+        network._flags = flags
         return network
 
     def create_builder_config(self) -> IBuilderConfig:
@@ -197,8 +199,7 @@ class Builder:
                     return self._fail(f"{name} has a profile of another rank")
             elif profile._shapes.get(name, (shape,))[0] != shape:
                 return self._fail(f"{name} is static, and its profile is not")
-        flags = enums.BuilderFlag
-        stripped = flags.STRIP_PLAN in config._flags
+        stripped = self.world.BuilderFlag.STRIP_PLAN in config._flags
         if stripped:
             for tensor in model.graph.initializer:
                 tensor.ClearField("raw_data")

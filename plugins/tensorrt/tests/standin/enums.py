@@ -105,5 +105,26 @@ ALL = (
     ErrorCode,
 )
 
-ONLY_BEFORE_11: dict[str, tuple[str, ...]] = {}
-"""What TensorRT 11 has no more, by the names of enums."""
+
+class BuilderFlagBefore11(IntEnum):
+    """As documented of TensorRT 10; the numbers are the stand-in's."""
+
+    FP16 = 0
+    INT8 = 1
+    GPU_FALLBACK = 3
+    REFIT = 4
+    SPARSE_WEIGHTS = 7
+    BF16 = 17
+    STRIP_PLAN = 18
+    REFIT_IDENTICAL = 19
+
+
+class NetworkDefinitionCreationFlagBefore11(IntEnum):
+    STRONGLY_TYPED = 1
+
+
+BEFORE_11 = {
+    "BuilderFlag": BuilderFlagBefore11,
+    "NetworkDefinitionCreationFlag": NetworkDefinitionCreationFlagBefore11,
+}
+"""What TensorRT 10 has instead."""

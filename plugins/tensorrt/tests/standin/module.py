@@ -56,7 +56,7 @@ class TensorRT(SimpleNamespace):
         building: set while one is under way.
         builds, most_builds: how many are under way, and were at once.
         fails: why the next builds fail.
-        configs: of builds, as they were made.
+        configs, networks: of builds, as they were made.
     """
 
     ILogger = ILogger
@@ -77,9 +77,12 @@ class TensorRT(SimpleNamespace):
         self.builds = self.most_builds = 0
         self.fails = ""
         self.configs: list[building.IBuilderConfig] = []
+        self.networks: list[parsing.INetworkDefinition] = []
         self.registry = IPluginRegistry()
         for enum in enums.ALL:
             setattr(self, enum.__name__, enum)
+        if version.startswith("10."):
+            vars(self).update(enums.BEFORE_11)
         for each in (
             *building.CLASSES,
             *parsing.CLASSES,

@@ -33,6 +33,8 @@ class INetworkDefinition:
     def __init__(self) -> None:
         self.model: onnx.ModelProto | None = None
         self.weights: dict[str, tuple[int, int]] = {}
+        self._flags = 0
+        self.world.networks.append(self)
 
     @property
     def _inputs(self) -> list[ITensor]:
@@ -154,7 +156,7 @@ class OnnxParserRefitter:
 
     def __init__(self, refitter: Refitter, logger: Any) -> None:
         self._refitter = refitter
-        self._network = INetworkDefinition()
+        self._network: INetworkDefinition = self.world.INetworkDefinition()
 
     def load_model_proto(self, model: bytes, path: str | None = None) -> bool:
         self._network.model = onnx.load_from_string(bytes(model))
