@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next eight, in several
+#   make test             run all tests but those of the next nine, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -11,6 +11,8 @@
 #   make test-webgpu      test the WebGPU EP, with wgpu, on software if there is no GPU
 #   make test-cuda-offline  test the CUDA EP without a GPU, its kernels on the processor;
 #                         needs g++; with ARGS="-m ''" all of it, which takes an hour
+#   make test-tensorrt-offline  test the TensorRT EP without a GPU or TensorRT, on a
+#                         stand-in that is held against TensorRT's real bindings
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make lint             check style and types
@@ -33,10 +35,12 @@ ON_COREML := coreml
 # with wgpu, and an adapter for it; tests that need neither import it uninstalled
 ON_WEBGPU := webgpu
 # with CuPy, and CUDA's compiler; tests that need neither import it uninstalled
-ON_CUDA := cuda
+ON_CUDA := cuda tensorrt
 # what of its engine needs no GPU: no library of products; tests register the EP themselves
 CUDA_WHEELS := 'cupy-cuda13x>=14.2,<15' 'nvidia-cudnn-frontend>=1.22,<1.29' \
   'nvmath-python>=1.0,<2' nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt
+# tests of the TensorRT EP, which run without CuPy; not its libraries, which are elsewhere
+TENSORRT_WHEELS := 'tensorrt-cu13-bindings>=11.4,<12'
 # tests of kernels in CUDA C++, each of which g++ compiles
 CUDA_ON_CPU := $(wildcard plugins/compiler/tests/gpu/test_cuda*.py) \
   plugins/testing/tests/test_cuda_on_cpu.py
@@ -73,7 +77,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
-  test-cuda-offline test-native test-programs lint bench clean
+  test-cuda-offline test-tensorrt-offline test-native test-programs lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -129,6 +133,9 @@ test-cuda-offline: $(VENV)/cuda.stamp
 	  is not there; install it, on Debian by apt install g++' >&2; exit 1; }
 	ONNXPLUG_REQUIRE=cupy,g++,nvrtc $(BIN)/python -m pytest plugins/cuda \
 	  $(CUDA_ON_CPU) $(ARGS)
+
+test-tensorrt-offline: $(VENV)/tensorrt.stamp
+	ONNXPLUG_REQUIRE=tensorrt-bindings $(BIN)/python -m pytest plugins/tensorrt $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
@@ -191,6 +198,11 @@ $(VENV)/webgpu.stamp: $(VENV)/exporters.stamp $(ON_WEBGPU:%=plugins/%/pyproject.
 $(VENV)/cuda.stamp: $(VENV)/development.stamp
 	@echo 'installing CuPy, NVRTC, and what else of CUDA needs no GPU …'
 	@$(BIN)/python -m pip install --quiet $(CUDA_WHEELS)
+	@touch $@
+
+$(VENV)/tensorrt.stamp: $(VENV)/development.stamp
+	@echo 'installing the bindings of TensorRT …'
+	@$(BIN)/python -m pip install --quiet --no-deps $(TENSORRT_WHEELS)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

@@ -64,6 +64,7 @@ KNOWN: Final = (
     ),
     KnownEp(
         "TensorrtExecutionProvider",
+        "onnxplug-tensorrt",
         platforms={"Linux": _BOTH, "Windows": _PC},
         aliases=("trt",),
         instead=("CUDAExecutionProvider",),
