@@ -129,18 +129,20 @@ def test_what_serves_instead_is_what_there_is(
     on: Callable[[str, str], None],
 ) -> None:
     on("linux", "x86_64")
-    answer = availability("tensorrt", registry, hardware)
+    answer = availability("nvtensorrtrtx", registry, hardware)
     assert answer.remedy == (
-        "no distribution of onnxplug supplies it; use CUDAExecutionProvider "
+        "no distribution of onnxplug supplies it; use TensorrtExecutionProvider "
+        "(install the distribution onnxplug-tensorrt) or CUDAExecutionProvider "
         "(install the distribution onnxplug-cuda) or CPUExecutionProvider "
         "(install the distribution onnxplug-cpu) instead"
     )
     add("CUDA", "gpu")
     add("CPU", "cpu")
-    answer = availability("tensorrt", registry, hardware)
+    answer = availability("nvtensorrtrtx", registry, hardware)
     assert answer.remedy == (
-        "no distribution of onnxplug supplies it; "
-        "use CUDAExecutionProvider or CPUExecutionProvider instead"
+        "no distribution of onnxplug supplies it; use TensorrtExecutionProvider "
+        "(install the distribution onnxplug-tensorrt) or CUDAExecutionProvider or "
+        "CPUExecutionProvider instead"
     )
 
 

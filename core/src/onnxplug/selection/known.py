@@ -65,9 +65,8 @@ KNOWN: Final = (
     KnownEp(
         "TensorrtExecutionProvider",
         "onnxplug-tensorrt",
-        platforms={"Linux": _BOTH, "Windows": _PC},
+        {"Linux": _BOTH, "Windows": _PC},
         aliases=("trt",),
-        instead=("CUDAExecutionProvider",),
     ),
     KnownEp(
         "CUDAExecutionProvider",
