@@ -485,6 +485,8 @@ NOT_ASKED: Final = {
     # entries have none
     "onnxplug_native.interface.host",
     "onnxplug_native.interface.status",
+    # where an engine asks, the error is kept for whoever waits for that
+    "onnxplug_tensorrt.callbacks",
     # copies an error
     "onnxplug_testing.simulated.queues",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
 from onnxplug_tensorrt.caches import TimingCache
-from onnxplug_tensorrt.callbacks import new_progress, reraise
+from onnxplug_tensorrt.callbacks import new_progress, wait_for
 from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.parsing import Network, load_weights, named, parse
 from onnxplug_tensorrt.plans import Plan
@@ -200,13 +199,13 @@ class Builder:
 
         library.logger.info("TensorRT builds %s", what)
         if not self._settings.build.sequential:
-            _wait_for(build, progress)
+            wait_for(build, progress)
         else:
             while not _one_at_a_time.acquire(timeout=_PATIENCE):
                 if is_unwanted():
                     raise ep.LoadCancelled(f"the build of {what} was not wanted")
             try:
-                _wait_for(build, progress)
+                wait_for(build, progress)
             finally:
                 _one_at_a_time.release()
         if progress.is_stopped:
@@ -219,35 +218,6 @@ class Builder:
                 )
             )
         return found[0]
-
-
-def _wait_for(build: Callable[[], None], progress: Any) -> None:
-    """Build in a thread, which a signal's handler cannot raise in.
-
-    Raises:
-        BaseException: what was raised while it was waited for, when the build ended.
-    """
-    failures: list[BaseException] = []
-    done = threading.Event()
-
-    def work() -> None:
-        try:
-            build()
-        except BaseException as error:  # noqa: BLE001 it is raised where it is waited for
-            failures.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=work, name="onnxplug-tensorrt-build", daemon=True).start()
-    # not by Thread.join(), which an interrupt has believe that the thread ended
-    while not done.is_set():
-        try:
-            done.wait(_PATIENCE)  # whichever thread a signal came to
-        except BaseException as error:  # noqa: BLE001 what it reads is to outlive it
-            progress.failure, progress.is_stopped = error, True
-    reraise(progress.failure)
-    for failure in failures:
-        raise failure
 
 
 def _add_profile(network: Network, config: Any, profile: Mapping[str, Range]) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
-
-from onnxplug import ep
 
 _LEVELS: Final = {
     "INTERNAL_ERROR": logging.ERROR,
@@ -25,6 +24,9 @@ _LEVELS: Final = {
 
 _SECONDS: Final = 5.0
 """Between two messages of how far a build is."""
+
+_PATIENCE: Final = 0.1
+"""Seconds after which it is looked whether a build is done."""
 
 
 class Messages:
@@ -187,8 +189,30 @@ def new_output_memory(tensorrt: Any, allocate: Callable[[int], int]) -> Any:
     return _bound(OutputMemory, tensorrt.IOutputAllocator)(allocate)
 
 
-def reraise(failure: BaseException | None) -> None:
-    """Raise what a callback kept, if it did."""
-    if failure is not None:
-        ep.raise_interruption(failure)
-        raise failure
+def wait_for(build: Callable[[], None], progress: Any) -> None:
+    """Build in a thread, which a signal's handler cannot raise in.
+
+    Raises:
+        BaseException: what was raised while it was waited for, when the build ended.
+    """
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            build()
+        except BaseException as error:  # noqa: BLE001 it is raised where it is waited for
+            failures.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="onnxplug-tensorrt-build", daemon=True).start()
+    # not by Thread.join(), which an interrupt has believe that the thread ended
+    while not done.is_set():
+        try:
+            done.wait(_PATIENCE)  # whichever thread a signal came to
+        except BaseException as error:  # noqa: BLE001 what it reads is to outlive it
+            progress.failure, progress.is_stopped = error, True
+    for failure in (progress.failure, *failures):
+        if failure is not None:
+            raise failure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -174,9 +173,12 @@ class Execution:
     def abandon(self) -> None:
         """Release it after a failure, when what it may have queued is done."""
         assert self._stream is not None
-        with contextlib.suppress(Exception):  # the caller gets the first
+        try:
             self._stream.synchronize()
-        self.close()
+        except Exception as error:  # noqa: BLE001 the caller gets the first
+            ep.raise_interruption(error)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Release it, now and in this thread, whoever else refers to it."""
