@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnxplug import ep
 from onnxplug.authoring.arrays import usual_form
 from onnxplug_tensorrt.arrays import UNSHARED, DeviceArrays
 from onnxplug_tensorrt.capturing import TensorrtCapture
-from onnxplug_tensorrt.engine import Engine, Execution, Port
+from onnxplug_tensorrt.engine import Engine, EngineSource, Execution, Port
 
 
 class TensorrtPartition(ep.CompiledPartition):
@@ -20,7 +21,8 @@ class TensorrtPartition(ep.CompiledPartition):
     Runs may overlap: each has an execution context of its own.
 
     Args:
-        engine: open for this one, which closes it.
+        source: gives the engine for a run, the same or one that takes more shapes, and
+            is closed with this.
         partition: what it is of.
         context: the memory that values are in.
         capture: of bound runs, where options ask for it.
@@ -31,50 +33,63 @@ class TensorrtPartition(ep.CompiledPartition):
 
     def __init__(
         self,
-        engine: Engine,
+        source: EngineSource,
         partition: ep.Partition,
         context: ep.DeviceContext,
         *,
         capture: TensorrtCapture | None = None,
     ) -> None:
-        self._engine: Engine | None = engine
+        self._source: EngineSource | None = source
         self._context = context
         self._arrays = DeviceArrays(context)
-        self._inputs = [
-            _checked(engine.inputs.get(name), partition.value(name), "input")
-            for name in partition.inputs
-        ]
-        self._outputs = [
-            _required(
-                _checked(engine.outputs.get(name), partition.value(name), "output")
-            )
-            for name in partition.outputs
-        ]
-        if capture is not None:
-            _check_captures(engine, (*filter(None, self._inputs), *self._outputs))
-        # some inputs TensorRT has no use for
+        self._capture = capture
+        engine = source.open()
+        try:
+            self._inputs = [
+                _checked(engine.inputs.get(name), partition.value(name), "input")
+                for name in partition.inputs  # for some TensorRT has no use
+            ]
+            self._outputs = [
+                _required(
+                    _checked(engine.outputs.get(name), partition.value(name), "output")
+                )
+                for name in partition.outputs
+            ]
+            if capture is not None:
+                _check_captures(engine, (*filter(None, self._inputs), *self._outputs))
+        finally:
+            engine.close()
         self.input_locations = self._places(self._inputs)
         self.output_locations = self._places(self._outputs)
-        self._capture = capture
         self._has_host_outputs = any(port.on_host for port in self._outputs)
 
     def _places(self, ports: Sequence[Port | None]) -> Sequence[ep.MemoryLocation]:
         home = self._context.location
         return [ep.HOST if port and port.on_host else home for port in ports]
 
-    @property
-    def plan(self) -> Any:
-        """What the engine was restored from."""
-        assert self._engine is not None
-        return self._engine.plan
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """The engine, as long as it is needed.
+
+        Raises:
+            RuntimeError: the partition was closed.
+        """
+        source = self._source
+        if source is None:
+            raise RuntimeError("the partition was closed")
+        engine = source.open()
+        try:
+            yield engine
+        finally:
+            engine.close()
 
     @property
     def report(self) -> ep.PartitionReport:  # type: ignore[override]
         """How many execution contexts runs have needed at once."""
-        engine = self._engine
-        return ep.PartitionReport(
-            counts={} if engine is None else {"execution contexts": engine.contexts}
-        )
+        if self._source is None:
+            return ep.PartitionReport()
+        with self.engine() as engine:
+            return ep.PartitionReport(counts={"execution contexts": engine.contexts})
 
     def run(
         self,
@@ -83,23 +98,22 @@ class TensorrtPartition(ep.CompiledPartition):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Queue the work; GIL released while TensorRT does that."""
-        engine = self._engine
-        if engine is None:
-            raise RuntimeError("the partition was closed")
         if context is not None and context.cancelled:
             raise ep.RunCancelled("the run was cancelled before TensorRT began")
         stream = None if context is None else context.stream
         if stream is not None:
             assert context is not None
             is_captured = context.capture is ep.CapturePhase.CAPTURE
-            return self._queued(engine, inputs, outputs, stream, is_captured)
+            with self.engine() as engine:
+                return self._queued(engine, inputs, outputs, stream, is_captured)
         own = self._context.create_stream()
         if own is None:
             raise RuntimeError(f"{self._context.location} has no streams")
         try:
-            results = self._queued(engine, inputs, outputs, own, False)
-            own.synchronize()
-            return results
+            with self.engine() as engine:
+                results = self._queued(engine, inputs, outputs, own, False)
+                own.synchronize()
+                return results
         finally:
             own.close()
 
@@ -208,9 +222,9 @@ class TensorrtPartition(ep.CompiledPartition):
 
     def close(self) -> None:
         """Release the engine."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
 
 
 def _checked(port: Port | None, value: ep.ValueInfo, side: str) -> Port | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
@@ -31,8 +31,18 @@ class Port(Record):
     on_host: bool
 
 
-class Engine:
-    """An engine in memory of the GPU, used by partitions, each of which closes it.
+class EngineSource(Protocol):
+    """What has an engine for each run."""
+
+    def open(self) -> Engine:
+        """The engine, for whoever asks, who closes it."""
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+
+
+class Engine(EngineSource):
+    """An engine in memory of the GPU, which each that uses it opens, and closes.
 
     Args:
         library: TensorRT, on that GPU.
@@ -81,20 +91,20 @@ class Engine:
         return self._made
 
     def open(self) -> Engine:
-        """It, for one more partition."""
+        """It, for one more that uses it."""
         with self._lock:
             self._users += 1
         return self
 
     def close(self) -> None:
-        """Release it, when the last partition that uses it does."""
+        """Release it, when the last that uses it does; what was queued is done then."""
         with self._lock:
             self._users -= 1
             if self._users:
                 return
         with self.library.current:
             while self._idle:
-                self._idle.pop().close()
+                self._idle.pop().finish()
             self.native = None
 
     def take(self, stream: ep.Stream, arrays: DeviceArrays) -> Execution:
@@ -173,9 +183,17 @@ class Execution:
     def abandon(self) -> None:
         """Release it after a failure, when what it may have queued is done."""
         assert self._stream is not None
+        self._release_after(self._stream)
+
+    def finish(self) -> None:
+        """Release it, when what it has queued is done."""
+        self._release_after(self._end)
+
+    def _release_after(self, work: ep.Stream | ep.Event | None) -> None:
         try:
-            self._stream.synchronize()
-        except Exception as error:  # noqa: BLE001 the caller gets the first
+            if work is not None:
+                work.synchronize()
+        except Exception as error:  # noqa: BLE001 it is its run's
             ep.raise_interruption(error)
         finally:
             self.close()

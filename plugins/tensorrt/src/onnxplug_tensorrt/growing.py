@@ -12,7 +12,7 @@ from typing import Final
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
-from onnxplug_tensorrt.engine import Engine
+from onnxplug_tensorrt.engine import Engine, EngineSource
 from onnxplug_tensorrt.profiles import Shape, covers, grown
 from onnxplug_tensorrt.workshop import Workshop
 
@@ -31,7 +31,8 @@ class Family:
     def __init__(self, partition: ep.Partition, workshop: Workshop) -> None:
         self._partition = partition
         self._workshop = workshop
-        self._lock = new_lock()
+        self._building = new_lock()
+        self._changing = new_lock()
         self._engine: Engine | None = None
         self._has_looked = False
         self._open = open_inputs(partition)
@@ -69,16 +70,16 @@ class Family:
             found[name] = sizes
         return found
 
-    def engine_for(
+    def prepare(
         self, shapes: dict[str, Shape], is_unwanted: Callable[[], bool]
-    ) -> Engine:
-        """An engine that takes inputs of these *shapes*, opened for whoever asks.
+    ) -> None:
+        """Have an engine that takes inputs of these *shapes*, and of all before.
 
         Raises:
             Declined: TensorRT does not build it.
             LoadCancelled: nobody wants it any more.
         """
-        while not self._lock.acquire(timeout=_PATIENCE):
+        while not self._building.acquire(timeout=_PATIENCE):
             if is_unwanted():
                 raise ep.LoadCancelled("an engine for shapes of a run was not wanted")
         try:
@@ -91,21 +92,40 @@ class Family:
                 self._keep(
                     self._workshop.new_for_runs(self._partition, profile, is_unwanted)
                 )
+        finally:
+            self._building.release()
+
+    def open(self) -> Engine:
+        """The engine that takes the most shapes until now, for whoever asks."""
+        with self._changing:
             assert self._engine is not None
             return self._engine.open()
-        finally:
-            self._lock.release()
 
     def _keep(self, engine: Engine | None) -> None:
-        """Have *engine* for what comes; partitions keep the one before."""
-        before = self._engine
-        self._engine = None if engine is None else engine.open()
+        """Have *engine* for runs that begin from now on."""
+        if engine is not None:
+            engine.open()
+        with self._changing:
+            before, self._engine = self._engine, engine
         if before is not None:
             before.close()
 
     def close(self) -> None:
         """Release the engine."""
         self._keep(None)
+
+
+class Member(EngineSource):
+    """What a partition of a family, specialised to some shapes, runs."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+
+    def open(self) -> Engine:
+        return self._family.open()
+
+    def close(self) -> None:
+        """The family has the engine for others."""
 
 
 def open_inputs(partition: ep.Partition) -> tuple[str, ...]:

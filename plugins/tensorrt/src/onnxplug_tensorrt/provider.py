@@ -8,8 +8,8 @@ from onnxplug import ep
 from onnxplug_tensorrt.capability import Screening, claims
 from onnxplug_tensorrt.capturing import TensorrtCapture
 from onnxplug_tensorrt.compiled import TensorrtPartition
-from onnxplug_tensorrt.engine import Engine
-from onnxplug_tensorrt.growing import Family, open_inputs
+from onnxplug_tensorrt.engine import EngineSource
+from onnxplug_tensorrt.growing import Family, Member, open_inputs
 from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.parsing import supported_operators
 from onnxplug_tensorrt.plans import unpacked
@@ -67,30 +67,23 @@ class TensorrtProvider(ep.ExecutionProvider):
         """
         family = next((each for each in self._families if each.has(partition)), None)
         if family is not None:
-            engine = family.engine_for(
-                family.shapes(partition), lambda: partition.cancelled
-            )
-        else:
-            self._screening.check(partition)
-            profile = self._profile(partition)
-            self._workshop.builder.dump(partition)
-            engine = self._workshop.engine(
-                partition, profile, lambda: partition.cancelled
-            ).open()
-        return self.compiled(engine, partition)
+            family.prepare(family.shapes(partition), lambda: partition.cancelled)
+            return self._compiled(Member(family), partition)
+        self._screening.check(partition)
+        profile = self._profile(partition)
+        self._workshop.builder.dump(partition)
+        engine = self._workshop.engine(partition, profile, lambda: partition.cancelled)
+        return self._compiled(engine.open(), partition)
 
-    def compiled(self, engine: Engine, partition: ep.Partition) -> ep.CompiledPartition:
-        """What runs *engine*, which was opened for it, as *partition*.
-
-        Raises:
-            Declined: its inputs or outputs are not the partition's.
-        """
+    def _compiled(
+        self, source: EngineSource, partition: ep.Partition
+    ) -> ep.CompiledPartition:
         try:
             return TensorrtPartition(
-                engine, partition, self._context, capture=self.capture
+                source, partition, self._context, capture=self.capture
             )
         except BaseException:
-            engine.close()
+            source.close()
             raise
 
     def screen(self, partition: ep.Partition) -> None:
@@ -150,7 +143,7 @@ class TensorrtProvider(ep.ExecutionProvider):
             raise ep.Declined(
                 ep.Reason(ep.RefusalCode.OTHER, f"the engine is of no use: {error}")
             ) from error
-        return self.compiled(engine, partition)
+        return self._compiled(engine, partition)
 
     def close(self) -> None:
         """Release TensorRT's runtime."""
@@ -164,7 +157,7 @@ class TensorrtProvider(ep.ExecutionProvider):
 class TensorrtSpecialiser(ep.Specialiser):
     """Has engines take the shapes that runs bring; see :mod:`.growing`."""
 
-    limit = 64
+    limit = 256
     pads = True
 
     def __init__(self, provider: TensorrtProvider) -> None:
@@ -194,7 +187,9 @@ class TensorrtSerialiser(ep.Serialiser):
             Declined: it has no weights.
         """
         assert isinstance(compiled, TensorrtPartition)
-        if compiled.plan.stripped:
+        with compiled.engine() as engine:
+            plan = engine.plan
+        if plan.stripped:
             raise ep.Declined(
                 ep.Reason(
                     ep.RefusalCode.OTHER,
@@ -202,7 +197,7 @@ class TensorrtSerialiser(ep.Serialiser):
                     "'trt_weight_stripped_engine_enable' off",
                 )
             )
-        return b"".join(compiled.plan.packed())
+        return b"".join(plan.packed())
 
     def restore(
         self, partition: ep.Partition, data: memoryview
