@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -62,6 +63,11 @@ def test_shapes_that_runs_bring(alone: Any, parse: Any, tensorrt: TensorRT) -> N
         check(session, model, rows(batch))
         builds.append(tensorrt.counts["builds"])
     assert builds == [1, 2, 2, 2, 2, 3, 3]
+    gc.collect()
+    assert len(tensorrt.engines) == 1
+    session.close()
+    gc.collect()
+    assert not tensorrt.engines
 
 
 @pytest.mark.parametrize(
@@ -116,6 +122,16 @@ def test_other_element_types(alone: Any, parse: Any) -> None:
         outputs="bfloat16[2, 3] y, bool[2, 3] z, int64[2, 3] v",
     )
     check(alone(model), model, np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def test_an_output_over_an_input_is_not_taken(
+    make: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    tensorrt.aliases["y"] = "x"
+    model = parse("y = Exp(x)")
+    with pytest.warns(errors.EpWarning, match="writes output 'y' over input 'x'"):
+        session = make(model)
+    check(session, model, rows(2))
 
 
 def test_bound_values(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
@@ -176,6 +192,30 @@ def test_captured_runs(alone: Any, parse: Any, tensorrt: TensorRT) -> None:
     assert (counts["execute_async_v3"], counts["graphLaunch"]) == (2, 4)
     # another run has another context meanwhile
     check(session, model, rows(2))
+
+
+def test_captured_runs_outlive_their_engine(
+    alone: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    model = parse("a = Exp(x) y = Sin(a)", **OPEN)
+    session = alone(model, trt_cuda_graph_enable=1)
+    bindings = []
+    for batch in (2, 4):  # the latter has another engine built
+        x = on_gpu(rows(batch))
+        shape = [batch, 3]
+        y = onnxplug.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, "cuda", 0)
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", x)
+        binding.bind_ortvalue_output("y", y)
+        bindings.append((binding, x, y))
+        for _ in range(3):
+            for each, fed, out in bindings:
+                content = rows(fed.shape()[0])
+                fed.update_inplace(content)
+                session.run_with_iobinding(each)
+                np.testing.assert_allclose(out.numpy(), np.sin(np.exp(content)), 1e-5)
+    assert tensorrt.counts["builds"] == 2
+    assert tensorrt.machine.counts["execute_async_v3"] == 4
 
 
 def test_what_cannot_be_captured_is_refused(alone: Any, parse: Any) -> None:

@@ -237,6 +237,11 @@ def _checked(port: Port | None, value: ep.ValueInfo, side: str) -> Port | None:
         return None
     if value.dtype is None or port.dtype is not value.dtype:
         _decline(f"TensorRT's {side} {value.name!r} is {port.dtype}, not {value.dtype}")
+    if port.shared_with:
+        _decline(
+            f"TensorRT writes output {value.name!r} over input {port.shared_with!r}, "
+            "which the model may still read"
+        )
     if port.dtype in UNSHARED:
         _decline(f"{side} {value.name!r} is {port.dtype}, of which no array is shared")
     shape = value.shape

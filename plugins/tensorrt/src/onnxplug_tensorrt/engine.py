@@ -23,12 +23,14 @@ class Port(Record):
         dtype: ``None``: one that onnxplug has not.
         shape: -1 for sizes that are open.
         on_host: TensorRT reads or writes it on the host.
+        shared_with: the input whose memory it is in; empty for memory of its own.
     """
 
     name: str
     dtype: ep.DataType | None
     shape: tuple[int, ...]
     on_host: bool
+    shared_with: str = ""
 
 
 class EngineSource(Protocol):
@@ -74,6 +76,7 @@ class Engine(EngineSource):
     def _read_ports(self) -> None:
         native, modes = self.native, self.library.tensorrt.TensorIOMode
         host = self.library.tensorrt.TensorLocation.HOST
+        shared_with = getattr(native, "get_aliased_input_tensor", None)  # from 11 on
         for index in range(native.num_io_tensors):
             name = native.get_tensor_name(index)
             is_input = native.get_tensor_mode(name) == modes.INPUT
@@ -83,6 +86,7 @@ class Engine(EngineSource):
                 self.library.dtype_of(native.get_tensor_dtype(name)),
                 tuple(native.get_tensor_shape(name)),
                 native.get_tensor_location(name) == host,
+                "" if is_input or shared_with is None else shared_with(name) or "",
             )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,8 @@ class TensorRT(SimpleNamespace):
         building: set while one is under way.
         builds, most_builds: how many are under way, and were at once.
         fails: why the next builds fail.
+        aliases: outputs that are written over inputs.
+        engines: those that are there.
         configs, networks: of builds, as they were made.
     """
 
@@ -76,6 +79,8 @@ class TensorRT(SimpleNamespace):
         self.lock = threading.Lock()
         self.builds = self.most_builds = 0
         self.fails = ""
+        self.aliases: dict[str, str] = {}
+        self.engines: weakref.WeakSet[running.ICudaEngine] = weakref.WeakSet()
         self.configs: list[building.IBuilderConfig] = []
         self.networks: list[parsing.INetworkDefinition] = []
         self.registry = IPluginRegistry()

@@ -81,6 +81,7 @@ class ICudaEngine:
         }
         self._lock = threading.Lock()
         self._session: onnxplug.InferenceSession | None = None
+        self.world.engines.add(self)
 
     def fail(self, what: str) -> bool:
         self._logger.log(enums.Severity.ERROR, what)
@@ -130,7 +131,8 @@ class ICudaEngine:
         return name in self.host
 
     def get_aliased_input_tensor(self, name: str) -> str | None:
-        return None
+        found: str | None = self.world.aliases.get(name)
+        return found
 
     def create_execution_context(
         self,
