@@ -40,7 +40,7 @@ ON_CUDA := cuda tensorrt
 CUDA_WHEELS := 'cupy-cuda13x>=14.2,<15' 'nvidia-cudnn-frontend>=1.22,<1.29' \
   'nvmath-python>=1.0,<2' nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt
 # tests of the TensorRT EP, which run without CuPy; not its libraries, which are elsewhere
-TENSORRT_WHEELS := 'tensorrt-cu13-bindings>=11.4,<12'
+TENSORRT_WHEELS := 'tensorrt-cu13-bindings>=11.4,<12' 'polygraphy>=0.53'
 # tests of kernels in CUDA C++, each of which g++ compiles
 CUDA_ON_CPU := $(wildcard plugins/compiler/tests/gpu/test_cuda*.py) \
   plugins/testing/tests/test_cuda_on_cpu.py
@@ -135,7 +135,7 @@ test-cuda-offline: $(VENV)/cuda.stamp
 	  $(CUDA_ON_CPU) $(ARGS)
 
 test-tensorrt-offline: $(VENV)/tensorrt.stamp
-	ONNXPLUG_REQUIRE=tensorrt-bindings $(BIN)/python -m pytest plugins/tensorrt $(ARGS)
+	ONNXPLUG_REQUIRE=tensorrt-bindings,polygraphy $(BIN)/python -m pytest plugins/tensorrt $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
@@ -201,7 +201,7 @@ $(VENV)/cuda.stamp: $(VENV)/development.stamp
 	@touch $@
 
 $(VENV)/tensorrt.stamp: $(VENV)/development.stamp
-	@echo 'installing the bindings of TensorRT …'
+	@echo 'installing the bindings of TensorRT, and Polygraphy …'
 	@$(BIN)/python -m pip install --quiet --no-deps $(TENSORRT_WHEELS)
 	@touch $@
 

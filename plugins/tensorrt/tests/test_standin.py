@@ -78,6 +78,11 @@ def test_its_numbers_are_those_of_the_bindings(real: Any) -> None:
             assert int(members[each.name]) == each.value, each
 
 
+def test_its_short_names_are_those_of_the_bindings(real: Any) -> None:
+    for name, dtype in enums.SHORT_NAMES.items():
+        assert int(getattr(real, name)) == dtype.value, name
+
+
 def test_its_functions_are_those_of_the_bindings(real: Any) -> None:
     for name in (
         "init_libnvinfer_plugins",

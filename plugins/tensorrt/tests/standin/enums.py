@@ -54,6 +54,22 @@ class DataType(IntEnum):
     FP4 = 10
 
 
+SHORT_NAMES = {
+    "float32": DataType.FLOAT,
+    "float16": DataType.HALF,
+    "bfloat16": DataType.BF16,
+    "int8": DataType.INT8,
+    "int32": DataType.INT32,
+    "int64": DataType.INT64,
+    "bool": DataType.BOOL,
+    "uint8": DataType.UINT8,
+    "fp8": DataType.FP8,
+    "int4": DataType.INT4,
+    "fp4": DataType.FP4,
+}
+"""Element types by what the module calls them besides."""
+
+
 class TensorIOMode(IntEnum):
     NONE = 0
     INPUT = 1
@@ -80,6 +96,12 @@ class DeviceType(IntEnum):
     DLA = 1
 
 
+class TensorFormat(IntEnum):
+    LINEAR = 0
+    CHW16 = 4
+    HWC = 8
+
+
 class ErrorCode(IntEnum):
     SUCCESS = 0
     UNSUPPORTED_NODE = 8
@@ -102,6 +124,7 @@ ALL = (
     ExecutionContextAllocationStrategy,
     NetworkDefinitionCreationFlag,
     DeviceType,
+    TensorFormat,
     ErrorCode,
 )
 

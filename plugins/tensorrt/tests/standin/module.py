@@ -86,6 +86,7 @@ class TensorRT(SimpleNamespace):
         self.registry = IPluginRegistry()
         for enum in enums.ALL:
             setattr(self, enum.__name__, enum)
+        vars(self).update(enums.SHORT_NAMES)
         if version.startswith("10."):
             vars(self).update(enums.BEFORE_11)
         for each in (

@@ -127,6 +127,9 @@ class ICudaEngine:
         places = enums.TensorLocation
         return places.HOST if name in self.host else places.DEVICE
 
+    def get_tensor_format(self, name: str, profile_index: int) -> enums.TensorFormat:
+        return enums.TensorFormat.LINEAR
+
     def is_shape_inference_io(self, name: str) -> bool:
         return name in self.host
 
@@ -174,6 +177,10 @@ class IExecutionContext:
             if not self.world.cuda.pushed:
                 machine.violate("a context is destroyed without CUDA's context")
             machine.free(self._memory)
+
+    @property
+    def active_optimization_profile(self) -> int:
+        return 0
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         stated = self.engine.get_tensor_shape(name)
@@ -232,8 +239,8 @@ class IExecutionContext:
         return found
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        if name in self._shapes:
-            return self._shapes[name]
+        if self.engine.get_tensor_mode(name) == enums.TensorIOMode.INPUT:
+            return self._shapes.get(name, self.engine.get_tensor_shape(name))
         model = onnx.ModelProto()
         model.CopyFrom(self.engine.model)
         for value in model.graph.input:
