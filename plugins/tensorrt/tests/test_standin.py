@@ -24,7 +24,7 @@ CLASSES = (
     module.IPluginRegistry,
 )
 
-NOT_REAL = {"world", "fail", "fill", "compute", "dtype", "host", "PROPERTIES"}
+NOT_REAL = set("world fail fill compute dtype host size read PROPERTIES".split())
 """What the stand-in has for itself."""
 
 

@@ -99,6 +99,19 @@ class ICudaEngine:
                 )
         return list(self._session.run(None, dict(feeds)))
 
+    def size(self, name: str, shape: tuple[int, ...]) -> int:
+        count = int(np.prod(shape, dtype=int))
+        return count * int(self.dtype(name).numpy.itemsize)
+
+    def read(self, feeds: Mapping[str, tuple[int, tuple[int, ...]]]) -> dict[str, Any]:
+        found = {}
+        for name, (address, shape) in feeds.items():
+            nbytes = self.size(name, shape)
+            room = self.world.machine.bytes(address, nbytes, f"TensorRT, of {name},")
+            dtype = self.dtype(name).numpy
+            found[name] = np.frombuffer(room.tobytes(), dtype).reshape(shape)
+        return found
+
     @property
     def num_io_tensors(self) -> int:
         return len(self._names)
@@ -295,15 +308,11 @@ class IExecutionContext:
         finally:
             self._user = None
 
-    def _size(self, name: str, shape: tuple[int, ...]) -> int:
-        count = int(np.prod(shape, dtype=int))
-        return count * int(self.engine.dtype(name).numpy.itemsize)
-
     def _place(self, name: str, shape: tuple[int, ...], more: int, stream: int) -> bool:
         """Ask an output's allocator, if it has one; whether there is memory."""
         allocator = self._allocators.get(name)
         if allocator is not None:
-            size = self._size(name, shape) + more
+            size = self.engine.size(name, shape) + more
             found = allocator.reallocate_output_async(name, 0, size, 256, stream)
             if not found:
                 return False
@@ -319,35 +328,27 @@ class IExecutionContext:
             if name not in self.engine.host
         }
 
-    def _read(self, feeds: Mapping[str, tuple[int, tuple[int, ...]]]) -> dict[str, Any]:
-        found = {}
-        for name, (address, shape) in feeds.items():
-            nbytes = self._size(name, shape)
-            room = self.world.machine.bytes(address, nbytes, f"TensorRT, of {name},")
-            dtype = self.engine.dtype(name).numpy
-            found[name] = np.frombuffer(room.tobytes(), dtype).reshape(shape)
-        return found
-
     def _ranges(
         self, feeds: Mapping[str, tuple[int, tuple[int, ...]]], outputs: list[str],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> list[tuple[int, int, bool]]:  # fmt: skip
         found = [(self._memory, self._memory + ACTIVATIONS, True)]
         for name, (address, shape) in feeds.items():
-            found.append((address, address + self._size(name, shape), False))
+            found.append((address, address + self.engine.size(name, shape), False))
         for name in outputs:
             begin = self._addresses[name]
-            found.append((begin, begin + self._size(name, shapes[name]), True))
+            found.append((begin, begin + self.engine.size(name, shapes[name]), True))
         return found
 
     def _queue(self, outputs: list[str], stream_handle: int) -> None:
-        machine = self.world.machine
+        # what is queued keeps no context, as whatever thread does it last would end it
+        machine, engine = self.world.machine, self.engine
         feeds, hosts = self._feeds(), self._host_values()
         places = {name: self._addresses[name] for name in outputs}
         shapes = {name: self.get_tensor_shape(name) for name in outputs}
 
         def do() -> None:
-            results = self.engine.compute(self._read(feeds) | hosts)
+            results = engine.compute(engine.read(feeds) | hosts)
             for name, result in zip(outputs, results, strict=True):
                 assert result.shape == shapes[name], (name, result.shape, shapes)
                 write(machine, places[name], result)
@@ -365,7 +366,7 @@ class IExecutionContext:
         clock = dict(stream.clock)
         machine.wait_until(lambda: stream.is_idle)
         merge(machine.host, clock)
-        results = self.engine.compute(self._read(feeds) | hosts)
+        results = self.engine.compute(self.engine.read(feeds) | hosts)
         shapes = {}
         for name, result in zip(outputs, results, strict=True):
             shapes[name] = result.shape
