@@ -77,6 +77,7 @@ class Builder:
             self._times.begin(config)
             content = self._built(network, config, partition, is_unwanted)
             self._times.end(config)
+            del network, config  # which TensorRT releases in the context, too
         return Plan(
             content,
             profile,

@@ -6,6 +6,7 @@ told to stop.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -206,13 +207,20 @@ def wait_for(build: Callable[[], None], progress: Any) -> None:
         finally:
             done.set()
 
-    threading.Thread(target=work, name="onnxplug-tensorrt-build", daemon=True).start()
-    # not by Thread.join(), which an interrupt has believe that the thread ended
-    while not done.is_set():
-        try:
-            done.wait(_PATIENCE)  # whichever thread a signal came to
-        except BaseException as error:  # noqa: BLE001 what it reads is to outlive it
-            progress.failure, progress.is_stopped = error, True
+    name = "onnxplug-tensorrt-build"
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+        # not by Thread.join(), which an interrupt has believe that the thread ended
+        while not done.wait(_PATIENCE):
+            pass
+    except BaseException as error:
+        if thread.ident is None:
+            raise
+        progress.failure, progress.is_stopped = error, True
+        while not done.is_set():
+            with contextlib.suppress(KeyboardInterrupt):  # it is being ended already
+                done.wait(_PATIENCE)
     for failure in (progress.failure, *failures):
         if failure is not None:
             raise failure

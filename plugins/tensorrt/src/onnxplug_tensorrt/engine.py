@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from onnxplug import ep
@@ -13,7 +12,7 @@ from onnxplug_tensorrt.arrays import DeviceArrays
 from onnxplug_tensorrt.callbacks import OutputMemory, new_output_memory
 from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.plans import Plan
-from onnxplug_tensorrt.profiles import Range
+from onnxplug_tensorrt.profiles import Profile
 
 
 class Port(Record):
@@ -52,7 +51,8 @@ class Engine(EngineSource):
         shares_memory: contexts compute in memory that runs bring.
 
     Attributes:
-        profile: the shapes that it takes, by the names of inputs.
+        plan: what is known of it.
+        native: TensorRT's.
         inputs, outputs: by name.
 
     Raises:
@@ -61,9 +61,9 @@ class Engine(EngineSource):
 
     def __init__(self, library: Library, plan: Plan, *, shares_memory: bool) -> None:
         self.library = library
-        self.plan = plan
+        # without TensorRT's bytes, which have all weights
+        self.plan = plan._replace(content=b"")
         self.native = library.deserialise(plan.content)
-        self.profile: Mapping[str, Range] = plan.profile
         self.inputs: dict[str, Port] = {}
         self.outputs: dict[str, Port] = {}
         self._shares_memory = shares_memory
@@ -88,6 +88,16 @@ class Engine(EngineSource):
                 native.get_tensor_location(name) == host,
                 "" if is_input or shared_with is None else shared_with(name) or "",
             )
+
+    @property
+    def profile(self) -> Profile:
+        """The shapes that it takes."""
+        return self.plan.profile
+
+    def serialised(self) -> Plan:
+        """It as a plan, with its weights."""
+        with self.library.current:
+            return self.plan._replace(content=self.native.serialize())
 
     @property
     def contexts(self) -> int:

@@ -188,16 +188,15 @@ class TensorrtSerialiser(ep.Serialiser):
         """
         assert isinstance(compiled, TensorrtPartition)
         with compiled.engine() as engine:
-            plan = engine.plan
-        if plan.stripped:
-            raise ep.Declined(
-                ep.Reason(
-                    ep.RefusalCode.OTHER,
-                    "an engine without weights is of no use without the model; turn "
-                    "'trt_weight_stripped_engine_enable' off",
-                )
+            if not engine.plan.stripped:
+                return b"".join(engine.serialised().packed())
+        raise ep.Declined(
+            ep.Reason(
+                ep.RefusalCode.OTHER,
+                "an engine without weights is of no use without the model; turn "
+                "'trt_weight_stripped_engine_enable' off",
             )
-        return b"".join(plan.packed())
+        )
 
     def restore(
         self, partition: ep.Partition, data: memoryview

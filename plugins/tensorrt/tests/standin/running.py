@@ -14,7 +14,7 @@ import onnxplug
 from onnxplug.ep import DataType
 
 from . import enums
-from .building import fits, read_plan
+from .building import IHostMemory, fits, read_plan
 from .parsing import READ_AS_SHAPES, shape_of
 
 NAMES = {
@@ -54,6 +54,7 @@ class Runtime:
         if facts["device"] != here and not facts["portable"]:
             return self._fail(f"built for {facts['device']}")
         engine: ICudaEngine = world.ICudaEngine(facts, model, self._logger)
+        engine._plan = bytes(serialized_engine)
         return engine
 
     def _fail(self, what: str) -> None:
@@ -67,6 +68,7 @@ class ICudaEngine:
         self, facts: Mapping[str, Any], model: onnx.ModelProto, logger: Any
     ) -> None:
         self._logger = logger
+        self._plan = b""
         self.facts = facts
         self.model = model
         graph = model.graph
@@ -139,6 +141,9 @@ class ICudaEngine:
     def get_tensor_location(self, name: str) -> enums.TensorLocation:
         places = enums.TensorLocation
         return places.HOST if name in self.host else places.DEVICE
+
+    def serialize(self) -> IHostMemory:
+        return IHostMemory(self._plan)
 
     def get_tensor_format(self, name: str, profile_index: int) -> enums.TensorFormat:
         return enums.TensorFormat.LINEAR
