@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import logging
 import time
 import types
 
 import pytest
 
 from onnxplug_cli import progress
-from onnxplug_cli.progress import Progress
+from onnxplug_cli.progress import LOGGER, Progress, showing_log
 
 
 class Terminal(io.StringIO):
@@ -69,3 +70,19 @@ def test_an_error_ends_it_too(terminal) -> None:
         wait_for(terminal, "loading")
         raise ValueError
     assert terminal.getvalue().endswith(" \r")
+
+
+def test_what_eps_log_of_their_progress_is_shown(terminal, caplog) -> None:
+    logger = logging.getLogger(LOGGER)
+    with showing_log(logging.WARNING):
+        logger.info("building, %d of %d", 1, 2)
+        wait_for(terminal, "building, 1 of 2\r")
+        logger.info("built", extra={"is_done": True})
+        wait_for(terminal, f"{' ' * 16}\r")
+    assert "built\r" not in terminal.getvalue()
+    logger.info("building")
+    assert not caplog.records and not logger.handlers
+    # where the log is shown, it is there
+    with caplog.at_level(logging.INFO), showing_log(logging.INFO):
+        logger.info("building")
+    assert [record.getMessage() for record in caplog.records] == ["building"]

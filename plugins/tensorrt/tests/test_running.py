@@ -108,6 +108,20 @@ def test_sizes_that_depend_on_elements(alone: Any, parse: Any) -> None:
         session.run_with_iobinding(binding)
 
 
+def test_quantised_values_stay_as_the_model_says(
+    alone: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    model = parse(
+        "q = QuantizeLinear(x, s, o) d = DequantizeLinear(q, s, o) "
+        "f = DequantizeLinear(w, s, o) y = MatMul(d, f)",
+        weights="float s = {0.0625}, int8 o = {0}, int8[3, 3] w = "
+        "{1, -2, 3, 4, -5, 6, 7, -8, 9}",
+    )
+    check(alone(model), model, rows(2))
+    network = tensorrt.networks[-1].model
+    assert [node.op_type for node in network.graph.node].count("DequantizeLinear") == 2
+
+
 def test_no_elements(alone: Any, parse: Any) -> None:
     model = parse("y = Exp(x)", **OPEN)
     session = alone(model)

@@ -33,6 +33,7 @@ from onnxplug_cli import (
 from onnxplug_cli.error_reporter import ErrorReporter, LogHandler, failure_data
 from onnxplug_cli.failure import BadCommandLine, CommandFailed, UsageError
 from onnxplug_cli.library import register_libraries
+from onnxplug_cli.progress import showing_log
 from onnxplug_cli.text import print_json, say
 
 _COMMANDS = (
@@ -62,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         else (logging.WARNING, logging.INFO)[arguments.verbose]
     )
     reporter = ErrorReporter(arguments.command_name, debug=arguments.debug)
-    with _diagnostics(level, reporter):
+    # the checks have a line of their own
+    shown = level if arguments.command_name != "doctor" else logging.INFO
+    with _diagnostics(level, reporter), showing_log(shown):
         return _run(arguments, reporter)
 
 

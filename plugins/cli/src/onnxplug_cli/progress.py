@@ -6,8 +6,11 @@ where it does, and covers it.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
@@ -17,6 +20,10 @@ PATIENCE: Final = 1.0
 """Seconds that work may take before anything is shown."""
 
 _INTERVAL: Final = 0.25
+
+LOGGER: Final = "onnxplug.session.progress"
+"""Where EPs log how far work is that takes long, such as the build of an engine; what
+is logged at its end has the attribute ``is_done``."""
 
 
 class Progress:
@@ -61,3 +68,38 @@ class Progress:
         sys.stderr.write(f"{line.ljust(self._width)}\r")
         sys.stderr.flush()
         self._width = len(line)
+
+
+@contextmanager
+def showing_log(level: int) -> Iterator[None]:
+    """Show what EPs log of their progress, unless the log as a whole is shown.
+
+    Args:
+        level: from which on records are.
+    """
+    if level <= logging.INFO or not sys.stderr.isatty():
+        yield
+        return
+    logger = logging.getLogger(LOGGER)
+    before = logger.level, logger.propagate
+    with Progress("") as progress:
+        handler = _Handler(progress)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+
+
+class _Handler(logging.Handler):
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_done = getattr(record, "is_done", False)
+        self._progress.text = "" if is_done else record.getMessage()

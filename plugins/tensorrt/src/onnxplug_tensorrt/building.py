@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -179,6 +181,24 @@ class Builder:
             config.set_flag(flags.GPU_FALLBACK)
         return config
 
+    @contextmanager
+    def _turn(self, what: str, is_unwanted: Callable[[], bool]) -> Iterator[None]:
+        """Wait until it is the session's turn, if the process builds one at a time.
+
+        Raises:
+            LoadCancelled: nobody wants to wait any more.
+        """
+        if not self._settings.build.sequential:
+            yield
+            return
+        while not _one_at_a_time.acquire(timeout=_PATIENCE):
+            if is_unwanted():
+                raise ep.LoadCancelled(f"the build of {what} was not wanted")
+        try:
+            yield
+        finally:
+            _one_at_a_time.release()
+
     def _built(
         self,
         network: Network,
@@ -188,7 +208,8 @@ class Builder:
     ) -> Any:
         """TensorRT's plan."""
         library, what = self._library, named(partition.nodes)
-        progress = new_progress(library.tensorrt, library.logger, what, is_unwanted)
+        log = library.logger.getChild("progress")
+        progress = new_progress(library.tensorrt, log, what, is_unwanted)
         config.progress_monitor = progress
         found: list[Any] = []
 
@@ -198,17 +219,15 @@ class Builder:
                     network.builder.build_serialized_network(network.network, config)
                 )
 
-        library.logger.info("TensorRT builds %s", what)
-        if not self._settings.build.sequential:
-            wait_for(build, progress)
-        else:
-            while not _one_at_a_time.acquire(timeout=_PATIENCE):
-                if is_unwanted():
-                    raise ep.LoadCancelled(f"the build of {what} was not wanted")
+        with self._turn(what, is_unwanted):
+            log.info("TensorRT builds %s", what)
+            begun = time.monotonic()
             try:
                 wait_for(build, progress)
             finally:
-                _one_at_a_time.release()
+                seconds = time.monotonic() - begun
+                done = {"is_done": True}
+                log.info("TensorRT took %.1f s for %s", seconds, what, extra=done)
         if progress.is_stopped:
             raise ep.LoadCancelled(f"the build of {what} was given up")
         if not found or found[0] is None:

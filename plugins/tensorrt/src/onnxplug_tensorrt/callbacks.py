@@ -23,7 +23,7 @@ _LEVELS: Final = {
     "VERBOSE": logging.DEBUG,
 }
 
-_SECONDS: Final = 5.0
+_SECONDS: Final = 2.0
 """Between two messages of how far a build is."""
 
 _PATIENCE: Final = 0.1
@@ -70,7 +70,7 @@ class Progress:
     """How far a build is, and whether it is to go on.
 
     Args:
-        logger: the session's.
+        logger: gets to know.
         what: is built, in words.
         is_unwanted: whether nobody wants it any more.
 
