@@ -18,9 +18,37 @@ import pytest
 FUNCTIONS = """
 createInferBuilder_INTERNAL createInferRuntime_INTERNAL createInferRefitter_INTERNAL
 createNvOnnxParser_INTERNAL createNvOnnxParserRefitter_INTERNAL getNvOnnxParserVersion
-getPluginRegistry getBuilderPluginRegistry initLibNvInferPlugins
+getPluginRegistry getBuilderPluginRegistry
 """
-"""What the bindings look for."""
+"""What the bindings look for, besides."""
+
+CALLER = """
+#include <stdint.h>
+typedef struct { int32_t count; int64_t sizes[8]; } Dims;
+/* calls methods of an object by their places in its table, as TensorRT 11.4 has them:
+   three are those of every interface with a version, and its destructor's are two */
+int initLibNvInferPlugins(void *object, const char *what) {
+  void **table = *(void ***)object;
+  switch (*what) {
+  case 'l':
+    ((void (*)(void *, int, const char *))table[4])(object, 1, "said");
+    return 1;
+  case 'p':
+    ((void (*)(void *, const char *, const char *, int))table[4])(object, "a", 0, 5);
+    int goes_on = ((_Bool (*)(void *, const char *, int))table[5])(object, "a", 3);
+    ((void (*)(void *, const char *))table[6])(object, "a");
+    return goes_on;
+  case 'm':;
+    Dims shape = {2, {3, 4}};
+    void *found = ((void *(*)(void *, const char *, void *, uint64_t, uint64_t, void *))
+                   table[5])(object, "y", 0, 100, 256, (void *)1008);
+    ((void (*)(void *, const char *, Dims *))table[6])(object, "y", &shape);
+    return found == (void *)4096;
+  }
+  return 0;
+}
+"""
+"""What has the bindings call Python, as TensorRT does."""
 
 LIBRARIES = "nvinfer", "nvinfer_plugin", "nvonnxparser"
 
@@ -37,9 +65,8 @@ def load(folder: Path) -> Any:
     if compiler is None:
         return _lack("there is no C compiler")
     source = folder / "nothing.c"
-    source.write_text(
-        "".join(f"void *{n}(void){{return 0;}}" for n in FUNCTIONS.split())
-    )
+    rest = "".join(f"void *{n}(void){{return 0;}}\n" for n in FUNCTIONS.split())
+    source.write_text(CALLER + rest)
     for library in LIBRARIES:
         name = f"lib{library}.so.{MAJOR}"
         path = folder / name

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,4 +120,21 @@ def test_what_is_called_back_has_the_bases_of_the_bindings(real: Any) -> None:
         forms = list(signatures(getattr(real.IProgressMonitor, name).__doc__, name))
         own = getattr(type(made[1]), name)
         assert list(inspect.signature(own).parameters)[1:] in forms
-    real.init_libnvinfer_plugins(made[0], "")
+
+
+def test_the_bindings_call_what_the_ep_gives_them(real: Any, tmp_path: Path) -> None:
+    """Nothing is raised through them, and what Python returns is what they get."""
+    script = Path(__file__).with_name("called_back.py")
+    done = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "said": "said",
+        "goes on": [True, False, False],
+        "kept": "ZeroDivisionError",
+        "found": [True, False],
+        "asked": [100],
+        "shape": [3, 4],
+        "lacks": "ZeroDivisionError",
+    }
