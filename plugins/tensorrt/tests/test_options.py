@@ -24,6 +24,7 @@ trt_ep_context_embed_mode trt_ep_context_file_path trt_external_data_bytestream
 trt_external_data_bytestream_size trt_extra_plugin_lib_paths
 trt_force_sequential_engine_build trt_force_timing_cache trt_fp16_enable
 trt_int8_calibration_table_name trt_int8_enable trt_int8_use_native_calibration_table
+trt_fp32_nodes trt_fp32_op_types
 trt_layer_norm_fp32_fallback trt_load_user_initializer trt_max_partition_iterations
 trt_max_workspace_size trt_min_subgraph_size trt_onnx_bytestream
 trt_onnx_bytestream_size trt_onnx_model_folder_path trt_op_types_to_exclude
@@ -163,11 +164,19 @@ class TestTensorrt10:
         x = np.ones((2, 3), np.float32)
         np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(x), 1e-5)
 
-    def test_norms_are_not_told_apart(self, alone: Any, parse: Any) -> None:
-        with pytest.raises(errors.OptionError, match="from 11 on"):
-            alone(
-                parse("y = Exp(x)"), trt_fp16_enable=1, trt_layer_norm_fp32_fallback=1
-            )
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [
+            ("trt_layer_norm_fp32_fallback", 1),
+            ("trt_fp32_op_types", "Exp"),
+            ("trt_fp32_nodes", "first"),
+        ],
+    )
+    def test_nodes_are_not_told_apart(
+        self, alone: Any, parse: Any, option: str, value: Any
+    ) -> None:
+        with pytest.raises(errors.OptionError, match=f"'{option}' is for.* from 11 on"):
+            alone(parse("y = Exp(x)"), trt_fp16_enable=1, **{option: value})
 
 
 @pytest.mark.parametrize("option", ["trt_fp16_enable", "trt_bf16_enable"])
@@ -175,7 +184,6 @@ def test_types_of_fewer_bits(
     alone: Any, parse: Any, tensorrt: TensorRT, option: str
 ) -> None:
     """From TensorRT 11 on the network says them: inputs and outputs keep theirs."""
-    pytest.importorskip("onnxplug_tensorrt.precision")
     weights = "float[3, 3] w = {1,2,3,4,5,6,7,8,9}"
     session = alone(
         parse("m = MatMul(x, w) y = Relu(m)", weights=weights), **{option: 1}
@@ -185,3 +193,19 @@ def test_types_of_fewer_bits(
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     wanted = np.maximum(x @ np.arange(1, 10, dtype=np.float32).reshape(3, 3), 0)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, 2e-2, 2e-2)
+
+
+def test_operators_and_nodes_stay_float32(
+    alone: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    model = parse("e = Exp(x) n = Neg(e) y = Relu(n)")
+    model.graph.node[1].name = "minus"
+    session = alone(
+        model, trt_fp16_enable=1, trt_fp32_op_types="Exp", trt_fp32_nodes="a,minus"
+    )
+    # which are beyond the range of float16
+    x = np.full((2, 3), 12, np.float32)
+    assert (session.run(None, {"x": x})[0] == 0).all()
+    made = {node.op_type: node for node in tensorrt.networks[-1].model.graph.node}
+    assert made["Exp"].output[0] == made["Neg"].input[0]
+    assert made["Relu"].output[0] != "y"

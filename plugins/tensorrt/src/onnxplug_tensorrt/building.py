@@ -125,7 +125,11 @@ class Builder:
         from onnxplug_tensorrt.precision import Exclusions, narrow_model
 
         (dtype,) = precision.types
-        exclusions = Exclusions(norms=precision.norms_in_float32)
+        exclusions = Exclusions(
+            precision.operators_in_float32,
+            precision.nodes_in_float32,
+            precision.norms_in_float32,
+        )
         narrowed = narrow_model(exported, dtype, exclusions)
         self._library.logger.info(
             "%s: %d compute in %s, %d stay float32, and there are %d casts",

@@ -1,6 +1,7 @@
 """What users may set, by ONNX Runtime's names and with its defaults.
 
-Names are those in the binary of ONNX Runtime 1.31's TensorRT EP.
+Names are those in the binary of ONNX Runtime 1.31's TensorRT EP; ``trt_fp32_op_types``
+and ``trt_fp32_nodes`` are onnxplug's own.
 """
 
 from __future__ import annotations
@@ -108,6 +109,16 @@ PRECISION: Final[Mapping[str, Option]] = {
     "trt_layer_norm_fp32_fallback": Option(
         default=False,
         doc="layer norms are computed in float32 where the rest is in 16 bits",
+    ),
+    "trt_fp32_op_types": Option(
+        default="",
+        doc="operators that are computed in float32 where the rest is in 16 bits, with "
+        "commas between them",
+    ),
+    "trt_fp32_nodes": Option(
+        default="",
+        doc="names of nodes that are computed in float32 where the rest is in 16 bits, "
+        "with commas between them",
     ),
     "trt_int8_enable": Option(
         default=False,

@@ -49,12 +49,15 @@ class Precision(Record):
     Attributes:
         types: that what is float32 in the model may be computed in.
         norms_in_float32: layer norms are not.
+        operators_in_float32, nodes_in_float32: neither are these.
         codes: TensorRT before 11 may compute with codes where it may choose types.
     """
 
     types: tuple[ep.DataType, ...] = ()
     norms_in_float32: bool = False
     codes: bool = False
+    operators_in_float32: tuple[str, ...] = ()
+    nodes_in_float32: tuple[str, ...] = ()
 
 
 class CacheSettings(Record):
@@ -118,6 +121,8 @@ def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
             ),
             bool(options["trt_layer_norm_fp32_fallback"]),
             bool(options["trt_int8_enable"]),
+            _listed(options["trt_fp32_op_types"], ","),
+            _listed(options["trt_fp32_nodes"], ","),
         ),
         CacheSettings(
             bool(options["trt_engine_cache_enable"]),
@@ -174,12 +179,18 @@ def _check_types(precision: Precision, tensorrt: Any) -> None:
                 "options 'trt_fp16_enable' and 'trt_bf16_enable' are both set, and "
                 f"{version} does not choose between types; set one of them"
             )
-    elif precision.types and precision.norms_in_float32:
-        raise ep.OptionError(
-            "option 'trt_layer_norm_fp32_fallback' is for TensorRT from 11 on, where "
-            f"onnxplug chooses the types, and {version} chooses them itself; turn it "
-            "off, or pip install 'tensorrt-cu13>=11'"
-        )
+    elif precision.types:
+        for name, is_set in (
+            ("trt_layer_norm_fp32_fallback", precision.norms_in_float32),
+            ("trt_fp32_op_types", precision.operators_in_float32),
+            ("trt_fp32_nodes", precision.nodes_in_float32),
+        ):
+            if is_set:
+                raise ep.OptionError(
+                    f"option {name!r} is for TensorRT from 11 on, where onnxplug "
+                    f"chooses the types, and {version} chooses them itself; turn it "
+                    "off, or pip install 'tensorrt-cu13>=11'"
+                )
 
 
 def version_of(tensorrt: Any) -> tuple[int, ...]:
