@@ -182,6 +182,14 @@ def test_words_are_rounded_once(dtype: np.dtype[Any]) -> None:
     check(words(dtype), RNG.integers(0, 50, (2, 9)))
 
 
+@pytest.mark.parametrize("dtype", UNIT, ids=str)
+def test_numbers_of_16_bits_are_parts_of_patterns(dtype: np.dtype[Any]) -> None:
+    ids = RNG.integers(0, 50, (2, 9))
+    labels = commands(words(dtype), {"ids": ids}, 1, {})
+    assert sum(label.startswith("Attention") for label in labels) == 1
+    assert not any(label.startswith("Mul") for label in labels)  # its scale
+
+
 @pytest.mark.parametrize("rows", [1, 3, 7, 40])
 @pytest.mark.parametrize("columns", [1, 15, 24, 40, 129])
 def test_products_of_any_size(rows: int, columns: int) -> None:
