@@ -6,6 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import I16, I32, Function, Type, Value
+from onnxplug_cpu.compiler.codegen.integer_products import (
+    SIGNED,
+    UNSIGNED,
+    add_quads,
+    quad_elements,
+    saturates,
+)
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 _MADD_BYTES: Final = {
@@ -14,11 +21,6 @@ _MADD_BYTES: Final = {
 }
 _MADD_WORDS: Final = {32: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.sse2.pmadd.wd"}
 """``vpmaddubsw`` and ``vpmaddwd`` by the bytes of a register."""
-
-_VNNI: Final = {
-    32: "llvm.x86.avx512.vpdpbusd.256",
-    16: "llvm.x86.avx512.vpdpbusd.128",
-}
 
 LARGEST_PAIR: Final = 32767
 """What two products may add up to at most, and all pairs of one lane together."""
@@ -34,13 +36,21 @@ def add_fours(
             next to each other of all pairs together are within :data:`LARGEST_PAIR`.
     """
     nbytes = pairs[0][0].type.lanes
-    x86 = isa.name in ("avx2", "avx512") and nbytes in _MADD_BYTES
-    if x86 and isa.has("avx512vnni") and isa.has("avx512vl"):
+    elements = () if saturates(isa) else quad_elements(isa)
+    if elements:
         for unsigned, signed in pairs:
             left, right = (f.bitcast(each, total.type) for each in (unsigned, signed))
-            total = f.intrinsic(total.type, _VNNI[nbytes], total, left, right)
+            if UNSIGNED in elements:
+                total = add_quads(f, isa, left, right, total)
+                continue
+            # as what it is above -128, whose products are taken away again
+            left = f.bitcast(unsigned ^ 128, total.type)
+            total = add_quads(f, isa, left, right, total, SIGNED)
+            least = f.bitcast(f.value(128, unsigned.type), total.type)
+            above = add_quads(f, isa, least, right, f.zero(total.type), SIGNED)
+            total = total - above
         return total
-    if x86:
+    if isa.name in ("avx2", "avx512") and nbytes in _MADD_BYTES:
         half = I16.vector(nbytes // 2)
         words = [f.intrinsic(half, _MADD_BYTES[nbytes], u, s) for u, s in pairs]
         while len(words) > 1:

@@ -31,6 +31,11 @@ _MADD_BYTES: Final = {
 """``vpmaddubsw`` likewise."""
 
 _LARGEST: Final = {"avx512": 64, "avx2": 32, "generic": 16}
+"""Bytes of a register of these."""
+
+UNSIGNED: Final = "u8"
+SIGNED: Final = "i8"
+"""What the first factor of :func:`add_quads` may have."""
 
 
 def add_pairs(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
@@ -39,8 +44,9 @@ def add_pairs(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
 
     The sum wraps; that of the two products does not, unless all four are -32768.
     """
-    if isa.has("avx512vnni"):
-        return _dot(f, "vpdpwssd", a, b, c, I16)
+    vnni = _vnni_bytes(isa)
+    if vnni:
+        return _in_registers(f, vnni, _dot("vpdpwssd", I16), c, a, b)
     largest = _LARGEST.get(isa.name)
     if largest is None:
         low = _low(a) * _low(b)
@@ -48,36 +54,98 @@ def add_pairs(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
     return _in_registers(f, largest, _multiply_pairs, a, b) + c
 
 
+def quad_elements(isa: Isa) -> tuple[str, ...]:
+    """What the first factor of :func:`add_quads` may have, where instructions multiply
+    quads: :data:`UNSIGNED`, :data:`SIGNED` or both."""
+    if isa.name in ("avx512", "avx2"):
+        return (UNSIGNED,)
+    if isa.has("i8mm"):
+        return UNSIGNED, SIGNED
+    return (SIGNED,) if isa.has("dotprod") else ()
+
+
 def saturates(isa: Isa) -> bool:
     """Whether :func:`add_quads` saturates sums of two products of 16 bits."""
-    return isa.name in _LARGEST and not isa.has("avx512vnni")
+    return isa.name in _LARGEST and not _vnni_bytes(isa)
 
 
-def add_quads(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
+def instructions(isa: Isa, *, quads: bool) -> int:
+    """How many :func:`add_quads`, or :func:`add_pairs`, takes for a register, on
+    x86-64."""
+    if _vnni_bytes(isa):
+        return 1
+    return 3 if quads else 2
+
+
+def add_quads(
+    f: Function, isa: Isa, a: Value, b: Value, c: Value, element: str = UNSIGNED
+) -> Value:
     """The sum of four products and *c* for each lane of i32, of which *a* has four
-    integers of 8 bits without a sign, and *b* four with one.
+    integers of 8 bits, and *b* four with a sign.
 
     It wraps; where :func:`saturates` says so, neither the sum of the first two products
     nor that of the last two must leave 16 bits.
+
+    Args:
+        element: of *a*; one of :func:`quad_elements` is fast.
     """
-    if isa.has("avx512vnni"):
-        return _dot(f, "vpdpbusd", a, b, c, I8)
+    if element in quad_elements(isa):
+        vnni = _vnni_bytes(isa)
+        if vnni:
+            return _in_registers(f, vnni, _dot("vpdpbusd", I8), c, a, b)
+        if isa.name not in _LARGEST:
+            name = "sdot" if element == SIGNED else "usdot"
+            return _in_registers(f, 16, _arm_dot(name), c, a, b)
     largest = _LARGEST.get(isa.name)
-    if largest is not None:
+    if largest is not None and element == UNSIGNED:
         return _in_registers(f, largest, _multiply_quads, a, b) + c
-    unsigned = U32.vector(a.type.lanes)
     for first in range(0, 32, 8):
-        left = f.bitcast(f.bitcast(a, unsigned) >> first & 255, a.type)
-        c = c + left * ((b << (24 - first)) >> 24)
+        c = c + _byte(f, a, first, element) * _byte(f, b, first, SIGNED)
     return c
 
 
-def _dot(f: Function, name: str, a: Value, b: Value, c: Value, element: Type) -> Value:
-    """An instruction that adds the products of each lane to *c*."""
-    narrow = element.vector(c.type.lanes * I32.nbytes // element.nbytes)
-    width = 8 * I32.nbytes * c.type.lanes
-    factors = f.bitcast(a, narrow), f.bitcast(b, narrow)
-    return f.intrinsic(c.type, f"llvm.x86.avx512.{name}.{width}", c, *factors)
+def _byte(f: Function, quads: Value, first: int, element: str) -> Value:
+    """The byte of each lane that begins at a bit."""
+    if element == SIGNED:
+        return (quads << (24 - first)) >> 24
+    unsigned = U32.vector(quads.type.lanes)
+    return f.bitcast(f.bitcast(quads, unsigned) >> first & 255, quads.type)
+
+
+def _vnni_bytes(isa: Isa) -> int:
+    """Of the largest register whose products one instruction adds; 0 if none does."""
+    if isa.has("avx512vnni"):
+        return 64
+    return 32 if isa.has("avxvnni") else 0
+
+
+_Operation = Callable[..., Value]
+"""Emits what is done with parts of some values, given after the function."""
+
+
+def _dot(name: str, element: Type) -> _Operation:
+    """What adds the products of each lane to the first of three."""
+
+    def dot(f: Function, c: Value, a: Value, b: Value) -> Value:
+        narrow = element.vector(c.type.lanes * I32.nbytes // element.nbytes)
+        width = 8 * I32.nbytes * c.type.lanes
+        factors = f.bitcast(a, narrow), f.bitcast(b, narrow)
+        return f.intrinsic(c.type, f"llvm.x86.avx512.{name}.{width}", c, *factors)
+
+    return dot
+
+
+def _arm_dot(name: str) -> _Operation:
+    """The same of aarch64, for whole registers."""
+
+    def dot(f: Function, c: Value, a: Value, b: Value) -> Value:
+        lanes = c.type.lanes
+        octets = I8.vector(I32.nbytes * lanes)
+        factors = f.bitcast(a, octets), f.bitcast(b, octets)
+        kind = f"v{lanes}i32.v{I32.nbytes * lanes}i8"
+        return f.intrinsic(c.type, f"llvm.aarch64.neon.{name}.{kind}", c, *factors)
+
+    return dot
 
 
 def _multiply_quads(f: Function, a: Value, b: Value) -> Value:
@@ -100,20 +168,19 @@ def _multiply_pairs(f: Function, a: Value, b: Value) -> Value:
 
 
 def _in_registers(
-    f: Function,
-    nbytes: int,
-    operation: Callable[[Function, Value, Value], Value],
-    a: Value,
-    b: Value,
+    f: Function, nbytes: int, operation: _Operation, *values: Value
 ) -> Value:
     """The results of an operation on parts of *nbytes* at most, side by side."""
-    lanes = nbytes // I32.nbytes
-    if a.type.lanes <= lanes:
-        return operation(f, a, b)
-    half = a.type.lanes // 2
+    lanes, all_lanes = nbytes // I32.nbytes, values[0].type.lanes
+    if all_lanes <= lanes:
+        return operation(f, *values)
+    half = all_lanes // 2
     low, high = (
         _in_registers(
-            f, nbytes, operation, f.shuffle(a, a, part), f.shuffle(b, b, part)
+            f,
+            nbytes,
+            operation,
+            *(f.shuffle(value, value, part) for value in values),
         )
         for part in (range(half), range(half, 2 * half))
     )

@@ -1,7 +1,7 @@
 """Tile registers: eight matrices of 16 rows of 64 bytes, and the product of two.
 
 The instructions are those of AMX (Intel, Software Developer's Manual, volume 2,
-``TDPBF16PS`` and ``LDTILECFG``).  The same operations exist as vector code on tiles in
+``TDPBF16PS``, ``TDPBUSD`` and ``LDTILECFG``).  The same operations exist as vector code on tiles in
 memory, result for result, so that what is built on them runs, in tests, on processors
 that have none.
 """
@@ -28,7 +28,7 @@ ROWS: Final = 16
 """The most rows of a tile."""
 
 ROW_BYTES: Final = 64
-"""Of a row of a tile: 16 float32, or 16 pairs of bfloat16."""
+"""Of a row of a tile: 16 numbers of 32 bits, pairs of bfloat16 or quads of bytes."""
 
 TILE_BYTES: Final = ROWS * ROW_BYTES
 
@@ -90,6 +90,16 @@ class Tiles:
         """
         numbers = [self._number(tile) for tile in (sums, a, b)]
         self.f.call_void("llvm.x86.tdpbf16ps", *numbers)
+
+    def multiply_bytes(self, sums: int, a: int, b: int, *, signed: bool) -> None:
+        """Add to *sums*, int32, the product of two tiles of quads of bytes; it wraps.
+
+        A row of *a* has 64 elements of one row of the left matrix, without a sign
+        unless *signed*; a row of *b* has four elements, with one, of each of 16 columns
+        of the right one.
+        """
+        numbers = [self._number(tile) for tile in (sums, a, b)]
+        self.f.call_void(f"llvm.x86.tdpb{'s' if signed else 'u'}sd", *numbers)
 
     def _number(self, tile: int) -> Value:
         return self.f.value(tile, I8)
@@ -156,12 +166,53 @@ class EmulatedTiles(Tiles):
         places = [self._place(tile) for tile in (sums, a, b)]
         self.f.call_void("tile_product", self._rows(sums), *places)
 
+    def multiply_bytes(self, sums: int, a: int, b: int, *, signed: bool) -> None:
+        name = _define_byte_product(self.f.module, signed=signed)
+        places = [self._place(tile) for tile in (sums, a, b)]
+        self.f.call_void(name, self._rows(sums), *places)
+
     def _rows(self, tile: int) -> Value:
         f = self.f
         return f.convert(f.load(f.at(self.state, _ROWS_OF + tile, I8), U8), I64)
 
     def _place(self, tile: int) -> Value:
         return self.f.at(self.state, _CONFIGURATION_BYTES + tile * TILE_BYTES, I8)
+
+
+_PRODUCT_PARAMETERS: Final = [("rows", I64), ("sums", PTR), ("a", PTR), ("b", PTR)]
+
+
+def _define_byte_product(module: Module, *, signed: bool) -> str:
+    """Define a function as the manual defines ``TDPBUSD`` and ``TDPBSSD``; its name."""
+    name = f"tile_product_of_{'signed' if signed else 'unsigned'}_bytes"
+    if module.defines(name):
+        return name
+    f = module.function(name, _PRODUCT_PARAMETERS, internal=True, inline=False)
+    rows, sums, a, b = f.parameters
+    vector = I32.vector(LANES)
+
+    def byte(quads: Value, number: int, *, signed: bool) -> Value:
+        above = quads << (24 - 8 * number)
+        return above >> 24 if signed else f.bitcast(f.bitcast(above, _BITS) >> 24, vector)
+
+    def row(number: Value) -> None:
+        start = number * ROW_BYTES
+
+        def quad(k: Value, total: Value) -> list[Value]:
+            left = f.load_splat(f.at(f.at(a, start, I8), k, I32), vector)
+            right = f.load(f.at(b, k * ROW_BYTES, I8), vector)
+            for n in range(4):
+                factors = byte(left, n, signed=signed), byte(right, n, signed=True)
+                total = total + factors[0] * factors[1]
+            return [total]
+
+        place = f.at(sums, start, I8)
+        (total,) = f.loop(ROW_BYTES // 4, quad, [f.load(place, vector)])
+        f.store(total, place)
+
+    f.loop(rows, row)
+    f.finish()
+    return name
 
 
 def _define_product(module: Module) -> None:
@@ -174,10 +225,7 @@ def _define_product(module: Module) -> None:
     if module.defines("tile_product"):
         return
     f = module.function(
-        "tile_product",
-        [("rows", I64), ("sums", PTR), ("a", PTR), ("b", PTR)],
-        internal=True,
-        inline=False,
+        "tile_product", _PRODUCT_PARAMETERS, internal=True, inline=False
     )
     rows, sums, a, b = f.parameters
 

@@ -31,14 +31,15 @@ class Isa(Record):
         name: ``avx512``, ``avx2``, ``neon`` or ``generic``.
         triple: LLVM's target triple; always of the ELF format, which is what the
             loader reads, whatever the system.
-        cpu: the processor whose scheduling LLVM assumes.
+        cpu: the processor whose instructions LLVM may use, beside *features*.
         features: LLVM's features in use, ``+avx512f,…``.
         vector_bytes: of one register.
         registers: how many vector registers there are.
         l1, l2, l3: bytes of data cache that one core can use.
         system_attributes: of every function, because of the operating system.
-        tiles: what multiplies tiles of bfloat16: ``amx``; ``emulated``, by slow vector
-            code, for tests; or nothing.
+        tiles: what multiplies tiles of bfloat16, and of bytes if there is ``amx-int8``:
+            ``amx``; ``emulated``, by slow vector code, for tests; or nothing.
+        tuned_for: the processor whose scheduling LLVM assumes; empty for *cpu*.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Isa(Record):
     l3: int = 8 << 20
     system_attributes: str = ""
     tiles: str = ""
+    tuned_for: str = ""
 
     @property
     def registers_per_vector(self) -> int:
@@ -73,13 +75,19 @@ class Isa(Record):
         return bool(self.tiles) or self.has("avx512bf16")
 
     @property
+    def multiplies_byte_tiles(self) -> bool:
+        """Whether it multiplies tiles of bytes."""
+        return bool(self.tiles) and self.has("amx-int8")
+
+    @property
     def attributes(self) -> str:
         """The attributes of every function."""
         width = 8 * self.vector_bytes
+        tuned = f' "tune-cpu"="{self.tuned_for}"' if self.tuned_for else ""
         return (
             'nounwind "no-builtins" "frame-pointer"="none" '
             f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
-            f" {self.system_attributes}"
+            f"{tuned} {self.system_attributes}"
         ).rstrip()
 
 
@@ -92,7 +100,8 @@ AVX512 = Isa(
     32,
 )
 AMX = AVX512._replace(
-    features=f"{AVX512.features},+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16",
+    features=f"{AVX512.features},+avx512vnni,+avx512bf16,"
+    "+amx-tile,+amx-bf16,+amx-int8",
     l2=2 << 20,
     tiles="amx",
 )
@@ -100,13 +109,27 @@ AVX2 = Isa(
     "avx2", "x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c,+bmi2", 32, 16
 )
 SSE = Isa("generic", "x86_64-unknown-linux-gnu", "x86-64", "+sse4.1", 16, 16)
-NEON = Isa("neon", "aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 16, 32)
+NEON = Isa(
+    "neon",
+    "aarch64-unknown-linux-gnu",
+    "generic",
+    "+neon",
+    16,
+    32,
+    tuned_for="neoverse-n1",
+)
 
 
 LIMIT: Final = "ONNXPLUG_CPU_ISA"
 """The variable that limits what :func:`host_isa` gives."""
 
-_OPTIONAL: Final[tuple[str, ...]] = ("avx512vnni", "avx512bf16", "avx512vbmi")
+_OPTIONAL: Final[dict[str, tuple[str, ...]]] = {
+    "avx512": ("avx512vnni", "avx512bf16", "avx512vbmi"),
+    "avx2": ("avxvnni",),
+    "neon": ("dotprod", "i8mm"),
+}
+"""Features that are used where they are, by the name of what they are added to."""
+
 _AMX: Final = frozenset(("amx-tile", "amx-bf16"))
 
 
@@ -114,8 +137,8 @@ def host_isa(limit: str | None = None) -> Isa | None:
     """This processor; ``None`` for an architecture that no kernel is written for.
 
     Args:
-        limit: use no more than ``avx512`` (without AMX), ``avx2`` or ``generic`` has;
-            the variable ``ONNXPLUG_CPU_ISA`` by default.
+        limit: use no more than ``avx512`` (without AMX), ``avx2`` or ``generic`` has,
+            the last also on aarch64; the variable ``ONNXPLUG_CPU_ISA`` by default.
 
     Raises:
         OptionError: the limit is none of these.
@@ -153,23 +176,9 @@ def detect(limit: str) -> tuple[Isa | None, str | None]:
     features = found.features
     problem = None
     if found.architecture == "x86-64":
-        isa = SSE
-        if limit != "generic" and features >= processor.HASWELL:
-            isa = AVX2
-            if limit != "avx2" and features >= processor.SKYLAKE_SERVER:
-                used = [name for name in _OPTIONAL if name in features]
-                tiles = ""
-                # asking is lasting, and makes signals' frames larger: only where it
-                # is of use
-                if not limit and features >= _AMX:
-                    problem = processor.amx_refusal()
-                    if problem is None:
-                        used += sorted(features & {*_AMX, "amx-int8"})
-                        tiles = "amx"
-                named = ",+".join([AVX512.features, *used])
-                isa = AVX512._replace(features=named, tiles=tiles)
+        isa, problem = _x86(features, limit)
     elif found.architecture == "aarch64":
-        isa = NEON
+        isa = NEON if limit == "generic" else _with_optional(NEON, features)
         if sys.platform in ("darwin", "win32"):
             # the register x18 belongs to these systems
             isa = isa._replace(features=f"{isa.features},+reserve-x18")
@@ -179,6 +188,30 @@ def detect(limit: str) -> tuple[Isa | None, str | None]:
         isa = isa._replace(system_attributes=_WINDOWS_ATTRIBUTES)
     l1, l2, l3 = found.caches
     return isa._replace(l1=l1 or isa.l1, l2=l2 or isa.l2, l3=l3 or isa.l3), problem
+
+
+def _x86(features: frozenset[str], limit: str) -> tuple[Isa, str | None]:
+    """The processor with these features, and why AMX cannot be used."""
+    from onnxplug_cpu.compiler.machine import processor
+
+    if limit == "generic" or not features >= processor.HASWELL:
+        return SSE, None
+    if limit == "avx2" or not features >= processor.SKYLAKE_SERVER:
+        return AVX2 if limit == "avx2" else _with_optional(AVX2, features), None
+    isa = _with_optional(AVX512, features)
+    # asking is lasting, and makes signals' frames larger: only where it is of use
+    if limit or not features >= _AMX:
+        return isa, None
+    problem = processor.amx_refusal()
+    if problem is not None:
+        return isa, problem
+    used = sorted(features & {*_AMX, "amx-int8"})
+    return isa._replace(features=",+".join([isa.features, *used]), tiles="amx"), None
+
+
+def _with_optional(isa: Isa, features: frozenset[str]) -> Isa:
+    used = [name for name in _OPTIONAL[isa.name] if name in features]
+    return isa._replace(features=",+".join([isa.features, *used]))
 
 
 _WINDOWS_ATTRIBUTES: Final = 'noredzone "probe-stack"="inline-asm"'

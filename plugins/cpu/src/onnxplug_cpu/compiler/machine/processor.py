@@ -27,8 +27,10 @@ _ARCHITECTURES: Final = {
 
 _LLVM_NAMES: Final = {
     "abm": "lzcnt",
+    "asimddp": "dotprod",
     "avx512_bf16": "avx512bf16",
     "avx512_vnni": "avx512vnni",
+    "avx_vnni": "avxvnni",
     "bmi1": "bmi",
 }
 """Features that Linux and macOS call otherwise than LLVM, in small letters."""
@@ -42,7 +44,7 @@ class Processor(Record):
 
     Attributes:
         architecture: ``x86-64``, ``aarch64``, or empty for any other.
-        features: LLVM's names; on aarch64 none.
+        features: LLVM's names.
         caches: bytes of the data caches of levels 1, 2 and 3; 0 where unknown.
     """
 
@@ -57,15 +59,18 @@ def read_processor(root: str = "/") -> Processor:
     if sys.maxsize < 1 << 32 or sys.byteorder != "little":
         architecture = ""
     is_x86 = architecture == _X86_64
+    features, caches = frozenset[str](), (0, 0, 0)
     if sys.platform == "darwin":
-        features = _macos_features() if is_x86 else frozenset[str]()
         caches = _macos_caches()
+        if architecture:
+            features = _macos_features() if is_x86 else _macos_arm_features()
     elif sys.platform == "win32":
-        features = _windows_features() if is_x86 else frozenset[str]()
-        caches = (0, 0, 0)
+        if architecture:
+            features = _windows_features() if is_x86 else _windows_arm_features()
     else:
-        features = _linux_features(root) if is_x86 else frozenset[str]()
         caches = _linux_caches(root)
+        if architecture:
+            features = _linux_features(root)
     return Processor(architecture, features, caches)
 
 
@@ -73,7 +78,8 @@ def _linux_features(root: str) -> frozenset[str]:
     # the file has a block for each processor, and making one takes the kernel long
     text = _read(os.path.join(root, "proc/cpuinfo"), 8192)
     for line in text.splitlines():
-        if line.startswith("flags"):
+        # the second is what it is called on aarch64
+        if line.startswith(("flags", "Features")):
             return llvm_names(line.partition(":")[2].split())
     return frozenset()
 
@@ -120,6 +126,15 @@ def _macos_features() -> frozenset[str]:
     return llvm_names(" ".join(text.decode() for text in texts).lower().split())
 
 
+_MACOS_ARM: Final = {"FEAT_DotProd": "dotprod", "FEAT_I8MM": "i8mm"}
+
+
+def _macos_arm_features() -> frozenset[str]:
+    return frozenset(
+        name for key, name in _MACOS_ARM.items() if any(sysctl(f"hw.optional.arm.{key}"))
+    )
+
+
 def _macos_caches() -> tuple[int, int, int]:
     first, second, third = (
         int.from_bytes(sysctl(f"hw.{name}"), "little")
@@ -152,6 +167,19 @@ def _windows_features() -> frozenset[str]:
         if kernel32.IsProcessorFeaturePresent(avx512f):
             names += f" {_AVX512_PROCESSOR}"
     return frozenset(names.split())
+
+
+_WINDOWS_ARM: Final = {43: "dotprod", 66: "i8mm"}
+"""Features by the numbers that Windows has for them (``winnt.h``)."""
+
+
+def _windows_arm_features() -> frozenset[str]:
+    kernel32 = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined,unused-ignore]
+    return frozenset(
+        name
+        for number, name in _WINDOWS_ARM.items()
+        if kernel32.IsProcessorFeaturePresent(number)
+    )
 
 
 def amx_refusal() -> str | None:

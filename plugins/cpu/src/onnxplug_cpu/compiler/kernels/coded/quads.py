@@ -1,7 +1,8 @@
-"""Products of codes as they are: quads of 8 bits, without a sign in the first factor.
+"""Products of codes as they are: quads of 8 bits.
 
-Zero points of the first factor are subtracted from the sums, as multiples of the sums
-of the constant second one's columns.
+Which signs the first factor may have depends on the processor; codes of the other kind
+are moved by 128.  That and zero points of the first factor are subtracted from the sums,
+as multiples of the sums of the constant second one's columns.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ from onnxplug_cpu.compiler.kernels.coded.factors import (
     widened,
 )
 from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
+from onnxplug_cpu.compiler.kernels.contraction.block import (
+    BYTE_STRIP_BYTES,
+    STRIP_BYTES,
+)
+from onnxplug_cpu.compiler.kernels.contraction.byte_tile import BEYOND, BYTE_TILE
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
     Division,
@@ -46,9 +52,10 @@ from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.kernels.contraction.right_factor import Right
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
-    QUADS,
+    SIGNED_QUADS,
     QuadRemainders,
     TileShape,
+    elements_of_quads,
     integer_tile_shape,
 )
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
@@ -59,7 +66,8 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.commands.recording import Recorder
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
-_U8: Final = np.dtype(np.uint8)
+_MOVED: Final = 128
+"""Between equal bytes with and without a sign."""
 
 _FEWEST_TERMS: Final = 16
 """Of sums, below which columns' sums and epilogues take longer than is won."""
@@ -74,7 +82,7 @@ def takes_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
     isa, codes = recorder.target.isa, a.codes.view
     sums = range(LEAD, len(codes.shape))
     return (
-        isa.name in ("avx512", "avx2")
+        bool(elements_of_quads(isa))
         and codes.dtype.itemsize == 1
         and is_constant(b)
         and math.prod(codes.shape[LEAD:]) >= _FEWEST_TERMS
@@ -85,7 +93,17 @@ def takes_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
 
 def reads_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
     """Whether such a product reads its first factor where it is."""
-    return _in_place(a.codes.view) is not None and takes_quads(recorder, a, b)
+    codes = a.codes.view
+    if not takes_quads(recorder, a, b):
+        return False
+    return _in_place(codes, element_of_a(recorder.target.isa, codes)) is not None
+
+
+def element_of_a(isa: Isa, codes: View) -> str:
+    """Which quads codes are multiplied as."""
+    possible = elements_of_quads(isa)
+    found = element_of(codes.dtype)
+    return found if found in possible else possible[0]
 
 
 def _layout(isa: Isa, b: Factor) -> str:
@@ -108,10 +126,13 @@ def record_quads(
     Args:
         label: with the sizes.
     """
-    left, constant = _quads_of_a(recorder, a), once(b)
+    element = element_of_a(recorder.target.isa, a.codes.view)
+    left, constant = _quads_of_a(recorder, a, element), once(b)
+    moved = _moved(a.codes.view, element)
+    a = a._replace(offset=a.offset + moved)
     after = _without_zeros(recorder, a, constant, out, epilogue)
     contraction = fold(left, b.codes.view, out, after)
-    QuadProduct(recorder, contraction, label, constant).record()
+    QuadProduct(recorder, contraction, label, constant, element).record()
 
 
 class QuadProduct(FmaProduct):
@@ -119,9 +140,8 @@ class QuadProduct(FmaProduct):
 
     Args:
         constant: B, which stands in the contraction as well.
+        element: of the quads of A.
     """
-
-    tile_element = QUADS
 
     def __init__(
         self,
@@ -129,14 +149,19 @@ class QuadProduct(FmaProduct):
         contraction: Contraction,
         label: str,
         constant: Factor,
+        element: str,
     ) -> None:
         super().__init__(recorder, contraction, label)
+        isa = recorder.target.isa
+        self.tile_element = element
         self.constant = constant
-        self.saturates = saturates(recorder.target.isa)
+        self.saturates = saturates(isa)
+        self.of_bytes = isa.multiplies_byte_tiles
+        self.strip_bytes = BYTE_STRIP_BYTES if self.of_bytes else STRIP_BYTES
 
     def shape_of_tiles(self, isa: Isa) -> TileShape:
         """Of the largest ones."""
-        return integer_tile_shape(isa)
+        return BYTE_TILE if isa.multiplies_byte_tiles else integer_tile_shape(isa)
 
     def blocks(self, division: Division, right: Right) -> Blocks:
         """One, as sums are exact however long they are."""
@@ -166,7 +191,7 @@ class QuadProduct(FmaProduct):
         packed = self.recorder.packed(
             source,
             _layout(self.recorder.target.isa, self.constant),
-            head + matrices * panels * panel,
+            head + matrices * panels * panel + (BEYOND * row if self.of_bytes else 0),
             functools.partial(self._record_quads, head=head, sizes=sizes),
             accepts,
         )
@@ -229,11 +254,18 @@ def _rows_of_b(recorder: Recorder, b: Factor, inner: int, width: int) -> View:
     return rows
 
 
-def _quads_of_a(recorder: Recorder, a: Factor) -> View:
+def _moved(codes: View, element: str) -> int:
+    """By how much codes as quads of *element* are larger."""
+    if element == element_of(codes.dtype):
+        return 0
+    return -_MOVED if element == SIGNED_QUADS else _MOVED
+
+
+def _quads_of_a(recorder: Recorder, a: Factor, element: str) -> View:
     """The first factor as int32 of four codes each that are next to each other along
-    the sums, which are one axis if it is copied; codes with a sign by 128 larger."""
+    the sums, which are one axis if it is copied; see :func:`_moved`."""
     view = a.codes.view
-    in_place = _in_place(view)
+    in_place = _in_place(view, element)
     if in_place is not None:
         return in_place
     lead = once(a, LEAD).codes.shape[:LEAD]
@@ -242,25 +274,28 @@ def _quads_of_a(recorder: Recorder, a: Factor) -> View:
     target = View(
         quads.buffer,
         0,
-        _U8,
+        np.dtype(np.int8 if element == SIGNED_QUADS else np.uint8),
         (*lead, *sums),
         (*(4 * stride for stride in quads.strides[:LEAD]), *c_strides(sums)),
     )
     source = first_of(view, target.shape)
-    if view.dtype == _U8:
+    moved = _moved(view, element)
+    if not moved:
         record_copy(recorder, source, target, label="Codes")
     else:
         chain = Formula("i16")
-        value = chain.step("Add", chain.read_wide(source), chain.number(128))
+        value = chain.step("Add", chain.read_wide(source), chain.number(moved))
         chain.record(recorder, value, target, "Codes")
     return quads.broadcast_to((*view.shape[:LEAD], quads.shape[-1]))
 
 
-def _in_place(codes: View) -> View | None:
-    """Codes as quads where they are, if these are whole."""
+def _in_place(codes: View, element: str) -> View | None:
+    """Codes as quads of *element* where they are, if these are whole."""
     *shape, depth = codes.shape
     *strides, step = codes.strides
-    if codes.dtype != _U8 or step != 1 or depth % 4 or any(s % 4 for s in strides):
+    if _moved(codes, element) or step != 1:
+        return None
+    if depth % 4 or any(stride % 4 for stride in strides):
         return None
     fourths = tuple(stride // 4 for stride in strides)
     return View(codes.buffer, codes.offset, I32, (*shape, depth // 4), (*fourths, 1))
@@ -275,9 +310,10 @@ def _without_zeros(
     """What subtracts the zero points of A from sums, before *epilogue*.
 
     Args:
+        a: with an offset from which its quads are to be counted.
         b: once.
     """
-    offset = a.offset + (0 if a.codes.view.dtype == _U8 else 128)
+    offset = a.offset
     if not offset and a.zero is None:
         return epilogue
     builder = ChainBuilder()

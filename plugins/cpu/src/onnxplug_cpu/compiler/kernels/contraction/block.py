@@ -8,6 +8,8 @@ depth of each.
 
 from __future__ import annotations
 
+from typing import Final
+
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.kernels.contraction.chunk import Chunk, ChunkWords, Place
@@ -15,9 +17,13 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments, offset
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
-STRIP_BYTES = 128 * VECTOR_BYTES
+STRIP_BYTES: Final = 128 * VECTOR_BYTES
 """Room for the tiles that wait for the epilogue together; no processor has registers
 for as many bytes in one."""
+
+BYTE_STRIP_BYTES: Final = 4 * STRIP_BYTES
+"""The same of tiles of bytes, for eight of them: configuring their registers takes as
+long as a few of their products, and a call does that once."""
 
 
 class BlockWords(ChunkWords):
@@ -89,17 +95,18 @@ class BlockProduct(Generator):
     words = BlockWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Block(BlockWords(module, name)).write()
+        _Block(BlockWords(module, name), isa).write()
 
 
 class _Block:
     """The loops over passes, row tiles and strips of panels, and blocks of K."""
 
-    def __init__(self, words: BlockWords) -> None:
+    def __init__(self, words: BlockWords, isa: Isa) -> None:
         self.words = words
         self.chunk = chunk = Chunk(words)
         self.f = f = words.function
-        self.stack = f.stack(Type("i8"), STRIP_BYTES)
+        room = BYTE_STRIP_BYTES if isa.multiplies_byte_tiles else STRIP_BYTES
+        self.stack = f.stack(Type("i8"), room)
         self.a, self.b = chunk.matrix_of("a"), chunk.matrix_of("b")
         self.a_line, self.a_row = words.a_line, words.a_row
         self.element = words.element

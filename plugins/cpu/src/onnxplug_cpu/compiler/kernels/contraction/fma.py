@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxplug_compiler.ir.traced import either, larger, smaller
 from onnxplug_compiler.ir.views import View
@@ -21,7 +20,6 @@ from onnxplug_cpu.compiler.kernels.contraction.division import (
     divide,
     divide_depth,
 )
-from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
     left_factor,
     rows_collide,
@@ -40,11 +38,13 @@ from onnxplug_cpu.compiler.kernels.contraction.right_factor import (
     rows_together,
 )
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
-    TileProduct,
     TileShape,
-    chains_of,
 )
-from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.kernels.contraction.tile_kernel import (
+    TileKernel,
+    dot_kernel,
+)
+from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 BLOCK_DEPTH: Final = 384
 """The most of K that is summed in one chain: longer sums round worse than those of
@@ -76,68 +76,16 @@ _FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
 _BLOCK_PRODUCT: Final = Kernel(BlockProduct())
 
 
-class _Tile(NamedTuple):
-    """What the kernel of a tile depends on besides sizes; as of
-    :class:`~.tile.TileProduct`."""
-
-    element: str
-    factor: str
-    keeps: bool
-    alone: bool
-    masked: bool
-    taps: bool
-    nbytes: int
-    isa: Isa
-
-    def kernel(self, rows: int, vectors: int, added: int) -> Kernel:
-        """That of so many rows of *vectors*, where *added* are added up together."""
-        # integers are added in one cycle, so none waits
-        is_float = self.element.startswith("f")
-        chains = chains_of(self.isa, added) if is_float else 1
-        return _tile(
-            self.element,
-            rows,
-            vectors,
-            chains,
-            self.alone,
-            self.masked,
-            self.taps,
-            self.nbytes,
-            self.factor,
-            self.keeps,
-        )
-
-
-@functools.cache
-def _tile(
-    element: str,
-    rows: int,
-    vectors: int,
-    chains: int,
-    alone: bool,
-    masked: bool,
-    taps: bool,
-    nbytes: int,
-    factor: str,
-    keeps: bool,
-) -> Kernel:
-    form = TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes)
-    return Kernel(form._replace(factor=factor, keeps=keeps))
-
-
-@functools.cache
-def _dot(rows: int) -> Kernel:
-    return Kernel(DotProducts(rows))
-
-
 class FmaProduct(ProductOfPanels):
     """A contraction by fused multiply-adds while it is recorded.
 
     Attributes:
         tile_element: as tiles multiply the factors, if that is not *element*.
+        strip_bytes: for tiles that wait for the epilogue together.
     """
 
     tile_element = ""
+    strip_bytes = STRIP_BYTES
 
     def record(self) -> None:
         """Record the commands."""
@@ -156,7 +104,8 @@ class FmaProduct(ProductOfPanels):
         strip = 1
         by_rows = self._by_rows(division, right, -(-self.inner // outer))
         if by_rows and outer == 1 and right.way != "dot":
-            strip = larger(1, smaller(division.chunk_panels, STRIP_BYTES // tile_bytes))
+            together = self.strip_bytes // tile_bytes
+            strip = larger(1, smaller(division.chunk_panels, together))
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
@@ -299,7 +248,7 @@ class FmaProduct(ProductOfPanels):
 
         def function(rows: int, *, tail: bool) -> Word:
             if right.way == "dot":
-                return code_of(_dot, rows)
+                return code_of(dot_kernel, rows)
             vectors, ends, nbytes = right.vectors, False, VECTOR_BYTES
             if tail:
                 vectors, ends = -(-left // lanes), masked
@@ -309,7 +258,7 @@ class FmaProduct(ProductOfPanels):
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
             kind = self.tile_element or self.element
             taps = self.taps > 1
-            tile = _Tile(kind, factor, keeps, alone, ends, taps, nbytes, isa)
+            tile = TileKernel(kind, factor, keeps, alone, ends, taps, nbytes, isa)
             return code_of(tile.kernel, rows, vectors, added)
 
         return {

@@ -22,8 +22,12 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Value,
 )
 from onnxplug_cpu.compiler.codegen.integer_products import (
+    SIGNED,
+    UNSIGNED,
     add_pairs,
     add_quads,
+    instructions,
+    quad_elements,
     saturates,
 )
 from onnxplug_cpu.compiler.codegen.kernel import (
@@ -125,13 +129,31 @@ PAIRS: Final = "i16"
 K, and whose sums are i32."""
 
 
-QUADS: Final = "u8"
+QUADS: Final = UNSIGNED
 """The same of four integers of 8 bits, which have signs in the second factor only."""
 
-_INSTRUCTIONS: Final = {PAIRS: 2, QUADS: 3}
-"""For a multiplication, with AVX2."""
+SIGNED_QUADS: Final = SIGNED
+"""The same with signs in both."""
 
-_ADD: Final = {PAIRS: add_pairs, QUADS: add_quads}
+_ADD: Final = {
+    PAIRS: add_pairs,
+    QUADS: add_quads,
+    SIGNED_QUADS: functools.partial(add_quads, element=SIGNED),
+}
+
+
+def elements_of_quads(isa: Isa) -> tuple[str, ...]:
+    """Of tiles of quads that are faster than those of pairs, the best first."""
+    if isa.multiplies_byte_tiles:
+        return QUADS, SIGNED_QUADS
+    return quad_elements(isa)
+
+
+def _instructions(isa: Isa, element: str) -> int:
+    """For a multiplication of registers, with AVX2."""
+    if element not in _ADD:
+        return 1
+    return instructions(isa, quads=element != PAIRS)
 
 
 def lane_of(element: str) -> Type:
@@ -247,7 +269,8 @@ class TileProduct(Generator):
     what is written of each row of ``c``.
 
     Attributes:
-        element: ``f32``, ``f64``, ``i32``, ``i64``, :data:`PAIRS` or :data:`QUADS`.
+        element: ``f32``, ``f64``, ``i32``, ``i64``, :data:`PAIRS`, :data:`QUADS` or
+            :data:`SIGNED_QUADS`.
         rows: of the tile.
         vectors: in a row of the tile.
         chains: of additions that give an element, from :func:`chains_of`.  All tiles of
@@ -403,7 +426,7 @@ class _Tile:
         form, steps = self.form, self.form.chains
         if self.isa.name == "avx2" and steps == 1:
             parts = form.nbytes // self.isa.vector_bytes or 1
-            parts *= _INSTRUCTIONS.get(form.element, 1)
+            parts *= _instructions(self.isa, form.element)
             while steps < 4 and steps * form.rows * form.vectors * parts < _TURN:
                 steps *= 2
         return steps

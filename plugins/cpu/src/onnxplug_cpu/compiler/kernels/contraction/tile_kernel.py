@@ -1,0 +1,82 @@
+"""Which kernel computes a tile of a product by fused multiply-adds."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.kernels.contraction.byte_tile import ByteTile
+from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    QUADS,
+    SIGNED_QUADS,
+    TileProduct,
+    chains_of,
+)
+from onnxplug_cpu.compiler.machine.isa import Isa
+
+
+class TileKernel(NamedTuple):
+    """What the kernel of a tile depends on besides sizes; as of
+    :class:`~.tile.TileProduct`."""
+
+    element: str
+    factor: str
+    keeps: bool
+    alone: bool
+    masked: bool
+    taps: bool
+    nbytes: int
+    isa: Isa
+
+    def kernel(self, rows: int, vectors: int, added: int) -> Kernel:
+        """That of so many rows of *vectors*, where *added* are added up together."""
+        if self.element in (QUADS, SIGNED_QUADS) and self.isa.multiplies_byte_tiles:
+            # of half a vector, too, it writes a whole one, for which there is room
+            return _byte_tile(self.element, rows, vectors, self.alone, self.taps)
+        # integers are added in one cycle, so none waits
+        is_float = self.element.startswith("f")
+        chains = chains_of(self.isa, added) if is_float else 1
+        return _tile(
+            self.element,
+            rows,
+            vectors,
+            chains,
+            self.alone,
+            self.masked,
+            self.taps,
+            self.nbytes,
+            self.factor,
+            self.keeps,
+        )
+
+
+@functools.cache
+def _tile(
+    element: str,
+    rows: int,
+    vectors: int,
+    chains: int,
+    alone: bool,
+    masked: bool,
+    taps: bool,
+    nbytes: int,
+    factor: str,
+    keeps: bool,
+) -> Kernel:
+    form = TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes)
+    return Kernel(form._replace(factor=factor, keeps=keeps))
+
+
+@functools.cache
+def _byte_tile(
+    element: str, rows: int, vectors: int, alone: bool, taps: bool
+) -> Kernel:
+    return Kernel(ByteTile(element, rows, vectors, alone, taps))
+
+
+@functools.cache
+def dot_kernel(rows: int) -> Kernel:
+    """That of so many rows times columns that are consecutive."""
+    return Kernel(DotProducts(rows))
