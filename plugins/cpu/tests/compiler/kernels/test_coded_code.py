@@ -8,21 +8,22 @@ import pytest
 from onnxplug_cpu.compiler.codegen.integer_products import saturates
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
+from onnxplug_cpu.compiler.kernels.contraction.byte_tile import ByteTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     PAIRS,
     QUADS,
+    SIGNED_QUADS,
     TileProduct,
     integer_tile_shape,
 )
 from onnxplug_cpu.compiler.machine.isa import AMX, AVX2, AVX512, NEON, SSE, Isa
 
+from ..integer_isas import AVX_VNNI, DOT, I8MM, VNNI
 from ..interpreter import assembly
 from .test_contraction_code import loops, vectors_on_stack
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-
-VNNI = AVX512._replace(features=f"{AVX512.features},+avx512vnni")
 
 ADDED = {
     ("avx2", PAIRS): {"vpmaddwd": 1, "vpaddd": 1},
@@ -31,18 +32,29 @@ ADDED = {
     ("avx512", QUADS): {"vpmaddubsw": 1, "vpmaddwd": 1, "vpaddd": 1},
     ("vnni", PAIRS): {"vpdpwssd": 1},
     ("vnni", QUADS): {"vpdpbusd": 1},
+    ("avx-vnni", PAIRS): {"vpdpwssd": 1},
+    ("avx-vnni", QUADS): {"vpdpbusd": 1},
+    ("dot", SIGNED_QUADS): {"sdot": 1},
+    ("i8mm", QUADS): {"usdot": 1},
+    ("i8mm", SIGNED_QUADS): {"sdot": 1},
 }
 """Instructions for a register of products."""
 
 
-@pytest.mark.parametrize(
-    ("name", "isa"), [("avx2", AVX2), ("avx512", AVX512), ("vnni", VNNI)]
-)
-@pytest.mark.parametrize("element", [PAIRS, QUADS])
+NAMES = {
+    "avx2": AVX2,
+    "avx512": AVX512,
+    "vnni": VNNI,
+    "avx-vnni": AVX_VNNI,
+    "dot": DOT,
+    "i8mm": I8MM,
+}
+
+
+@pytest.mark.parametrize(("name", "element"), ADDED)
 @pytest.mark.parametrize("taps", [False, True])
-def test_a_step_is_loads_and_products(
-    name: str, isa: Isa, element: str, taps: bool
-) -> None:
+def test_a_step_is_loads_and_products(name: str, element: str, taps: bool) -> None:
+    isa = NAMES[name]
     shape = integer_tile_shape(isa)
     tile = TileProduct(element, shape.rows, shape.vectors, taps=taps)
     text = assembly(Kernel(tile), isa)
@@ -50,7 +62,7 @@ def test_a_step_is_loads_and_products(
     body = max(loops(text), key=lambda lines: sum(first in line for line in lines))
     registers = shape.rows * shape.vectors * isa.registers_per_vector
     counts = {
-        instruction: sum(f"\t{instruction}\t" in f"\t{line.strip()}" for line in body)
+        instruction: sum(f"\t{instruction}\t" in f"\t{line}" for line in body)
         for instruction in ADDED[name, element]
     }
     steps, more = divmod(next(iter(counts.values())), registers)
@@ -66,10 +78,28 @@ def test_a_step_is_loads_and_products(
         assert not vectors_on_stack("\n".join(body))
 
 
-@pytest.mark.parametrize("isa", [AVX2, AVX512, VNNI, AMX, SSE, NEON])
+@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize("rows", [9, 32])
+def test_a_step_of_tiles_is_loads_and_products(rows: int, vectors: int) -> None:
+    text = assembly(Kernel(ByteTile(QUADS, rows, vectors)), AMX)
+    body = max(loops(text), key=lambda lines: sum("tdpbusd" in line for line in lines))
+    tiles = -(-rows // 16)
+    counts = [
+        sum(line.startswith(name) for line in body) for name in ("tdp", "tileload")
+    ]
+    assert counts == [tiles * vectors, tiles + vectors]
+    assert "tilestored" not in "".join(body)
+    assert text.count("ldtilecfg") == 1
+    assert text.count("tilerelease") == 1
+    assert "tdpbssd" in assembly(Kernel(ByteTile(SIGNED_QUADS, rows, vectors)), AMX)
+
+
+@pytest.mark.parametrize(
+    "isa", [AVX2, AVX512, VNNI, AVX_VNNI, AMX, SSE, NEON, DOT, I8MM]
+)
 def test_kernels_are_compiled_for_every_processor(isa: Isa) -> None:
     shape = integer_tile_shape(isa)
-    for element in (PAIRS, QUADS):
+    for element in (PAIRS, QUADS, SIGNED_QUADS):
         for nbytes in (64, 32):
             tile = TileProduct(element, shape.rows, shape.vectors, nbytes=nbytes)
             assert "call" not in assembly(Kernel(tile), isa)
@@ -78,4 +108,4 @@ def test_kernels_are_compiled_for_every_processor(isa: Isa) -> None:
 
 def test_only_instructions_that_saturate_need_remainders() -> None:
     assert [saturates(isa) for isa in (AVX2, AVX512, SSE)] == [True] * 3
-    assert not any(saturates(isa) for isa in (VNNI, AMX, NEON))
+    assert not any(saturates(isa) for isa in (VNNI, AVX_VNNI, AMX, NEON, DOT))

@@ -156,8 +156,9 @@ def loops(text: str) -> list[list[str]]:
         start = re.match(r"(\.LBB\w+):", line)
         if start:
             label, body = start.group(1), []
-        elif re.match(r"\s+[a-z]", line):
+        elif re.match(r"\s+[a-z{]", line):
             body.append(line.strip())
-            if re.match(rf"\s+j\w+\s+{re.escape(label)}\b", line) and label:
+            jump = rf"\s+(j|b|cb|tb)\S*\s+(.*,\s*)?{re.escape(label)}\b"
+            if label and re.match(jump, line):
                 found.append(body)
     return found

@@ -209,8 +209,15 @@ def _x86(features: frozenset[str], limit: str) -> tuple[Isa, str | None]:
     return isa._replace(features=",+".join([isa.features, *used]), tiles="amx"), None
 
 
+_FAST_PAIRS: Final = "fast-dpwssd"
+"""LLVM's name of a preference, without which it takes instructions apart that add
+products of pairs, for the first sums to be known earlier."""
+
+
 def _with_optional(isa: Isa, features: frozenset[str]) -> Isa:
     used = [name for name in _OPTIONAL[isa.name] if name in features]
+    if "avxvnni" in used:
+        used.append(_FAST_PAIRS)
     return isa._replace(features=",+".join([isa.features, *used]))
 
 

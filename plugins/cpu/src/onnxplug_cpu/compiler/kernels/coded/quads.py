@@ -155,8 +155,8 @@ class QuadProduct(FmaProduct):
         isa = recorder.target.isa
         self.tile_element = element
         self.constant = constant
-        self.saturates = saturates(isa)
         self.of_bytes = isa.multiplies_byte_tiles
+        self.saturates = saturates(isa) and not self.of_bytes
         self.strip_bytes = BYTE_STRIP_BYTES if self.of_bytes else STRIP_BYTES
 
     def shape_of_tiles(self, isa: Isa) -> TileShape:
