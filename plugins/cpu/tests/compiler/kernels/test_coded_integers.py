@@ -211,6 +211,32 @@ def test_windows_of_what_is_widened(isa: Isa, depth: int) -> None:
         np.testing.assert_array_equal(interpreter.read(out), expected)
 
 
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+def test_weights_of_windows_that_have_other_taps(isa: Isa) -> None:
+    """Packed once, they serve windows whose taps are joined, and others."""
+    rng, depth = np.random.default_rng(7), 16
+    interpreter = Interpreter(isa)
+    whole = interpreter.input(rng.integers(248, 256, (1, 9, 14, depth), np.uint8))
+    w = rng.integers(-20, 20, (3, 2, depth, 20), np.int8)
+    w[1, 1, 4:8], w[2, 0, 8:12] = -128, 127
+    constant = interpreter.recorder.constant(w)
+    b = Factor(Codes(constant.broadcast_to((1, 1, *w.shape))))
+    image, line, pixel, channel = whole.strides
+    found = []
+    for apart in (1, 2):
+        sizes = (1, 1, 7, 14 - apart, 3, 2, depth)
+        steps = (image, 0, line, pixel, line, apart * pixel, channel)
+        a = View(whole.buffer, 0, whole.dtype, sizes, steps)
+        out = interpreter.output(np.int32, (*sizes[:4], 20))
+        record_coded(interpreter.recorder, Factor(Codes(a)), b, out)
+        found.append((a, out))
+    interpreter.run()
+    for a, out in found:
+        windows = interpreter.read(a).astype(np.int64)
+        expected = np.einsum("abcdefg,efgn->abcdn", windows, w.astype(np.int64))
+        np.testing.assert_array_equal(interpreter.read(out), expected)
+
+
 def test_sums_that_are_long_or_repeated() -> None:
     rng = np.random.default_rng(3)
     (isa, *_) = ISAS

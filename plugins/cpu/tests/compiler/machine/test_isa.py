@@ -15,6 +15,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug import ep
+from onnxplug_cpu.compiler.codegen import atomics
+from onnxplug_cpu.compiler.codegen.emit import PTR, Module
 from onnxplug_cpu.compiler.machine import isa as module
 from onnxplug_cpu.compiler.machine import processor
 from onnxplug_cpu.compiler.machine.isa import (
@@ -27,6 +29,8 @@ from onnxplug_cpu.compiler.machine.isa import (
     host_isa,
 )
 from onnxplug_cpu.compiler.machine.processor import Processor, read_processor
+
+from ..interpreter import target_machine
 
 # /proc/cpuinfo as Linux has it, flags that do not matter left out
 HASWELL = (
@@ -236,10 +240,26 @@ def test_products_of_bytes_are_those_that_the_processor_has(host) -> None:
     assert host(x86(f"{HASWELL} avx_vnni")).has("avxvnni")
     assert not host(x86(f"{HASWELL} avx_vnni"), limit="avx2").has("avxvnni")
     assert not host(x86(f"{CASCADE_LAKE} avx_vnni")).has("avxvnni")
-    for limit, expected in (("", [True, True]), ("generic", [False, False])):
-        names = processor.llvm_names(["asimd", "asimddp", "i8mm"])
+    for limit, expected in (("", True), ("generic", False)):
+        names = processor.llvm_names(["asimd", "atomics", "asimddp", "i8mm"])
         found = host(Processor("aarch64", names, (0, 0, 0)), limit=limit)
-        assert [found.has(name) for name in ("dotprod", "i8mm")] == expected
+        names = ("lse", "dotprod", "i8mm")
+        assert [found.has(name) for name in names] == 3 * [expected]
+
+
+def test_aarch64_is_not_taken_for_a_later_version() -> None:
+    """Instructions of ARMv8.1 and later end a process on a Cortex-A72."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    found = []
+    for isa in (NEON, NEON._replace(features="+neon,+lse")):
+        module = Module()
+        f = module.function("add", [("place", PTR)])
+        atomics.add(f, f.parameters[0], 1)
+        f.finish()
+        parsed = llvm.parse_assembly(module.text(isa.attributes))
+        found.append(target_machine(isa, jit=False).emit_assembly(parsed))
+    assert ["ldadd" in text for text in found] == [False, True]
 
 
 def test_features_of_aarch64_are_read(linux, monkeypatch, tmp_path: Path) -> None:

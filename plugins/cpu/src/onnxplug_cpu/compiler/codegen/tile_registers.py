@@ -193,7 +193,9 @@ def _define_byte_product(module: Module, *, signed: bool) -> str:
 
     def byte(quads: Value, number: int, *, signed: bool) -> Value:
         above = quads << (24 - 8 * number)
-        return above >> 24 if signed else f.bitcast(f.bitcast(above, _BITS) >> 24, vector)
+        return (
+            above >> 24 if signed else f.bitcast(f.bitcast(above, _BITS) >> 24, vector)
+        )
 
     def row(number: Value) -> None:
         start = number * ROW_BYTES

@@ -100,8 +100,7 @@ AVX512 = Isa(
     32,
 )
 AMX = AVX512._replace(
-    features=f"{AVX512.features},+avx512vnni,+avx512bf16,"
-    "+amx-tile,+amx-bf16,+amx-int8",
+    features=f"{AVX512.features},+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16,+amx-int8",
     l2=2 << 20,
     tiles="amx",
 )
@@ -126,7 +125,7 @@ LIMIT: Final = "ONNXPLUG_CPU_ISA"
 _OPTIONAL: Final[dict[str, tuple[str, ...]]] = {
     "avx512": ("avx512vnni", "avx512bf16", "avx512vbmi"),
     "avx2": ("avxvnni",),
-    "neon": ("dotprod", "i8mm"),
+    "neon": ("lse", "dotprod", "i8mm"),
 }
 """Features that are used where they are, by the name of what they are added to."""
 

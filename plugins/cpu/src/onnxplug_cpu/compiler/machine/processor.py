@@ -28,6 +28,7 @@ _ARCHITECTURES: Final = {
 _LLVM_NAMES: Final = {
     "abm": "lzcnt",
     "asimddp": "dotprod",
+    "atomics": "lse",
     "avx512_bf16": "avx512bf16",
     "avx512_vnni": "avx512vnni",
     "avx_vnni": "avxvnni",
@@ -126,12 +127,18 @@ def _macos_features() -> frozenset[str]:
     return llvm_names(" ".join(text.decode() for text in texts).lower().split())
 
 
-_MACOS_ARM: Final = {"FEAT_DotProd": "dotprod", "FEAT_I8MM": "i8mm"}
+_MACOS_ARM: Final = {
+    "FEAT_LSE": "lse",
+    "FEAT_DotProd": "dotprod",
+    "FEAT_I8MM": "i8mm",
+}
 
 
 def _macos_arm_features() -> frozenset[str]:
     return frozenset(
-        name for key, name in _MACOS_ARM.items() if any(sysctl(f"hw.optional.arm.{key}"))
+        name
+        for key, name in _MACOS_ARM.items()
+        if any(sysctl(f"hw.optional.arm.{key}"))
     )
 
 
@@ -169,7 +176,7 @@ def _windows_features() -> frozenset[str]:
     return frozenset(names.split())
 
 
-_WINDOWS_ARM: Final = {43: "dotprod", 66: "i8mm"}
+_WINDOWS_ARM: Final = {34: "lse", 43: "dotprod", 66: "i8mm"}
 """Features by the numbers that Windows has for them (``winnt.h``)."""
 
 

@@ -25,7 +25,7 @@ class QuadWords(KernelWords):
 
     - ``source``, rows of int16, ``source_row`` apart, those of a matrix
       ``source_matrix`` apart; a row has whole panels, zeros behind the ``columns``;
-    - ``quads`` of rows, of which a tap has ``depth``;
+    - ``quads`` of rows;
     - ``panels`` of ``panel_columns``, of ``panel_bytes`` each in ``target``; of
       remainders a panel has room for ``capacity``, the first ``remainders`` bytes
       behind the head;
@@ -36,7 +36,6 @@ class QuadWords(KernelWords):
     source_row: Integer
     source_matrix: Integer
     quads: Integer
-    depth: Integer
     columns: Integer
     panels: Integer
     panel_columns: Integer
@@ -72,7 +71,7 @@ class _Panel:
     def __init__(self, words: QuadWords, saturates: bool) -> None:
         self.words, self.saturates = words, saturates
         self.f = f = words.function
-        words.keep(("source_row", "depth", "capacity", "quads"))
+        words.keep(("source_row", "capacity", "quads"))
         matrix, panel = words.chunk // words.panels, words.chunk % words.panels
         first = panel * words.panel_columns
         source = f.at(words.source, matrix * words.source_matrix, I8)
@@ -113,10 +112,8 @@ class _Panel:
         has_room = count < words.capacity
 
         def add() -> list[Value]:
-            entry = f.at(self.head, count * 8 + QuadRemainders.HEAD, I8)
-            f.store(f.convert(number // words.depth, I32), entry)
-            place = f.convert(number % words.depth, I32)
-            f.store(place, f.at(entry, 1, I32))
+            entry = f.at(self.head, count * I32.nbytes + QuadRemainders.HEAD, I8)
+            f.store(f.convert(number, I32), entry)
             return [count + 1]
 
         some = left.compare("ne", 0)

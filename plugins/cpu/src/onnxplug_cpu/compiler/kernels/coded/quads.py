@@ -174,7 +174,7 @@ class QuadProduct(FmaProduct):
         row = self.tile.vectors * VECTOR_BYTES
         panels = -(-columns // (row // self.itemsize))
         capacity = 4 + self.inner // _REMAINING if self.saturates else 0
-        entries = QuadRemainders.HEAD + -(-8 * capacity // 64) * 64
+        entries = QuadRemainders.HEAD + -(-I32.itemsize * capacity // 64) * 64
         panel = self.inner * row + entries + (capacity + 1) * row
         head = -(-8 * matrices * panels // 64) * 64
 
@@ -223,7 +223,6 @@ class QuadProduct(FmaProduct):
                 "source_row": width * I16.itemsize,
                 "source_matrix": 4 * self.inner * width * I16.itemsize,
                 "quads": self.inner,
-                "depth": max(1, self.depth),
                 "columns": source.shape[-1],
                 **sizes,
                 "target": target._replace(offset=target.offset + head),

@@ -232,7 +232,8 @@ class QuadRemainders:
     bits: they are less in the panel, and what is missing is a row of its own.
 
     - ``count``, an i32, of these rows, and how many bytes further on they begin;
-    - from byte 64 on the tap and the place there of each, two i32;
+    - from byte 64 on the number of each among the quads of a column, an i32.  Which tap
+      has it depends on A, in which taps may be joined;
     - the rows.
     """
 
@@ -247,14 +248,15 @@ class QuadRemainders:
         f = self.f
         return f.convert(f.load(f.at(place, index, I32), I32), I64)
 
-    def distance(self, number: Value, offsets: Value, taps: bool) -> Value:
+    def distance(self, number: Value, arguments: TileArguments, taps: bool) -> Value:
         """Bytes from the first element of A to those of a row."""
         f = self.f
-        entry = offset(f, self.place, number * 8 + self.HEAD)
-        within = self._number(entry, 1) * I32.nbytes
+        quad = self._number(offset(f, self.place, self.HEAD), number)
         if not taps:
-            return within
-        return within + f.load(f.at(offsets, self._number(entry, 0), I64), I64)
+            return quad * I32.nbytes
+        tap, within = quad // arguments.k, quad % arguments.k
+        place = f.at(arguments.offsets, tap, I64)
+        return within * I32.nbytes + f.load(place, I64)
 
     def row(self, number: Value, nbytes: Value) -> Value:
         """Where a row of so many bytes is."""
@@ -398,7 +400,7 @@ class _Tile:
         head = QuadRemainders(f, b)
 
         def each(number: Value, *sums: Value) -> list[Value]:
-            distance = head.distance(number, self.arguments.offsets, self.form.taps)
+            distance = head.distance(number, self.arguments, self.form.taps)
             here = [offset(f, pointer, distance) for pointer in self.pointers]
             after = list(sums)
             self._step(0, head.row(number, self.arguments.b_row), here, after)
