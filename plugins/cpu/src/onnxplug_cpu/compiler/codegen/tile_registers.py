@@ -1,9 +1,9 @@
 """Tile registers: eight matrices of 16 rows of 64 bytes, and the product of two.
 
 The instructions are those of AMX (Intel, Software Developer's Manual, volume 2,
-``TDPBF16PS``, ``TDPBUSD`` and ``LDTILECFG``).  The same operations exist as vector code on tiles in
-memory, result for result, so that what is built on them runs, in tests, on processors
-that have none.
+``TDPBF16PS``, ``TDPBUSD`` and ``LDTILECFG``).  The same operations exist as vector code
+on tiles in memory, result for result, so that what is built on them runs, in tests, on
+processors that have none.
 """
 
 from __future__ import annotations

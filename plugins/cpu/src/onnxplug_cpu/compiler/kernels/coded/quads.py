@@ -1,8 +1,8 @@
 """Products of codes as they are: quads of 8 bits.
 
 Which signs the first factor may have depends on the processor; codes of the other kind
-are moved by 128.  That and zero points of the first factor are subtracted from the sums,
-as multiples of the sums of the constant second one's columns.
+are moved by 128.  That and zero points of the first factor are subtracted from the
+sums, as multiples of the sums of the constant second one's columns.
 """
 
 from __future__ import annotations
