@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from onnxplug_cpu.compiler.codegen.emit import Module
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa, host_isa
 
 from . import emulator
@@ -31,3 +37,56 @@ if _HOST is not None and _HOST.has("avx512vnni"):
     NAMES[_same._replace(cpu="cascadelake")] = "avx-vnni"
 if emulator.wanted():
     NAMES |= {NEON: "neon", DOT: "dot", I8MM: "i8mm"}
+elif ISAS:
+    NAMES |= {
+        isa._replace(triple=AVX2.triple, cpu=AVX2.cpu, tuned_for=""): name
+        for isa, name in ((DOT, "dot here"), (I8MM, "i8mm here"))
+    }
+
+
+@contextmanager
+def arm_here() -> Iterator[None]:
+    """A context in which kernels for aarch64 are compiled for this processor, their
+    instructions for products of bytes replaced by their definitions."""
+    text = Module.text
+
+    def replaced(self: Module, attributes: str) -> str:
+        found = text(self, attributes)
+        names = set(re.findall(r"@llvm\.aarch64\.neon\.(\w+)\.", found))
+        if names:
+            found = re.sub(r"declare .*@llvm\.aarch64\.neon\..*", "", found)
+            found = found.replace("@llvm.aarch64.neon.", "@stand_in.")
+            found = re.sub(r'(asm "", "=r,0[^"]*)"', _with_registers_of_x86, found)
+            found += "".join(map(_definition, sorted(names)))
+        return found
+
+    with mock.patch.object(Module, "text", replaced):
+        yield
+
+
+def _with_registers_of_x86(match: re.Match[str]) -> str:
+    return match.group(0).replace(",w", ",x")
+
+
+def _definition(name: str) -> str:
+    """What an instruction does, as Arm's manual defines it."""
+    lines, total = [], "%c"
+    for factor, way in (("a", "zext" if name[0] == "u" else "sext"), ("b", "sext")):
+        lines.append(f"%w{factor} = {way} <16 x i8> %{factor} to <16 x i32>")
+    squares = name.endswith("mmla")
+    for k in range(8 if squares else 4):
+        if squares:
+            places = {"a": (k, k, 8 + k, 8 + k), "b": (k, 8 + k, k, 8 + k)}
+        else:
+            places = dict.fromkeys("ab", (k, 4 + k, 8 + k, 12 + k))
+        for factor, lanes in places.items():
+            mask = ", ".join(f"i32 {lane}" for lane in lanes)
+            both = f"<16 x i32> %w{factor}, <16 x i32> %w{factor}"
+            lines.append(f"%{factor}{k} = shufflevector {both}, <4 x i32> <{mask}>")
+        lines.append(f"%p{k} = mul <4 x i32> %a{k}, %b{k}")
+        lines.append(f"%s{k} = add <4 x i32> {total}, %p{k}")
+        total = f"%s{k}"
+    body = "\n".join([*lines, f"ret <4 x i32> {total}"])
+    parameters = "<4 x i32> %c, <16 x i8> %a, <16 x i8> %b"
+    kind = f"{name}.v4i32.v16i8"
+    return f"\ndefine internal <4 x i32> @stand_in.{kind}({parameters}) {{\n{body}\n}}\n"

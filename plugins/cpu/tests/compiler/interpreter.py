@@ -75,10 +75,11 @@ def address(kernel: Kernel, isa: Isa) -> int:
 
 def _function(kernel: Kernel, isa: Isa) -> Callable[[int, int, int], object]:
     # an instruction that the processor lacks would end the process
-    names = [*[one.name for one in ISAS], SSE.name]
-    assert isa == host_isa() or isa.name in names, isa.name
+    every = (*ISAS, SSE)
+    allowed = {way for one in every for way in (one.name, (one.triple, one.cpu))}
+    assert isa == host_isa() or allowed & {isa.name, (isa.triple, isa.cpu)}, isa.name
     place = address(kernel, isa)
-    if isa.name == NEON.name and isa != _HOST:
+    if isa.triple == NEON.triple and isa != _HOST:
         return emulator.function(place)
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.coded.commands import record_coded
 from onnxplug_cpu.compiler.machine.isa import Isa
 
-from ..integer_isas import NAMES
+from ..integer_isas import NAMES, arm_here
 from ..interpreter import Interpreter
 from .test_coded_integers import KINDS, Given, codes, product
 
@@ -21,6 +22,12 @@ SIZES = [
     *((32, 65, 64), (70, 260, 100)),
 ]
 """Rows, terms and columns."""
+
+
+@pytest.fixture(autouse=True)
+def _arm_here() -> Iterator[None]:
+    with arm_here():
+        yield
 
 
 @pytest.mark.parametrize("isa", NAMES, ids=NAMES.get)
@@ -47,15 +54,18 @@ def test_sizes_and_zero_points(isa: Isa, kind: Any) -> None:
 
 @pytest.mark.parametrize("isa", NAMES, ids=NAMES.get)
 def test_windows(isa: Isa) -> None:
-    """Taps of whole quads, read where they are."""
+    """Taps of whole quads, read where they are, next to each other or not."""
     rng = np.random.default_rng(6)
-    for depth, kind in ((64, np.uint8), (20, np.int8), (72, np.uint8)):
+    for depth, kind, pixels, apart in (
+        *((64, np.uint8, 2, 1), (72, np.uint8, 2, 2)),
+        *((20, np.int8, 3, 2), (20, np.uint8, 2, 2), (12, np.int8, 1, 1)),
+    ):
         interpreter = Interpreter(isa, 2)
         whole = interpreter.input(codes(rng, kind, 2, 7, 20, depth))
-        w = codes(rng, np.int8, 3, 2, depth, 40) // 2  # no quads are refused
+        w = codes(rng, np.int8, 3, pixels, depth, 40)
         image, line, pixel, channel = whole.strides
-        sizes = (2, 1, 5, 19, 3, 2, depth)
-        steps = (image, 0, line, pixel, line, pixel, channel)
+        sizes = (2, 1, 5, 20 - apart * (pixels - 1), 3, pixels, depth)
+        steps = (image, 0, line, pixel, line, apart * pixel, channel)
         a = View(whole.buffer, 0, whole.dtype, sizes, steps)
         b = interpreter.recorder.constant(w).broadcast_to((2, 1, *w.shape))
         out = interpreter.output(np.int32, (*sizes[:4], 40))

@@ -64,6 +64,11 @@ def quad_elements(isa: Isa) -> tuple[str, ...]:
     return (SIGNED,) if isa.has("dotprod") else ()
 
 
+def multiplies_squares(isa: Isa) -> bool:
+    """Whether instructions multiply two rows of eight bytes with two columns."""
+    return isa.has("i8mm")
+
+
 def saturates(isa: Isa) -> bool:
     """Whether :func:`add_quads` saturates sums of two products of 16 bits."""
     return isa.name in _LARGEST and not _vnni_bytes(isa)

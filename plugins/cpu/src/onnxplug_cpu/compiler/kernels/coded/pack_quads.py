@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import I8, I16, I32, I64, Module, Value
@@ -55,14 +56,18 @@ class PackQuads(Generator):
     Attributes:
         saturates: two products may not leave 16 bits; see
             :class:`~..contraction.tile.QuadRemainders`.
+        octets: two quads of a column lie side by side; see
+            :mod:`~..contraction.square_tile`.  Their number is even, and none saturates.
     """
 
     words = QuadWords.names
 
     saturates: bool
+    octets: bool = False
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Panel(QuadWords(module, name), self.saturates).write()
+        panel = _Panel(QuadWords(module, name), self.saturates)
+        panel.write(panel.octet if self.octets else None)
 
 
 class _Panel:
@@ -83,13 +88,17 @@ class _Panel:
         self.head = f.at(self.target, words.quads * self.row, I8)
         self.rows = f.at(self.head, words.remainders, I8)
 
-    def write(self) -> None:
+    def write(self, octet: Callable[[Value, Value], list[Value]] | None) -> None:
+        """Pack quads, or two at once by *octet*."""
         f, words = self.f, self.words
         behind = words.panel_bytes - words.quads * self.row
         zero = f.zero(_WORDS)
         f.loop(behind, lambda i: f.store(zero, f.at(self.head, i, I8), 4), step=64)
         none = f.value(0, I64)
-        count, wrong = f.loop(words.quads, self._quad, [none, none])
+        if octet is None:
+            count, wrong = f.loop(words.quads, self._quad, [none, none])
+        else:
+            count, (wrong,) = none, f.loop(words.quads, octet, [none], step=2)
         f.store(f.convert(count, I32), self.head)
         f.store(f.convert(words.remainders, I32), f.at(self.head, 1, I32))
         f.store(wrong, f.at(words.verdicts, words.chunk, I64))
@@ -102,9 +111,8 @@ class _Panel:
         missing = f.at(self.rows, count * self.row, I8)
 
         def vector(v: Value, wrong: Value, left: Value) -> list[Value]:
-            above, rest = self._vector(
-                *(f.at(p, v * size, I8) for p, size in ((source, 32), (target, 64)))
-            )
+            quads, above, rest = self._vector(f.at(source, v * LANES, _HALVES))
+            f.store(quads, f.at(target, v * VECTOR_BYTES, I8), 4)
             f.store(rest, f.at(missing, v * VECTOR_BYTES, I8), 4)
             return [wrong | above, left | f.convert(f.reduce("or", rest), I64)]
 
@@ -121,9 +129,28 @@ class _Panel:
         full = some & (has_room ^ 1)
         return [after, wrong | f.convert(full, I64)]
 
-    def _vector(self, source: Value, target: Value) -> tuple[Value, Value]:
-        """Pack sixteen columns; what is not 0 where they have more than 8 bits, and
-        what is left of them."""
+    def octet(self, number: Value, wrong: Value) -> list[Value]:
+        """Pack the quads of this number and the next one."""
+        f, words = self.f, self.words
+        target = f.at(self.target, number * self.row, I8)
+        places = [
+            f.at(self.source, (number + n) * 4 * words.source_row, I8) for n in range(2)
+        ]
+
+        def vector(v: Value, wrong: Value) -> list[Value]:
+            (first, above, _), (second, more, _) = (
+                self._vector(f.at(place, v * LANES, _HALVES)) for place in places
+            )
+            side_by_side = (n + LANES * half for n in range(LANES) for half in range(2))
+            both = f.shuffle(first, second, list(side_by_side))
+            f.store(both, f.at(target, v * 2 * VECTOR_BYTES, I8), 4)
+            return [wrong | above | more]
+
+        return f.loop(self.vectors, vector, [wrong])
+
+    def _vector(self, source: Value) -> tuple[Value, Value, Value]:
+        """The quads of sixteen columns; what is not 0 where they have more than 8 bits,
+        and what is left of them."""
         f = self.f
         rows = [
             f.load(f.at(source, self.words.source_row * i, I8), _HALVES, 2)
@@ -140,8 +167,7 @@ class _Panel:
         quads = self._at_byte(rows[0], 0)
         for place in (1, 2, 3):
             quads = quads | self._at_byte(rows[place], place)
-        f.store(quads, target, 4)
-        return f.convert(above, I64), rest
+        return quads, f.convert(above, I64), rest
 
     def _excess(self, first: Value, second: Value) -> Value:
         """What to take from the first of two, for their products to have 16 bits."""

@@ -20,7 +20,10 @@ from onnxplug_compiler.ir.elementwise import ChainBuilder
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View, c_strides
-from onnxplug_cpu.compiler.codegen.integer_products import saturates
+from onnxplug_cpu.compiler.codegen.integer_products import (
+    multiplies_squares,
+    saturates,
+)
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.recording import call
 from onnxplug_cpu.compiler.kernels.coded.factors import (
@@ -158,6 +161,8 @@ class QuadProduct(FmaProduct):
         self.of_bytes = isa.multiplies_byte_tiles
         self.saturates = saturates(isa) and not self.of_bytes
         self.strip_bytes = BYTE_STRIP_BYTES if self.of_bytes else STRIP_BYTES
+        self.octets = multiplies_squares(isa)
+        self.quads = self.inner + self.inner % (2 if self.octets else 1)
 
     def shape_of_tiles(self, isa: Isa) -> TileShape:
         """Of the largest ones."""
@@ -175,7 +180,7 @@ class QuadProduct(FmaProduct):
         panels = -(-columns // (row // self.itemsize))
         capacity = 4 + self.inner // _REMAINING if self.saturates else 0
         entries = QuadRemainders.HEAD + -(-I32.itemsize * capacity // 64) * 64
-        panel = self.inner * row + entries + (capacity + 1) * row
+        panel = self.quads * row + entries + (capacity + 1) * row
         head = -(-8 * matrices * panels // 64) * 64
 
         def accepts(content: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
@@ -213,16 +218,16 @@ class QuadProduct(FmaProduct):
     ) -> None:
         width = sizes["panels"] * sizes["panel_columns"]
         factor = self.constant._replace(codes=Codes(source))
-        rows = _rows_of_b(recorder, factor, 4 * self.inner, width)
+        rows = _rows_of_b(recorder, factor, 4 * self.quads, width)
         matrices = rows.shape[0] * rows.shape[1]
         call(
             recorder,
-            Kernel(PackQuads(self.saturates)),
+            Kernel(PackQuads(self.saturates, self.octets)),
             {
                 "source": rows.address,
                 "source_row": width * I16.itemsize,
-                "source_matrix": 4 * self.inner * width * I16.itemsize,
-                "quads": self.inner,
+                "source_matrix": 4 * self.quads * width * I16.itemsize,
+                "quads": self.quads,
                 "columns": source.shape[-1],
                 **sizes,
                 "target": target._replace(offset=target.offset + head),

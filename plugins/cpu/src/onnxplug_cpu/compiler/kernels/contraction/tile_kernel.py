@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from onnxplug_cpu.compiler.codegen.integer_products import multiplies_squares
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.contraction.byte_tile import ByteTile
 from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.square_tile import SquareTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     QUADS,
     SIGNED_QUADS,
@@ -32,9 +34,13 @@ class TileKernel(NamedTuple):
 
     def kernel(self, rows: int, vectors: int, added: int) -> Kernel:
         """That of so many rows of *vectors*, where *added* are added up together."""
-        if self.element in (QUADS, SIGNED_QUADS) and self.isa.multiplies_byte_tiles:
-            # of half a vector, too, it writes a whole one, for which there is room
-            return _byte_tile(self.element, rows, vectors, self.alone, self.taps)
+        if self.element in (QUADS, SIGNED_QUADS):
+            if self.isa.multiplies_byte_tiles:
+                # of half a vector, too, it writes a whole one, for which there is room
+                return _byte_tile(self.element, rows, vectors, self.alone, self.taps)
+            if multiplies_squares(self.isa):
+                form = self.element, rows, self.alone, self.taps, self.nbytes
+                return _square_tile(*form)
         # integers are added in one cycle, so none waits
         is_float = self.element.startswith("f")
         chains = chains_of(self.isa, added) if is_float else 1
@@ -74,6 +80,13 @@ def _byte_tile(
     element: str, rows: int, vectors: int, alone: bool, taps: bool
 ) -> Kernel:
     return Kernel(ByteTile(element, rows, vectors, alone, taps))
+
+
+@functools.cache
+def _square_tile(
+    element: str, rows: int, alone: bool, taps: bool, nbytes: int
+) -> Kernel:
+    return Kernel(SquareTile(element, rows, alone, taps, nbytes))
 
 
 @functools.cache
