@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -20,7 +21,9 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxplug_cpu import quantised_weights
 
+from . import tiled
 from .guarded import Guarded
+from .integer_isas import NAMES, arm_here
 from .kernels.test_coded_integers import codes, trained
 from .test_integer_products import of_one_node
 from .test_quantization import model_of
@@ -104,24 +107,32 @@ def weights(rng: np.random.Generator) -> tuple[Case, Array]:
 
 
 def main(first: int, last: int) -> None:
-    """Compare guarded sessions with ONNX's reference."""
+    """Compare guarded sessions with ONNX's reference, on this processor and those that
+    run here."""
+    processors = [None, *NAMES]
     for seed in range(first, last):
         print(f"seed {seed}", flush=True)
-        rng = np.random.default_rng(seed)
-        if seed % 4 < len(_INTEGERS):
-            model, x = _INTEGERS[seed % 4](rng)
-            (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
-            # an exponential that is rounded otherwise may be another step
-            most = float(_INTEGERS[seed % 4] is table)
-        else:
-            (model, x), wanted = weights(rng)
-            most = 4e-6 * np.abs(wanted).max()
-        for at_end in (True, False):
-            with mock.patch.object(quantised_weights, "FEWEST_CODES", 1):
-                guarded = Guarded(model, at_end=at_end, threads=int(rng.integers(1, 3)))
-            (found,) = guarded.run(None, {"x": x})
-            wide = found.astype(np.float64)
-            np.testing.assert_allclose(wide, wanted, rtol=0, atol=most)
+        isa = processors[seed // 4 % len(processors)]
+        with arm_here(), tiled.host(isa) if isa else nullcontext():
+            _compare(seed)
+
+
+def _compare(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    if seed % 4 < len(_INTEGERS):
+        model, x = _INTEGERS[seed % 4](rng)
+        (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+        # an exponential that is rounded otherwise may be another step
+        most = float(_INTEGERS[seed % 4] is table)
+    else:
+        (model, x), wanted = weights(rng)
+        most = 4e-6 * np.abs(wanted).max()
+    for at_end in (True, False):
+        with mock.patch.object(quantised_weights, "FEWEST_CODES", 1):
+            guarded = Guarded(model, at_end=at_end, threads=int(rng.integers(1, 3)))
+        (found,) = guarded.run(None, {"x": x})
+        wide = found.astype(np.float64)
+        np.testing.assert_allclose(wide, wanted, rtol=0, atol=most)
 
 
 _INTEGERS = (product, convolution, table)
