@@ -129,6 +129,7 @@ class CpuFactory(ep.EpFactory):
 
 
 def _compiled_tier() -> Iterable[ep.Finding]:
+    from onnxplug_cpu.compiler.codegen.integer_products import instructions_for_bytes
     from onnxplug_cpu.compiler.machine.cores import default_workers
     from onnxplug_cpu.compiler.machine.isa import amx_problem
     from onnxplug_cpu.compiler.runtime.jit import Library, machine_code_unavailable
@@ -139,10 +140,11 @@ def _compiled_tier() -> Iterable[ep.Finding]:
         yield ep.Finding(level=ep.Level.WARNING, message=message, remedy=remedy)
         return
     library = Library.host()
+    bytes_by = instructions_for_bytes(library.isa)
     yield ep.Finding(
         level=ep.Level.OK,
         message=f"machine code for {library.isa.name}"
-        f"{' with AMX' * bool(library.isa.tiles)}, "
+        f"{' with AMX' * bool(library.isa.tiles)}, bytes multiplied by {bytes_by}, "
         f"{default_workers()} threads by default",
     )
     problem = amx_problem()

@@ -89,4 +89,6 @@ def _definition(name: str) -> str:
     body = "\n".join([*lines, f"ret <4 x i32> {total}"])
     parameters = "<4 x i32> %c, <16 x i8> %a, <16 x i8> %b"
     kind = f"{name}.v4i32.v16i8"
-    return f"\ndefine internal <4 x i32> @stand_in.{kind}({parameters}) {{\n{body}\n}}\n"
+    return (
+        f"\ndefine internal <4 x i32> @stand_in.{kind}({parameters}) {{\n{body}\n}}\n"
+    )

@@ -64,6 +64,19 @@ def quad_elements(isa: Isa) -> tuple[str, ...]:
     return (SIGNED,) if isa.has("dotprod") else ()
 
 
+def instructions_for_bytes(isa: Isa) -> str:
+    """What multiplies bytes and adds the products, as manuals call it."""
+    if isa.multiplies_byte_tiles:
+        return "TDPBUSD and TDPBSSD"
+    if multiplies_squares(isa):
+        return "USMMLA and SMMLA"
+    if isa.has("dotprod"):
+        return "SDOT"
+    if _vnni_bytes(isa):
+        return "VPDPBUSD"
+    return "VPMADDUBSW" if quad_elements(isa) else "multiplications of 16 or 32 bits"
+
+
 def multiplies_squares(isa: Isa) -> bool:
     """Whether instructions multiply two rows of eight bytes with two columns."""
     return isa.has("i8mm")

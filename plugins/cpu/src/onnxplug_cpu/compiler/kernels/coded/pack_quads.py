@@ -57,7 +57,8 @@ class PackQuads(Generator):
         saturates: two products may not leave 16 bits; see
             :class:`~..contraction.tile.QuadRemainders`.
         octets: two quads of a column lie side by side; see
-            :mod:`~..contraction.square_tile`.  Their number is even, and none saturates.
+            :mod:`~..contraction.square_tile`.  The number of quads is even, and no sum
+            saturates.
     """
 
     words = QuadWords.names

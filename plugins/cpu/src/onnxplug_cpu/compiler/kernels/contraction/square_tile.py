@@ -1,8 +1,8 @@
 """A tile of a product of bytes by instructions for squares of sums (Arm's I8MM).
 
-``SMMLA`` and ``USMMLA`` multiply eight bytes of each of two rows of A with eight of each
-of two columns of B, and add the four sums: twice as many products as of a dot product.
-An *octet* is these eight bytes, two quads; of B, octets of neighbouring columns lie
+``SMMLA`` and ``USMMLA`` multiply eight bytes of each of two rows of A with eight of
+each of two columns of B, and add the four sums: twice as many products as of a dot
+product.  An *octet* is these eight bytes, two quads; of B, octets of neighbouring columns lie
 side by side, those of sixteen columns one after the other for each step of K.
 """
 
@@ -15,7 +15,6 @@ from onnxplug_cpu.compiler.codegen.emit import (
     I8,
     I32,
     I64,
-    U32,
     Module,
     Value,
 )
