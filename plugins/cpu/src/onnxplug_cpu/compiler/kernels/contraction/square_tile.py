@@ -2,8 +2,8 @@
 
 ``SMMLA`` and ``USMMLA`` multiply eight bytes of each of two rows of A with eight of
 each of two columns of B, and add the four sums: twice as many products as of a dot
-product.  An *octet* is these eight bytes, two quads; of B, octets of neighbouring columns lie
-side by side, those of sixteen columns one after the other for each step of K.
+product.  An *octet* is these eight bytes, two quads.  Of B, octets of neighbouring
+columns lie side by side, those of sixteen columns for each step of K.
 """
 
 from __future__ import annotations

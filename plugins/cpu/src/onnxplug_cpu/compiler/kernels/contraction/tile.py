@@ -135,7 +135,7 @@ QUADS: Final = UNSIGNED
 SIGNED_QUADS: Final = SIGNED
 """The same with signs in both."""
 
-_ADD: Final = {
+_ADD: Final[dict[str, Callable[..., Value]]] = {
     PAIRS: add_pairs,
     QUADS: add_quads,
     SIGNED_QUADS: functools.partial(add_quads, element=SIGNED),
