@@ -176,8 +176,8 @@ def _contractions(
         parts = plain_parts(plan, made.conv, view, arrays, shape)
         return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
     geometry = geometry_of(made.conv, view.shape, made.codes.shape, shape)
-    for is_raised in (False, True):
-        image = Surrounded(plan, made.image, geometry, is_raised=is_raised)
+    for is_moved in (False, True):
+        image = Surrounded(plan, made.image, geometry, is_moved=is_moved)
         parts = parts_over(made.conv, image.padded, arrays, geometry)
         found = _with_factors(made, parts, image.factor)
         if all(family.reads_codes(recorder, a, b) for _, a, b in found):

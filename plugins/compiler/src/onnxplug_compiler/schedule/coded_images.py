@@ -27,10 +27,8 @@ from onnxplug_compiler.schedule.operations.depthwise import Depthwise
 from onnxplug_compiler.schedule.operations.geometry import Geometry
 from onnxplug_compiler.schedule.operations.registry import F32, Plan
 
-_RAISE: Final = 128
-"""What makes codes with a sign codes without one."""
-
-_U8: Final = np.dtype(np.uint8)
+_MOVES: Final = {"i8": (128, np.dtype(np.uint8)), "u8": (-128, np.dtype(np.int8))}
+"""What makes codes with a sign codes without one, and the other way round."""
 
 
 def record_differences(recorder: Recorder[Target], codes: Factor, out: View) -> None:
@@ -155,29 +153,31 @@ class Surrounded:
     """Codes as they are, channels last and with their zero point around them.
 
     Args:
-        is_raised: those with a sign become by 128 larger, and have none.
+        is_moved: those with a sign become by 128 larger, and have none, and those
+            without one become by as much smaller.
 
     Attributes:
         padded: the array, with all that windows reach.
     """
 
     def __init__(
-        self, plan: Plan, image: Factor, geometry: Geometry, *, is_raised: bool
+        self, plan: Plan, image: Factor, geometry: Geometry, *, is_moved: bool
     ) -> None:
         self.plan, self.image, self.before = plan, image, geometry.before
         view = image.codes.view
-        self.raised = _RAISE if is_raised and view.dtype != _U8 else 0
+        element = element_of(view.dtype)
+        assert element is not None
+        self.moved, self.dtype = _MOVES[element] if is_moved else (0, view.dtype)
         pads = *geometry.before, *geometry.after
-        self.is_there = not (self.raised or any(pads)) and view.strides[1] == 1
+        self.is_there = not (self.moved or any(pads)) and view.strides[1] == 1
         self.padded = view
         if not self.is_there:
             shape = padded_shape(view.shape, geometry)
-            dtype = _U8 if self.raised else view.dtype
-            self.padded = plan.recorder.channels_last(dtype, shape)
+            self.padded = plan.recorder.channels_last(self.dtype, shape)
 
     def factor(self, windows: View) -> Factor:
         """What windows of the array stand for."""
-        zero, offset = self.image.zero, self.image.offset + self.raised
+        zero, offset = self.image.zero, self.image.offset + self.moved
         zeros = zero and Codes(zero.view.broadcast_to(windows.shape))
         return Factor(Codes(windows), zeros, offset)
 
@@ -191,17 +191,17 @@ class Surrounded:
             zero = recorder.constant(np.array(self.image.offset, view.dtype))
         else:
             zero = zeros.view
-        if not self.raised:
+        if not self.moved:
             record_padded(recorder, view, self.padded, starts, value=zero)
             return
-        border = recorder.temporary(_U8, ())
-        self._record_raised(zero, border)
-        self._record_raised(view, self.padded.slice(starts, view.shape))
+        border = recorder.temporary(self.dtype, ())
+        self._record_moved(zero, border)
+        self._record_moved(view, self.padded.slice(starts, view.shape))
         record_border(recorder, self.padded, starts, view.shape, border)
 
-    def _record_raised(self, source: View, target: View) -> None:
+    def _record_moved(self, source: View, target: View) -> None:
         chain = Formula("i16")
-        value = chain.step("Add", chain.read_wide(source), chain.number(_RAISE))
+        value = chain.step("Add", chain.read_wide(source), chain.number(self.moved))
         chain.record(self.plan.recorder, value, target, "Codes")
 
 

@@ -131,9 +131,7 @@ def record_quads(
     """
     element = element_of_a(recorder.target.isa, a.codes.view)
     left, constant = _quads_of_a(recorder, a, element), once(b)
-    moved = _moved(a.codes.view, element)
-    a = a._replace(offset=a.offset + moved)
-    after = _without_zeros(recorder, a, constant, out, epilogue)
+    after = _without_zeros(recorder, a, element, constant, out, epilogue)
     contraction = fold(left, b.codes.view, out, after)
     QuadProduct(recorder, contraction, label, constant, element).record()
 
@@ -309,15 +307,20 @@ def _in_place(codes: View, element: str) -> View | None:
 
 
 def _without_zeros(
-    recorder: Recorder, a: Factor, b: Factor, out: View, epilogue: Epilogue | None
+    recorder: Recorder,
+    a: Factor,
+    element: str,
+    b: Factor,
+    out: View,
+    epilogue: Epilogue | None,
 ) -> Epilogue | None:
     """What subtracts the zero points of A from sums, before *epilogue*.
 
     Args:
-        a: with an offset from which its quads are to be counted.
+        element: of A's quads.
         b: once.
     """
-    offset = a.offset
+    offset = a.offset + _moved(a.codes.view, element)
     if not offset and a.zero is None:
         return epilogue
     builder = ChainBuilder()
