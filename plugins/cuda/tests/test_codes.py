@@ -151,3 +151,24 @@ def test_channels_by_themselves_are_left_to_other_kernels(
     wide = x.astype(np.int64) - 99, w.astype(np.int64)
     np.testing.assert_array_equal(found, convolved(*wide, (1,) * 4, (1, 1), 4))
     assert by_tensor_cores == []
+
+
+def test_explain_says_what_takes_codes(alone: Session, parse: Parse) -> None:
+    model = parse(
+        "d = DequantizeLinear (x, s, o) v = DequantizeLinear (w, s) "
+        "m = MatMul (d, v) y = QuantizeLinear (m, s, o)",
+        inputs="uint8[3, 16] x",
+        outputs="uint8[3, 8] y",
+    )
+    x, w, zero = codes(U8, 3, 16), codes(I8, 16, 8), np.array(7, U8)
+    held = {"w": w, "s": np.float32(0.125), "o": zero}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(array), name) for name, array in held.items()
+    )
+    session = alone(model)
+    (found,) = session.run(None, {"x": x})
+    sums = (x.astype(np.int64) - 7) @ w.astype(np.int64)
+    wanted = np.clip(np.rint(sums * 0.125) + 7, 0, 255)
+    np.testing.assert_array_equal(found, wanted)
+    notes = {node.op_type: node.note for node in session.explain().nodes}
+    assert "one step" in notes["MatMul"]

@@ -163,14 +163,21 @@ class GpuPartition(ep.CompiledPartition):
 
     @property
     def report(self) -> ep.PartitionReport:  # type: ignore[override]
-        """Which nodes are on the host, and why."""
+        """Which nodes are on the host, and why, and what is to be said of others."""
         places = {node.index: n for n, node in enumerate(self._partition.nodes)}
         on_host = {node for call in self._on_host_calls() for node in call.nodes}
         tiers = {
             place: "host" if node in on_host else "compiled"
             for node, place in places.items()
         }
-        notes = {places[node]: self._refused.get(node, FROM_SHAPES) for node in on_host}
+        notes = {
+            places[node]: note
+            for segment in self._segments.values()
+            for node, note in segment.notes.items()
+            if node in places
+        }
+        for node in on_host:
+            notes[places[node]] = self._refused.get(node, FROM_SHAPES)
         counts = {"plans": sum(each.plans for each in self._segments.values())}
         return ep.PartitionReport(tiers=tiers, notes=notes, counts=counts)
 

@@ -123,6 +123,11 @@ class Segment:
         self._lock = new_rlock()
 
     @property
+    def notes(self) -> dict[int, str]:
+        """What is to be said of nodes, by their index."""
+        return self._common.notes
+
+    @property
     def plans(self) -> int:
         """How many are kept."""
         return len(self._plans)
