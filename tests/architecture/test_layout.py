@@ -54,6 +54,7 @@ COMPILER_FLOORS: Final = (
     {"kernels", "runtime"},
     {"flow"},
     {"cpu_target", "trial_of_tiles"},
+    {"trial_of_bytes"},
     {"identity", "linked_plan", "parametric_plans", "steps", "whole_operators"},
     {"bound_in_place"},
     {"kept_plans"},

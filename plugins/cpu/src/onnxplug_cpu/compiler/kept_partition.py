@@ -313,9 +313,16 @@ class KeptPartition(ep.CompiledPartition, ep.Prewarmer):
 
 
 def _are_trusted(kernels: Collection[str], library: Library) -> bool:
-    """Whether products by tiles of bfloat16 are right here, if there are any."""
-    if not library.isa.tiles or not any("bf16_tiles" in kernel for kernel in kernels):
+    """Whether products by tiles are right here, if there are any."""
+    if not library.isa.tiles:
         return True
-    from onnxplug_cpu.compiler.trial_of_tiles import splits_well
+    if any("bf16_tiles" in kernel for kernel in kernels):
+        from onnxplug_cpu.compiler.trial_of_tiles import splits_well
 
-    return splits_well(library)
+        if not splits_well(library):
+            return False
+    if any("byte_tile" in kernel for kernel in kernels):
+        from onnxplug_cpu.compiler.trial_of_bytes import multiplies_bytes_well
+
+        return multiplies_bytes_well(library)
+    return True

@@ -165,6 +165,11 @@ class Compiler(Record):
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
         target = CpuTarget(library.isa, workers, allow_bf16x3, largest_tile, rounds)
+        if library.isa.multiplies_byte_tiles:
+            from onnxplug_cpu.compiler.trial_of_bytes import multiplies_bytes_well
+
+            well = functools.partial(multiplies_bytes_well, library)
+            target = target._replace(allow_byte_tiles=well)
         return cls(library, target, {}, arenas, weights)
 
 

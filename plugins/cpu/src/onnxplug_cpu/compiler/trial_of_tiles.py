@@ -23,6 +23,8 @@ from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_amx
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onnxplug_cpu.compiler.machine.isa import Isa
     from onnxplug_cpu.compiler.runtime.jit import Library
 
@@ -45,13 +47,31 @@ def splits_well(library: Library) -> bool:
     That is what a trial gave, the first time in a process, or in an earlier process on
     this system, if it succeeded; if it failed, a warning says so.
     """
+    return succeeds(library, "trial", tried, attempt, warn_of_amx)
+
+
+def succeeds(
+    library: Library,
+    name: str,
+    tried: dict[Isa, bool],
+    attempt: Callable[[Library], str | None],
+    warn: Callable[[str], None],
+) -> bool:
+    """What a trial gives, or gave before.
+
+    Args:
+        name: of the trial.
+        tried: what it gave in this process.
+        attempt: the trial; what is wrong, if anything is.
+        warn: of that.
+    """
     isa = library.isa
     if isa not in tried:  # which two threads may find at a time; both find the same
-        note = f"trial on {platform.node()} with {platform.release()}"
+        note = f"{name} on {platform.node()} with {platform.release()}"
         if not library.remembers(note):
             problem = attempt(library)
             if problem is not None:
-                warn_of_amx(problem)
+                warn(problem)
                 tried[isa] = False
                 return False
             library.remember(note)

@@ -14,6 +14,10 @@ from onnxplug_cpu.compiler.commands.words import Command, Word
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 
+def _trusted() -> bool:
+    return True
+
+
 class Machine(Record):
     """A processor, and how commands use it.
 
@@ -25,6 +29,8 @@ class Machine(Record):
         largest_tile: of transforms that convolutions may be computed by; 0 for none.
         rounds: dtypes of weights; factors of products with them may be rounded to
             bfloat16.
+        allow_byte_tiles: whether tiles multiply bytes as they should; asked only where
+            that is of use.
     """
 
     isa: Isa
@@ -32,6 +38,15 @@ class Machine(Record):
     allow_bf16x3: Callable[[], bool] = bool
     largest_tile: int = 0
     rounds: tuple[str, ...] = ()
+    allow_byte_tiles: Callable[[], bool] = _trusted
+
+    @property
+    def isa_of_bytes(self) -> Isa:
+        """The processor as products of bytes may use it."""
+        isa = self.isa
+        if isa.multiplies_byte_tiles and not self.allow_byte_tiles():
+            return isa.without("amx-int8")
+        return isa
 
 
 Recorder: TypeAlias = recorder.Recorder[Machine]

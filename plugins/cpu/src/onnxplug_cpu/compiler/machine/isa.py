@@ -64,6 +64,11 @@ class Isa(Record):
         """Whether a feature (LLVM's name, such as ``amx-bf16``) is in use."""
         return f"+{feature}" in self.features.split(",")
 
+    def without(self, feature: str) -> Isa:
+        """The processor without a feature."""
+        kept = [each for each in self.features.split(",") if each != f"+{feature}"]
+        return self._replace(features=",".join(kept))
+
     @property
     def fuses(self) -> bool:
         """Whether it has an instruction for ``a * b + c``, rounded once."""

@@ -102,6 +102,21 @@ def warn_of_amx(reason: str | None = None) -> None:
         )
 
 
+def warn_of_byte_tiles(reason: str) -> None:
+    """Log why tiles of bytes are not used, each reason once in a process.
+
+    Args:
+        reason: in a sentence with a remedy.
+    """
+    if reason not in warned:
+        import logging
+
+        warned.add(reason)
+        logging.getLogger("onnxplug.cpu").warning(
+            "codes are multiplied by VNNI and not, faster, by AMX: %s", reason
+        )
+
+
 def warn_of_precision(isa: Isa) -> None:
     """Log that a processor does not multiply bfloat16, once in a process."""
     reason = (

@@ -82,7 +82,7 @@ a quad: with more, pairs are faster, or nearly so."""
 
 def takes_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
     """Whether a product of factors with lines is one of quads."""
-    isa, codes = recorder.target.isa, a.codes.view
+    isa, codes = recorder.target.isa_of_bytes, a.codes.view
     sums = range(LEAD, len(codes.shape))
     return (
         bool(elements_of_quads(isa))
@@ -99,7 +99,8 @@ def reads_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
     codes = a.codes.view
     if not takes_quads(recorder, a, b):
         return False
-    return _in_place(codes, element_of_a(recorder.target.isa, codes)) is not None
+    element = element_of_a(recorder.target.isa_of_bytes, codes)
+    return _in_place(codes, element) is not None
 
 
 def element_of_a(isa: Isa, codes: View) -> str:
@@ -129,7 +130,7 @@ def record_quads(
     Args:
         label: with the sizes.
     """
-    element = element_of_a(recorder.target.isa, a.codes.view)
+    element = element_of_a(recorder.target.isa_of_bytes, a.codes.view)
     left, constant = _quads_of_a(recorder, a, element), once(b)
     after = _without_zeros(recorder, a, element, constant, out, epilogue)
     contraction = fold(left, b.codes.view, out, after)
@@ -153,7 +154,7 @@ class QuadProduct(FmaProduct):
         element: str,
     ) -> None:
         super().__init__(recorder, contraction, label)
-        isa = recorder.target.isa
+        isa = self.processor
         self.tile_element = element
         self.constant = constant
         self.of_bytes = isa.multiplies_byte_tiles
@@ -161,6 +162,11 @@ class QuadProduct(FmaProduct):
         self.strip_bytes = BYTE_STRIP_BYTES if self.of_bytes else STRIP_BYTES
         self.octets = multiplies_squares(isa)
         self.quads = self.inner + self.inner % (2 if self.octets else 1)
+
+    @property
+    def processor(self) -> Isa:
+        """As products of bytes may use it."""
+        return self.recorder.target.isa_of_bytes
 
     def shape_of_tiles(self, isa: Isa) -> TileShape:
         """Of the largest ones."""
@@ -193,7 +199,7 @@ class QuadProduct(FmaProduct):
         }
         packed = self.recorder.packed(
             source,
-            _layout(self.recorder.target.isa, self.constant),
+            _layout(self.processor, self.constant),
             head + matrices * panels * panel + (BEYOND * row if self.of_bytes else 0),
             functools.partial(self._record_quads, head=head, sizes=sizes),
             accepts,
@@ -336,9 +342,9 @@ def _without_zeros(
         form = (*view.shape[axes], 1), (*view.strides[axes], 0)
         of_rows = View(view.buffer, view.offset, view.dtype, *form)
         operands.append(of_rows.broadcast_to(out.shape))
-        element = element_of(view.dtype)
-        assert element is not None
-        zero = builder.step("Cast", [builder.input(element)], "i32")
+        found = element_of(view.dtype)
+        assert found is not None
+        zero = builder.step("Cast", [builder.input(found)], "i32")
         if offset:
             more = builder.constant("i32", offset)
             zero = builder.step("Add", [zero, more], "i32")

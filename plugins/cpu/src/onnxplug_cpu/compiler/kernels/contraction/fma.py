@@ -238,7 +238,7 @@ class FmaProduct(ProductOfPanels):
         alone = division.all_tiles == 1
         tall = division.tile_rows
         low = either(division.tall_tiles, division.tiles, tall - 1, tall)
-        isa = self.recorder.target.isa
+        isa = self.processor
 
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes

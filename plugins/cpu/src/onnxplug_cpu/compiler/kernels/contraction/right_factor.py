@@ -108,10 +108,15 @@ class ProductOfPanels(Product):
         self.factor = _NARROW.get(self.b.dtype_name, "")
         if self.factor == "f16" and not has_f16(recorder.target.isa):
             self.factor = ""  # widening it takes longer than multiplying
-        self.usual = self.tile = self.shape_of_tiles(recorder.target.isa)
+        self.usual = self.tile = self.shape_of_tiles(self.processor)
         narrow = narrow_tile(recorder.target.isa, self.columns * self.itemsize)
         if narrow is not None and self.line_rows > narrow.rows:
             self.tile = narrow
+
+    @property
+    def processor(self) -> Isa:
+        """Whose tiles are used."""
+        return self.recorder.target.isa
 
     def shape_of_tiles(self, isa: Isa) -> TileShape:
         """Of the largest ones."""
