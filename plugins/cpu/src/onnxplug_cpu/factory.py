@@ -129,7 +129,8 @@ class CpuFactory(ep.EpFactory):
 
 
 def _compiled_tier() -> Iterable[ep.Finding]:
-    from onnxplug_cpu.compiler.codegen.integer_products import instructions_for_bytes
+    from onnxplug_cpu.compiler.codegen.integer_products import instruction_for_bytes
+    from onnxplug_cpu.compiler.kernels.contraction.tile import elements_of_quads
     from onnxplug_cpu.compiler.machine.cores import default_workers
     from onnxplug_cpu.compiler.machine.isa import amx_problem
     from onnxplug_cpu.compiler.runtime.jit import Library, machine_code_unavailable
@@ -140,12 +141,13 @@ def _compiled_tier() -> Iterable[ep.Finding]:
         yield ep.Finding(level=ep.Level.WARNING, message=message, remedy=remedy)
         return
     library = Library.host()
-    bytes_by = instructions_for_bytes(library.isa)
+    isa = library.isa
+    names = [instruction_for_bytes(isa, each) for each in elements_of_quads(isa)]
+    bytes_by = f"bytes multiplied by {' and '.join(names)}, " if names else ""
     yield ep.Finding(
         level=ep.Level.OK,
-        message=f"machine code for {library.isa.name}"
-        f"{' with AMX' * bool(library.isa.tiles)}, bytes multiplied by {bytes_by}, "
-        f"{default_workers()} threads by default",
+        message=f"machine code for {isa.name}{' with AMX' * bool(isa.tiles)}, "
+        f"{bytes_by}{default_workers()} threads by default",
     )
     problem = amx_problem()
     if problem:

@@ -64,17 +64,17 @@ def quad_elements(isa: Isa) -> tuple[str, ...]:
     return (SIGNED,) if isa.has("dotprod") else ()
 
 
-def instructions_for_bytes(isa: Isa) -> str:
-    """What multiplies bytes and adds the products, as manuals call it."""
+def instruction_for_bytes(isa: Isa, element: str) -> str:
+    """What multiplies quads of which the first have such an element, as manuals call
+    it."""
+    is_signed = element == SIGNED
     if isa.multiplies_byte_tiles:
-        return "TDPBUSD and TDPBSSD"
+        return "TDPBSSD" if is_signed else "TDPBUSD"
     if multiplies_squares(isa):
-        return "USMMLA and SMMLA"
+        return "SMMLA" if is_signed else "USMMLA"
     if isa.has("dotprod"):
         return "SDOT"
-    if _vnni_bytes(isa):
-        return "VPDPBUSD"
-    return "VPMADDUBSW" if quad_elements(isa) else "multiplications of 16 or 32 bits"
+    return "VPDPBUSD" if _vnni_bytes(isa) else "VPMADDUBSW"
 
 
 def multiplies_squares(isa: Isa) -> bool:

@@ -179,7 +179,7 @@ class EmulatedTiles(Tiles):
         return self.f.at(self.state, _CONFIGURATION_BYTES + tile * TILE_BYTES, I8)
 
 
-_PRODUCT_PARAMETERS: Final = [("rows", I64), ("sums", PTR), ("a", PTR), ("b", PTR)]
+_PRODUCT_PARAMETERS: Final = (("rows", I64), ("sums", PTR), ("a", PTR), ("b", PTR))
 
 
 def _define_byte_product(module: Module, *, signed: bool) -> str:

@@ -21,6 +21,7 @@ from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.codegen.integer_products import (
+    instruction_for_bytes,
     multiplies_squares,
     saturates,
 )
@@ -134,6 +135,8 @@ def record_quads(
     left, constant = _quads_of_a(recorder, a, element), once(b)
     after = _without_zeros(recorder, a, element, constant, out, epilogue)
     contraction = fold(left, b.codes.view, out, after)
+    by = instruction_for_bytes(recorder.target.isa_of_bytes, element)
+    label = f"{label} by {by}"
     QuadProduct(recorder, contraction, label, constant, element).record()
 
 
