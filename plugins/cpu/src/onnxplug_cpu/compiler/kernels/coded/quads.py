@@ -61,6 +61,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileShape,
     elements_of_quads,
     integer_tile_shape,
+    narrow_tile,
 )
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
@@ -158,6 +159,8 @@ class QuadProduct(FmaProduct):
     ) -> None:
         super().__init__(recorder, contraction, label)
         isa = self.processor
+        # however many rows there are: panels, which others share, are those of one tile
+        self.tile = narrow_tile(isa, self.columns * self.itemsize) or self.usual
         self.tile_element = element
         self.constant = constant
         self.of_bytes = isa.multiplies_byte_tiles
