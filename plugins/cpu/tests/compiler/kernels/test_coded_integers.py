@@ -238,6 +238,23 @@ def test_weights_of_windows_that_have_other_taps(isa: Isa) -> None:
         np.testing.assert_array_equal(interpreter.read(out), expected)
 
 
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("columns", [20, 24, 40])
+def test_weights_that_few_rows_and_many_share(isa: Isa, columns: int) -> None:
+    rng = np.random.default_rng(9)
+    interpreter = Interpreter(isa)
+    w = rng.integers(-60, 60, (1, 1, 32, columns)).astype(np.int8)
+    b = Factor(Codes(interpreter.recorder.constant(w)))
+    for rows in (3, 40):
+        x = codes(rng, np.uint8, 1, 1, rows, 32)
+        a = Factor(Codes(interpreter.input(x)))
+        out = interpreter.output(np.int32, (1, 1, rows, columns))
+        record_coded(interpreter.recorder, a, b, out)
+        interpreter.run()
+        expected = x.astype(np.int64) @ w
+        np.testing.assert_array_equal(interpreter.read(out), expected)
+
+
 def test_sums_that_are_long_or_repeated() -> None:
     rng = np.random.default_rng(3)
     (isa, *_) = ISAS
