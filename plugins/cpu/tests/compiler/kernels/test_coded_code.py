@@ -5,10 +5,14 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 
-from onnxplug_cpu.compiler.codegen.integer_products import saturates
+from onnxplug_cpu.compiler.codegen.integer_products import (
+    multiplies_squares,
+    saturates,
+)
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
 from onnxplug_cpu.compiler.kernels.contraction.byte_tile import ByteTile
+from onnxplug_cpu.compiler.kernels.contraction.square_tile import SquareTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     PAIRS,
     QUADS,
@@ -94,6 +98,22 @@ def test_a_step_of_tiles_is_loads_and_products(rows: int, vectors: int) -> None:
     assert "tdpbssd" in assembly(Kernel(ByteTile(SIGNED_QUADS, rows, vectors)), AMX)
 
 
+@pytest.mark.parametrize("taps", [False, True])
+def test_a_step_of_squares_is_loads_and_products(taps: bool) -> None:
+    most = integer_tile_shape(I8MM).rows
+    for rows in (1, 2, most - 1, most):
+        for element, name in ((QUADS, "usmmla"), (SIGNED_QUADS, "smmla")):
+            tile = SquareTile(element, rows, alone=rows < most, taps=taps)
+            text = assembly(Kernel(tile), I8MM)
+            assert not vectors_on_stack(text)
+            bodies = [b for b in loops(text) if any(name in line for line in b)]
+            assert bodies
+            for body in bodies:
+                count = sum(line.startswith(f"{name}\t") for line in body)
+                assert count == 8 * -(-rows // 2)
+                assert len(body) <= count + 8 + 3 * rows + 16
+
+
 @pytest.mark.parametrize(
     "isa", [AVX2, AVX512, VNNI, AVX_VNNI, AMX, SSE, NEON, DOT, I8MM]
 )
@@ -103,7 +123,7 @@ def test_kernels_are_compiled_for_every_processor(isa: Isa) -> None:
         for nbytes in (64, 32):
             tile = TileProduct(element, shape.rows, shape.vectors, nbytes=nbytes)
             assert "call" not in assembly(Kernel(tile), isa)
-    assembly(Kernel(PackQuads(saturates(isa))), isa)
+    assembly(Kernel(PackQuads(saturates(isa), multiplies_squares(isa))), isa)
 
 
 def test_only_instructions_that_saturate_need_remainders() -> None:

@@ -155,9 +155,11 @@ class _Tile:
         """An octet of each of two rows; of the last one twice, if it is alone."""
         f = self.f
         if number + 1 == self.form.rows:
-            return f.load_splat(row, _PAIR)
-        first = f.insert(f.zero(_PAIR), f.load(row, I64), 0)
-        return f.insert(first, f.load(offset(f, row, self.arguments.a_row), I64), 1)
+            return f.splat(f.load(row, I64, align=1), _PAIR.lanes)
+        octets = f.zero(_PAIR)
+        for member, place in enumerate((row, offset(f, row, self.arguments.a_row))):
+            octets = f.insert(octets, f.load(place, I64, align=1), member)
+        return octets
 
     def _last(
         self, rows: list[Value], state: list[Value], second: list[Value] | None = None
@@ -175,7 +177,7 @@ class _Tile:
             for member in range(more):
                 distance = arguments.a_row * member
                 for half, place in enumerate((last, others)):
-                    quad = f.load(offset(f, place, distance), I32)
+                    quad = f.load(offset(f, place, distance), I32, align=1)
                     quads = f.insert(quads, quad, 2 * member + half)
             factors.append(f.bitcast(quads, _PAIR))
         return self._multiply(factors, state)
