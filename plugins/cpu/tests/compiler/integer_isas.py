@@ -29,7 +29,8 @@ can run, or that are emulated, and what they are called."""
 
 _HOST = host_isa()
 if AVX512 in ISAS:
-    NAMES[_with(AVX512._replace(tiles="emulated"), "amx-int8")] = "tiles"
+    _tiles = _with(AVX512._replace(tiles="emulated"), "amx-int8")
+    NAMES |= {_tiles: "tiles", _tiles._replace(l2=1 << 12): "tiles, small cache"}
 if _HOST is not None and _HOST.has("avx512vnni"):
     NAMES[VNNI] = "vnni"
     # LLVM is not to know of it, and writes the same instructions as of AVX-512

@@ -19,7 +19,7 @@ from .test_coded_integers import KINDS, Given, codes, product
 
 SIZES = [
     *((1, 64, 32), (5, 67, 3), (16, 128, 40), (17, 200, 33), (33, 61, 8)),
-    *((32, 65, 64), (70, 260, 100)),
+    *((32, 65, 64), (70, 260, 100), (40, 36, 600)),
 ]
 """Rows, terms and columns."""
 

@@ -41,10 +41,7 @@ from onnxplug_cpu.compiler.kernels.coded.factors import (
     widened,
 )
 from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
-from onnxplug_cpu.compiler.kernels.contraction.block import (
-    BYTE_STRIP_BYTES,
-    STRIP_BYTES,
-)
+from onnxplug_cpu.compiler.kernels.contraction.block import BYTE_STRIP_BYTES
 from onnxplug_cpu.compiler.kernels.contraction.byte_tile import BEYOND, BYTE_TILE
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
@@ -163,9 +160,12 @@ class QuadProduct(FmaProduct):
         self.tile = narrow_tile(isa, self.columns * self.itemsize) or self.usual
         self.tile_element = element
         self.constant = constant
-        self.of_bytes = isa.multiplies_byte_tiles
+        self.of_bytes = self.joins_panels = isa.multiplies_byte_tiles
+        if self.of_bytes:
+            # tiles as high as they are wide read as much of A as of B, however they
+            # follow each other
+            self.strip_bytes, self.cached_bytes = BYTE_STRIP_BYTES, isa.l2 // 2
         self.saturates = saturates(isa) and not self.of_bytes
-        self.strip_bytes = BYTE_STRIP_BYTES if self.of_bytes else STRIP_BYTES
         self.octets = multiplies_squares(isa)
         self.quads = self.inner + self.inner % (2 if self.octets else 1)
 

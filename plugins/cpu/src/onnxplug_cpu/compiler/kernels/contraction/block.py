@@ -36,7 +36,7 @@ class BlockWords(ChunkWords):
       ``panel_bytes`` of a row of a panel;
     - ``by_rows``, not 0 when all panels of a row tile come before the next row tile;
     - ``strip``, how many whole panels are computed at once, for calls to be few; 1 if
-      not by rows or if results wait for another pass;
+      results wait for another pass;
     - ``b_prefetch``, the bytes of the next panel that a step of a tile asks for, and
       ``a_prefetch``, those of a later tile's A, for which the last panel asks;
     - the four functions of a tile, of one row less, and those of the last panel;

@@ -82,10 +82,15 @@ class FmaProduct(ProductOfPanels):
     Attributes:
         tile_element: as tiles multiply the factors, if that is not *element*.
         strip_bytes: for tiles that wait for the epilogue together.
+        cached_bytes: of B, which should stay in the second-level cache.
+        joins_panels: some panels are computed at once also where all row tiles meet
+            them before the next ones.
     """
 
     tile_element = ""
     strip_bytes = STRIP_BYTES
+    cached_bytes = B_BYTES
+    joins_panels = False
 
     def record(self) -> None:
         """Record the commands."""
@@ -103,7 +108,7 @@ class FmaProduct(ProductOfPanels):
         a_row = abs(a.strides[3]) * self.itemsize
         strip = 1
         by_rows = self._by_rows(division, right, -(-self.inner // outer))
-        if by_rows and outer == 1 and right.way != "dot":
+        if (by_rows or self.joins_panels) and outer == 1 and right.way != "dot":
             together = self.strip_bytes // tile_bytes
             strip = larger(1, smaller(division.chunk_panels, together))
         partial: Word = 0
@@ -204,8 +209,8 @@ class FmaProduct(ProductOfPanels):
     def _by_rows(self, division: Division, right: Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
-        panel = depth * right.vectors * VECTOR_BYTES
-        return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
+        nbytes = depth * right.vectors * VECTOR_BYTES * division.chunk_panels
+        return division.all_tiles > 1 and nbytes <= self.cached_bytes
 
     def _widening(
         self, division: Division, right: Right, blocks: Blocks, *, by_rows: bool
