@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -167,7 +167,8 @@ class Surrounded:
         view = image.codes.view
         element = element_of(view.dtype)
         assert element is not None
-        self.moved, self.dtype = _MOVES[element] if is_moved else (0, view.dtype)
+        self.moved, dtype = _MOVES[element] if is_moved else (0, view.dtype)
+        self.dtype: np.dtype[Any] = dtype
         pads = *geometry.before, *geometry.after
         self.is_there = not (self.moved or any(pads)) and view.strides[1] == 1
         self.padded = view

@@ -10,12 +10,12 @@ import numpy as np
 from onnxplug_compiler.ir.buffers import Input, Output
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.views import View
-from onnxplug_cpu.compiler.trial_of_tiles import succeeds
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.kernels.coded.commands import record_coded
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_byte_tiles
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
+from onnxplug_cpu.compiler.trial_of_tiles import succeeds
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.machine.isa import Isa
