@@ -60,6 +60,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     integer_tile_shape,
     narrow_tile,
 )
+from onnxplug_cpu.compiler.kernels.contraction.tile_kernel import SQUARES, TILES
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
@@ -161,12 +162,13 @@ class QuadProduct(FmaProduct):
         self.tile_element = element
         self.constant = constant
         self.of_bytes = self.joins_panels = isa.multiplies_byte_tiles
+        self.octets = multiplies_squares(isa)
+        self.way = TILES if self.of_bytes else SQUARES if self.octets else ""
         if self.of_bytes:
             # tiles as high as they are wide read as much of A as of B, however they
             # follow each other
             self.strip_bytes, self.cached_bytes = BYTE_STRIP_BYTES, isa.l2 // 2
         self.saturates = saturates(isa) and not self.of_bytes
-        self.octets = multiplies_squares(isa)
         self.quads = self.inner + self.inner % (2 if self.octets else 1)
 
     @property

@@ -81,6 +81,7 @@ class FmaProduct(ProductOfPanels):
 
     Attributes:
         tile_element: as tiles multiply the factors, if that is not *element*.
+        way: of the tiles; see :class:`~.tile_kernel.TileKernel`.
         strip_bytes: for tiles that wait for the epilogue together.
         cached_bytes: of B, which should stay in the second-level cache.
         joins_panels: some panels are computed at once also where all row tiles meet
@@ -88,6 +89,7 @@ class FmaProduct(ProductOfPanels):
     """
 
     tile_element = ""
+    way = ""
     strip_bytes = STRIP_BYTES
     cached_bytes = B_BYTES
     joins_panels = False
@@ -263,7 +265,9 @@ class FmaProduct(ProductOfPanels):
                     vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
             kind = self.tile_element or self.element
             taps = self.taps > 1
-            tile = TileKernel(kind, factor, keeps, alone, ends, taps, nbytes, isa)
+            tile = TileKernel(
+                kind, factor, keeps, alone, ends, taps, nbytes, self.way, isa
+            )
             return code_of(tile.kernel, rows, vectors, added)
 
         return {

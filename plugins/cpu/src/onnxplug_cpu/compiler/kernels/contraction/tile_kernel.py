@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from onnxplug_cpu.compiler.codegen.integer_products import multiplies_squares
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.contraction.byte_tile import ByteTile
 from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.contraction.square_tile import SquareTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
-    QUADS,
-    SIGNED_QUADS,
     TileProduct,
     chains_of,
 )
 from onnxplug_cpu.compiler.machine.isa import Isa
 
+TILES: Final = "tiles"
+SQUARES: Final = "squares"
+"""Ways of tiles of quads whose panels have what these need; see :mod:`~.byte_tile` and
+:mod:`~.square_tile`."""
+
 
 class TileKernel(NamedTuple):
-    """What the kernel of a tile depends on besides sizes; as of
-    :class:`~.tile.TileProduct`."""
+    """What the kernel of a tile depends on besides sizes.
+
+    Attributes:
+        way: :data:`TILES`, :data:`SQUARES`, or empty for vectors.
+
+    The others are as of :class:`~.tile.TileProduct`.
+    """
 
     element: str
     factor: str
@@ -30,17 +37,17 @@ class TileKernel(NamedTuple):
     masked: bool
     taps: bool
     nbytes: int
+    way: str
     isa: Isa
 
     def kernel(self, rows: int, vectors: int, added: int) -> Kernel:
         """That of so many rows of *vectors*, where *added* are added up together."""
-        if self.element in (QUADS, SIGNED_QUADS):
-            if self.isa.multiplies_byte_tiles:
-                # of half a vector, too, it writes a whole one, for which there is room
-                return _byte_tile(self.element, rows, vectors, self.alone, self.taps)
-            if multiplies_squares(self.isa):
-                form = self.element, rows, self.alone, self.taps, self.nbytes
-                return _square_tile(*form)
+        if self.way == TILES:
+            # of half a vector, too, it writes a whole one, for which there is room
+            return _byte_tile(self.element, rows, vectors, self.alone, self.taps)
+        if self.way == SQUARES:
+            form = self.element, rows, self.alone, self.taps, self.nbytes
+            return _square_tile(*form)
         # integers are added in one cycle, so none waits
         is_float = self.element.startswith("f")
         chains = chains_of(self.isa, added) if is_float else 1
