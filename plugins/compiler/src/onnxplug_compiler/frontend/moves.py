@@ -21,4 +21,4 @@ def moves_nearest(op_type: str, attributes: Mapping[str, Any]) -> bool:
         return True
     mode = attributes.get("mode", "nearest")
     places = attributes.get("coordinate_transformation_mode", "half_pixel")
-    return mode == "nearest" and places != "tf_crop_and_resize"
+    return bool(mode == "nearest" and places != "tf_crop_and_resize")

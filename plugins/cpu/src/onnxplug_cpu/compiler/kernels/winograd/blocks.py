@@ -236,7 +236,6 @@ class _Point:
             ahead = count * (b_panel + number * block.depth * step)
             at = index * block.panel + number * block.rows * block.group_row
             c = move(f, self.c, at)
-            function = k.pointer(tile)
             arguments = TileArguments(
                 a=move(f, self.a, number * block.rows * block.row_bytes),
                 a_row=block.row_bytes,
@@ -257,7 +256,7 @@ class _Point:
                 b_panel=b_panel,
                 kept=f.zero(PTR),
             )
-            f.call_pointer(function, *arguments)
+            f.call_pointer(k.pointer(tile), *arguments)
 
         f.loop(block.row_tiles, row_tile)
 
