@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Abstract, Call
-from onnxplug_compiler.frontend.moves import MOVES, moves_nearest
+from onnxplug_compiler.frontend.moves import MOVES, added_by_pad, only_moves
 from onnxplug_compiler.frontend.patterns.quantised import EXACT
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.target import Support
@@ -71,7 +71,7 @@ def _moved(call: Call) -> tuple[str | None, ...]:
     """The inputs whose elements *call* moves; none if it computes."""
     if call.domain or call.op_type not in MOVES:
         return ()
-    if not moves_nearest(call.op_type, call.attributes):
+    if not only_moves(call.op_type, call.version, call.attributes):
         return ()
     return call.inputs if call.op_type == "Concat" else call.inputs[:1]
 
@@ -180,6 +180,11 @@ class _Sinking:
 
     def _takes(self, call: Call, dtype: np.dtype[Any]) -> bool:
         """Whether the target moves codes as *call* does, and nothing else is made."""
+        if call.op_type == "Pad":
+            added = added_by_pad(call.attributes, call.inputs)
+            number = None if added is None else self._number(added)
+            if added is not None and (number is None or number != 0):
+                return False
         operator = "Gather" if call.op_type in ("Resize", "Upsample") else call.op_type
         return (
             element_of(dtype) in self._target.elements(operator)
@@ -191,15 +196,19 @@ class _Sinking:
 
     def _move(self, call: Call, codes: Sequence[_Codes]) -> None:
         first, count = codes[0], len(codes)
-        inputs = (*(each.name for each in codes), *call.inputs[count:])
+        rest = list(call.inputs[count:])
+        given = [_F32] * count + [
+            None if name is None else self._dtypes.get(name) for name in rest
+        ]
+        if call.op_type == "Pad" and call.attributes.get("mode", "constant") == (
+            "constant"
+        ):  # what stands for 0
+            rest[1:2], given[2:3] = [first.maker.input(2)], [_F32]
+        inputs = (*(each.name for each in codes), *rest)
         outputs = tuple(
             None if name is None else self._name(name, first.dtype)
             for name in call.outputs
         )
-        given = [_F32] * count + [
-            None if name is None else self._dtypes.get(name)
-            for name in call.inputs[count:]
-        ]
         made = (first.dtype,) * len(outputs)
         assert call.infer is not None
         infer, kind = Followed(call.infer, given, made), None

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug_compiler.frontend.moves import MOVES, moves_nearest
+from onnxplug_compiler.frontend.moves import MOVES, added_by_pad, only_moves
 from onnxplug_compiler.frontend.patterns.quantised import MOST_TERMS, are_windows
 
 _BYTES: Final = (ep.DataType.INT8, ep.DataType.UINT8)
@@ -96,14 +96,25 @@ def _are_codes(graph: ep.Graph, reader: ep.Node, name: str | None) -> bool:
         if _is_of_bytes(graph, maker):
             makers.append(maker)
             continue
-        is_move = not maker.domain and maker.op_type in MOVES
-        if not is_move or not moves_nearest(maker.op_type, maker.attributes):
+        if not _moves(graph, maker):
             return False
         count = len(maker.inputs) if maker.op_type == "Concat" else 1
         waiting += [(maker, each) for each in maker.inputs[:count]]
     if waiting or not all(_has_one(graph, each.inputs[1]) for each in makers):
         return False
     return len(makers) == 1 or len({_steps(graph, each) for each in makers}) == 1
+
+
+def _moves(graph: ep.Graph, node: ep.Node) -> bool:
+    """Whether a node gives elements of what it takes, or zeros, and no others."""
+    if node.domain or node.op_type not in MOVES:
+        return False
+    if node.op_type == "Pad":
+        added = added_by_pad(node.attributes, node.inputs)
+        content = 0 if added is None else graph.constant(added)
+        if content is None or np.asarray(content).any():
+            return False
+    return only_moves(node.op_type, graph.opset(), node.attributes)
 
 
 def _steps(graph: ep.Graph, node: ep.Node) -> tuple[object, ...]:

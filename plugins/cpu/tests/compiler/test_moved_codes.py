@@ -72,6 +72,13 @@ CASES = {
         *convolved("r", "y"),
         NODE("Neg", ["s"], ["z"]),
     ],
+    "Pad": [
+        NODE("Split", ["dx", "parts"], ["one", "other"], axis=1),
+        NODE("Pad", ["one", "pads"], ["p"]),
+        NODE("Pad", ["p", "pads", "nothing"], ["r"], mode="reflect"),
+        *convolved("r", "y"),
+        NODE("Pad", ["other", "pads", "nothing"], ["z"]),
+    ],
     "Concat": [
         NODE("Split", ["dx", "parts"], ["one", "other"], axis=1),
         NODE("Concat", ["one", "dw2"], ["c"], axis=2),
@@ -101,6 +108,8 @@ def test_codes_are_moved_before_they_are_multiplied(case: str, is_stated: bool) 
         "w": FILTERS,
         "v": FILTERS.reshape(72, 12)[:60],
         "parts": np.int64([12, 8]),
+        "pads": np.int64([0, 0, 1, 2, 0, 0, 0, 1]),
+        "nothing": np.float32(0),
         "first": np.int64([0]),
         "last": np.int64([12]),
         "axis": np.int64([1]),
@@ -118,7 +127,7 @@ def test_codes_are_moved_before_they_are_multiplied(case: str, is_stated: bool) 
     assert apart < 3e-6
 
 
-@pytest.mark.parametrize("case", ["linear", "unequal", "read outside"])
+@pytest.mark.parametrize("case", ["linear", "one", "unequal", "read outside"])
 def test_what_computes_is_no_move(case: str) -> None:
     """Interpolation, and codes of two scales; weights stay what is best for them."""
     of_other = Numbers("o", 0.05 if case == "unequal" else 0.03, np.uint8(120))
@@ -127,7 +136,9 @@ def test_what_computes_is_no_move(case: str) -> None:
         "w2": RANDOM.standard_normal((1, 12, 3, 5)).astype(np.float32),
     }
     nodes = [*dequantised("x"), *dequantised("w2", of_other)]
-    if case == "linear":
+    if case == "one":
+        nodes.append(NODE("Pad", ["dx", "pads", "added"], ["c"]))
+    elif case == "linear":
         nodes.append(NODE("Resize", ["dx", "", "scales"], ["c"], mode="linear"))
     else:
         nodes.append(NODE("Concat", ["dx", "dw2"], ["c"], axis=2))
@@ -135,6 +146,8 @@ def test_what_computes_is_no_move(case: str) -> None:
     weights = {
         "w": FILTERS,
         "scales": np.float32([1, 1, 2, 2]),
+        "pads": np.int64([0, 0, 1, 2, 0, 0, 0, 1]),
+        "added": np.float32(1),
         **OF_X.constants,
         **OF_W.constants,
         **of_other.constants,
