@@ -30,15 +30,23 @@ def test_groups_of_heads_attend_to_a_cache(alone: Any, name: str) -> None:
             assert not ours[image, :, behind:].any()
 
 
-@pytest.mark.parametrize("fault", ["length", "negative", "position"])
+@pytest.mark.parametrize("fault", ["length", "negative", "position", "rows"])
 def test_what_a_cache_has_not_is_an_error(alone: Any, fault: str) -> None:
     case = Grouped([7], 1, 20, places=True)
-    session, feeds = alone(case.model()), dict(case.feeds)
+    model, feeds = case.model(), dict(case.feeds)
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    session = alone(model)
     wanted = session.run(None, feeds)
     wrong = {
         "length": {"lengths": np.array([20], np.int32)},
         "negative": {"lengths": np.array([-2], np.int32)},
         "position": {"places": np.array([[POSITIONS]])},
+        # of the cache before, which is shorter than the one after
+        "rows": {
+            "lengths": np.array([24], np.int32),
+            "total": np.array(30, np.int32),
+        },
     }[fault]
     with pytest.raises(onnxplug.errors.NodeError, match="GroupQueryAttention"):
         session.run(None, {**feeds, **wrong})

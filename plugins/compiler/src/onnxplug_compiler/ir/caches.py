@@ -53,7 +53,7 @@ class Caches(Protocol):
         recorder: Recorder[Any],
         past: View,
         present: View,
-        starts: Starts,
+        starts: Starts | None,
         *,
         label: str = "",
     ) -> None:
@@ -63,6 +63,7 @@ class Caches(Protocol):
         Args:
             past: [B, G, P, D].
             present: [B, G, T, D], T no less than P.
+            starts: ``None`` for all rows of *past*.
         """
 
     def record_placed(
@@ -80,7 +81,9 @@ class Caches(Protocol):
 
         Args:
             new: [B, G, S, D].
-            out: [B, G, T, D]; other rows stay.
+            out: [B, G, T, D]; other rows stay.  Of narrower floats, where the target
+                has these as factors, rows are rounded once, when they have been
+                rotated.
             rotation: of the rows; what of them has no pair stays as it is.
             shifted: the rows begin in *out* where *starts* says; without, at 0.
         """
@@ -105,6 +108,8 @@ class Caches(Protocol):
         """As ``families.Attention.record_attention``, to the rows in use only.
 
         Args:
+            k, v: of narrower floats than *q*, too, where the target has these as
+                factors.
             window: how many keys before its own a query sees, if not all.
             sinks: [H], scores of no key.
 

@@ -14,6 +14,7 @@ from onnxplug_compiler.gpu.families.flash import FlashKernel, tile_of
 from onnxplug_compiler.gpu.families.indices import index_words, signed_index
 from onnxplug_compiler.gpu.families.tensor_flash import by_tensor_cores
 from onnxplug_compiler.gpu.render.body import Body, Operand
+from onnxplug_compiler.ir.buffers import Address
 from onnxplug_compiler.ir.caches import Rotation, Starts
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.recorder import Recorder
@@ -127,28 +128,40 @@ class PlacingKernel(Parameters):
 class KeepingKernel(Parameters):
     """Copies rows before a start, and writes zeros behind; the sizes are how many
     elements there are, those of the axes, rows of the source, and what is added to a
-    start."""
+    start.
+
+    Attributes:
+        starts: how they are read; ``None`` if all rows are copied.
+        checked: a flag tells of a start behind the rows of the source.
+    """
 
     source: Operand
     target: Operand
-    starts: Operand
-    clamped: bool
+    starts: Operand | None
+    checked: bool
 
     lanes = LANES
     sizes = 7
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return self.source, self.target, self.starts
+        found = [self.source, self.target]
+        found += [] if self.starts is None else [self.starts]
+        return (*found, _FLAG) if self.checked else tuple(found)
 
     def write(self, body: Body) -> None:
         number = body.let("u32", f"block * {LANES}u + lane")
         with body.when(f"{number} < {body.size(0)}"):
             at = body.coordinates(number, range(1, 5))
             image, head, row, place = at
-            found, fits = signed_index(body, self.starts, 2, [image])
-            start = body.let("i32", f"{found} + {body.dialect.word(6)}")
-            kept = f"{fits} && i32({row}) < {start} && {row} < {body.size(5)}"
+            kept = f"{row} < {body.size(5)}"
+            if self.starts is not None:
+                found, fits = signed_index(body, self.starts, 2, [image])
+                start = body.let("i32", f"{found} + {body.dialect.word(6)}")
+                if self.checked:
+                    with body.when(f"{fits} && {start} > i32({body.size(5)})"):
+                        body.raise_flag(3)
+                kept = f"{fits} && i32({row}) < {start} && {kept}"
             kept = body.let("i1", kept)
             near = body.let("u32", body.dialect.select(kept, row, "0u"))
             value = body.load(0, body.place(0, [image, head, near, place]))
@@ -160,7 +173,7 @@ def record_kept(
     recorder: Recorder[Any],
     past: View,
     present: View,
-    starts: Starts,
+    starts: Starts | None,
     *,
     label: str = "Cache",
 ) -> None:
@@ -168,22 +181,33 @@ def record_kept(
     if not present.size:
         return
     source, target = _in_words(past, present)
-    words = index_words(starts.view)
+    rows, more, starting = past.shape[2], list[View](), None
+    # where there are as many, new rows behind them have no place
+    checked = starts is not None and rows < present.shape[2]
+    if starts is not None:
+        more.append(index_words(starts.view))
+        starting = operand(more[0])
+    if checked:
+        message = f"{label} has rows before the new ones that a cache of {rows} has not"
+        more.append(_view_of(recorder.check(lambda _: IndexError(message))))
     kernel = KeepingKernel(
-        operand(source), operand(target, written=True), operand(words), starts.clamped
+        operand(source), operand(target, written=True), starting, checked
     )
-    rows = past.shape[2]
     if not rows:  # there is nothing to read, but a row that nobody keeps
         source = target.slice((0,) * 4, (*target.shape[:2], 1, target.shape[3]))
     launch(
         recorder,
         kernel,
-        [source, target, words],
-        (target.size, *target.shape, rows, starts.first),
+        [source, target, *more],
+        (target.size, *target.shape, rows, 0 if starts is None else starts.first),
         math.ceil(target.size / LANES),
         label,
         in_place=lies_alike(past, present),
     )
+
+
+def _view_of(flag: Address) -> View:
+    return View.contiguous(flag.buffer, _WORD, (), flag.offset)
 
 
 def _in_words(past: View, present: View) -> tuple[View, View]:
@@ -234,7 +258,7 @@ def record_placed(
     message = f"{label} writes rows that a cache of {rows} has not"
     message += f", or rotates by positions beyond its {table}" if table else ""
     flag = recorder.check(lambda _: IndexError(message))
-    views = [new, out, View.contiguous(flag.buffer, _WORD, (), flag.offset)]
+    views = [new, out, _view_of(flag)]
     places, positions, many = None, 0, 0
     views.append(index_words(starts.view))
     start = operand(views[-1])
@@ -300,7 +324,7 @@ def record_cached_attention(
     views = [q, k, v, out]
     if mask is not None:
         views.append(mask.broadcast_to((batch, heads, queries, keys)))
-    views += [words, View.contiguous(flag.buffer, _WORD, (), flag.offset)]
+    views += [words, _view_of(flag)]
     views += [] if sinks is None else [sinks]
     kernel = FlashKernel(
         operand(q).element, tile, depth, v.shape[-1],
