@@ -6,7 +6,11 @@ It wants a bias of ``Attention``: without one it reads memory that is not there.
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import helper
+
+import onnxplug
 
 OPSETS = (11, 14, 18, 23)
 BATCH, LENGTH, WIDTH, HEADS, SIZE, PAST = 2, 5, 16, 4, 4, 3
@@ -122,6 +126,88 @@ def test_scores_are_given(multi_head, normal):
     form = {"outputs": (0, 3), "dtypes": (np.float32, np.float32)}
     multi_head(q, k, v, **form)
     multi_head(q, k, v, None, _lengths(3, 7), normal(1, 4, 5, 7), **form)
+
+
+def bound(module, model: bytes, feeds: dict[str, np.ndarray]) -> dict:
+    """Results by name, with caches that are updated where they are."""
+    session = module.InferenceSession(model, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        value = module.OrtValue.ortvalue_from_numpy(array.copy())
+        binding.bind_ortvalue_input(name, value)
+        if name.startswith("past"):
+            binding.bind_ortvalue_output(f"new{name[4:]}", value)
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    names = [f"new{name[4:]}" for name in feeds if name.startswith("past")]
+    found = binding.copy_outputs_to_cpu()
+    return dict(zip([*names, "y"], found, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("given", ["", "bias", "scores", "bias scores"])
+def test_a_cache_with_room(normal, dtype, given):
+    rows = 3 if given == "" else 1
+    used, room = 4, 9
+    feeds = {name: normal(2, rows, 16) for name in "qkv"}
+    feeds |= {"bias": normal(48), "scores": normal(1, 4, rows, used + rows)}
+    feeds |= {name: normal(2, 4, room, 4) for name in ("past_k", "past_v")}
+    feeds = {name: array.astype(dtype) for name, array in feeds.items()}
+    for name in {"bias", "scores"} - set(given.split()):
+        del feeds[name]
+    feeds["used"] = np.array([used], np.int32)
+    bias, scores = (name if name in feeds else "" for name in ("bias", "scores"))
+    node = helper.make_node(
+        "MultiHeadAttention",
+        ["q", "k", "v", bias, "", scores, "past_k", "past_v", "used"],
+        ["y", "new_k", "new_v"],
+        domain="com.microsoft", num_heads=4, unidirectional=1,
+    )  # fmt: skip
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in feeds.items()
+        ],
+        [helper.make_tensor_value_info(name, kind, None) for name in node.output],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    model = model.SerializeToString()
+    found, wanted = (bound(module, model, feeds) for module in (onnxplug, onnxruntime))
+    unit = 2e-6 if dtype == np.float32 else 2e-3
+    for name, array in wanted.items():
+        ours = found[name]
+        if name != "y":  # on arrays what is behind the rows in use is zero
+            ours, array = (each[:, :, : used + rows] for each in (ours, array))
+        np.testing.assert_allclose(ours, array, unit, unit)
+
+
+def test_beams_that_share_a_cache(ours, close, normal):
+    """The rows of a cache that a beam has may be those of another."""
+    operator = "DecoderMaskedMultiHeadAttention"
+    q, k, v = (normal(4, 1, 16) for _ in "qkv")
+    past = [normal(4, 4, 9, 4), normal(4, 4, 9, 4)]
+    beams = np.zeros((2, 2, 9), np.int32)
+    beams[0, 1, :5:2] = 1
+    beams[1] = np.arange(2)[::-1, None]
+    form = {"num_heads": 4, "past_present_share_buffer": 1}
+    used = np.array([5], np.int32)
+    given = [q, k, v, None, None, *past, used, np.array([2], np.int32), beams]
+    (found,) = ours(operator, given, **form)
+    of = np.arange(4)[:, None] // 2 * 2 + beams.reshape(4, 9)[:, :5]
+    own = []
+    for cache in past:
+        rows = cache[of, :, np.arange(5)].transpose(0, 2, 1, 3)
+        own.append(np.concatenate([rows, cache[:, :, 5:]], 2))
+    (wanted,) = ours(operator, [q, k, v, None, None, *own, used], **form)
+    close(found, wanted)
+    with pytest.raises(onnxplug.errors.NodeError, match="beams"):
+        ours(operator, [*given[:-1], beams + 1], **form)
 
 
 @pytest.mark.parametrize("opset", OPSETS)

@@ -122,12 +122,26 @@ def matmul_n_bits(graph: Graph, node: Node, inputs: Types) -> Types:
 
 
 def attention(graph: Graph, node: Node, inputs: Types) -> Types:
-    """The output alone, of MultiHeadAttention."""
+    """The output of MultiHeadAttention; with caches that have room these, too."""
+    if len(inputs) > 8 and inputs[8] is not None:
+        return [_tensor(inputs), *_caches(inputs, 6)]
     dtype, query = (of := _tensor(inputs)).dtype, of.shape
     value = _tensor(inputs, 2).shape
     if query is None or len(query) != 3 or value is None or len(value) != 3:
         return [TensorType(dtype)]
     return [TensorType(dtype, (*query[:2], value[2]))]
+
+
+def decoder_attention(graph: Graph, node: Node, inputs: Types) -> Types:
+    """DecoderMaskedMultiHeadAttention, whose output is of its queries' shape; caches
+    where they have room."""
+    room = len(inputs) > 7 and inputs[7] is not None
+    return [_tensor(inputs), *(_caches(inputs, 5) if room else ())]
+
+
+def _caches(inputs: Types, first: int) -> list[TensorType]:
+    """Caches of the shapes of those before, which are two inputs from *first* on."""
+    return [_tensor(inputs, first), _tensor(inputs, first + 1)]
 
 
 def grouped_attention(graph: Graph, node: Node, inputs: Types) -> Types:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug_microsoft.kernels import KERNELS
+from onnxplug_microsoft.kernels.caches import kept
 
 
 @KERNELS.operator(
@@ -103,7 +104,7 @@ def group_query_attention(
         )
         q, k = (_turned(xp, x, cos, sin, rotary_interleaved) for x in (q, k))
     keys, values = (
-        _kept(xp, past, rows, starts, total, query.dtype)
+        kept(xp, past, rows, starts, total, query.dtype, "GroupQueryAttention")
         for past, rows in ((past_key, k), (past_value, v))
     )
     visible = _visible(
@@ -172,31 +173,6 @@ def _turned(xp: Any, x: Any, cos: Any, sin: Any, interleaved: int) -> Any:
     else:
         joined = xp.concat(pair, axis=-1)
     return xp.concat((joined, rest), axis=-1)
-
-
-def _kept(
-    xp: Any, past: Any | None, rows: Any, starts: Any, total: int, dtype: Any
-) -> Any:
-    """The cache [B, G, T, H] with the new rows."""
-    batch, shared, new, size = rows.shape
-    capacity = new if past is None else max(past.shape[2], total)
-    whole = xp.zeros((batch, shared, capacity, size), dtype=dtype)
-    for image in range(batch):
-        start = int(starts[image])
-        if start + new > capacity:
-            raise IndexError(
-                f"rows {start} to {start + new - 1} of sequence {image} have no place "
-                f"in a cache of {capacity}"
-            )
-        if past is not None:
-            if start > past.shape[2]:
-                raise IndexError(
-                    f"sequence {image} has {start} rows before the new ones; its cache "
-                    f"has {past.shape[2]}"
-                )
-            whole[image, :, :start] = past[image, :, :start]
-        whole[image, :, start : start + new] = xp.astype(rows[image], dtype)
-    return whole
 
 
 def _visible(

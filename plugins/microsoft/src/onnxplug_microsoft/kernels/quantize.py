@@ -53,7 +53,7 @@ def gather_block_quantized(
                 f"quantize_axis {quantize_axis}; expected the first and the last axis"
             )
         if zero_points is not None:
-            zero_points = _unpacked(xp, zero_points, bits)[..., : scales.shape[-1]]
+            zero_points = unpacked(xp, zero_points, bits)[..., : scales.shape[-1]]
     packing = 8 // bits if data.dtype == xp.uint8 else 1
     size = data.shape[blocked] * packing
     block = block_size or max(size, 1)
@@ -80,7 +80,7 @@ def gather_block_quantized(
         return xp.zeros((*shape[:-1], shape[-1] * packing), dtype=scales.dtype)
     values = xp.take(data, rows, axis=gathered)
     if packing > 1:
-        values = _unpacked(xp, values, bits)
+        values = unpacked(xp, values, bits)
     y = xp.astype(values, xp.float32)
     if zero_points is not None:
         y = y - xp.astype(taken(zero_points), xp.float32)
@@ -91,7 +91,7 @@ def gather_block_quantized(
     return xp.where(xp.reshape(inside, (*indices.shape, *later)), y, 0)
 
 
-def _unpacked(xp: Any, packed: Any, bits: int) -> Any:
+def unpacked(xp: Any, packed: Any, bits: int) -> Any:
     """The numbers of *bits* bits in the bytes of *packed*, along the last axis."""
     if bits == 8:
         return packed
@@ -151,7 +151,7 @@ def matmul_n_bits(
     """
     at_least(1, [K, N, block_size], "K, N and block_size")
     blocks = -(-K // block_size)
-    levels = _unpacked(xp, xp.reshape(B, (N, -1)), bits)[:, :K]
+    levels = unpacked(xp, xp.reshape(B, (N, -1)), bits)[:, :K]
     middle: Any = 1 << (bits - 1)
     rows = xp.arange(K) // block_size
     if g_idx is not None:
@@ -164,7 +164,7 @@ def matmul_n_bits(
     if zero_points is not None:
         middle = xp.reshape(zero_points, (N, -1))
         if zero_points.dtype == xp.uint8:
-            middle = _unpacked(xp, middle, bits)[:, :blocks]
+            middle = unpacked(xp, middle, bits)[:, :blocks]
         middle = xp.take(xp.astype(middle, xp.float32), rows, axis=1)
     scale = xp.astype(xp.reshape(scales, (N, blocks)), xp.float32)
     weights = (xp.astype(levels, xp.float32) - middle) * xp.take(scale, rows, axis=1)
