@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -133,6 +134,16 @@ def test_shapes(isa: Isa, causal: bool) -> None:
         inputs = arrays(rng, *shape)
         past = max(0, shape[4] - shape[3]) if merged else 0
         check(isa, inputs, merged=merged, causal=causal, past_length=past)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_keys_and_values_of_16_bits(isa: Isa, dtype: Any) -> None:
+    rng = np.random.default_rng(8)
+    for shape, merged in zip(SHAPES[:-3:2], itertools.cycle((False, True))):
+        q, k, v = arrays(rng, *shape)
+        inputs = q, k.astype(dtype), v.astype(dtype)
+        check(isa, inputs, merged=merged, workers=1 + shape[0] % 2)
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)

@@ -129,6 +129,7 @@ def test_no_symbol_is_needed(isa: Isa) -> None:
         Kernel(TileProduct("f32", 2, 1, factor="bf16", keeps=True)),
         *(Kernel(PackPanel("f16", way)) for way in ("rows", "any")),
         *(Kernel(PackPanel("f32", way)) for way in ("rows", "columns", "any")),
+        *(Kernel(PackPanel("f32", way, "bf16")) for way in ("rows", "columns")),
         *(Kernel(PackPanel("f64", way)) for way in ("rows", "any")),
     ]
     for kernel in kernels:

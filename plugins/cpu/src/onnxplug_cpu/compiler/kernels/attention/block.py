@@ -17,6 +17,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
+from onnxplug_cpu.compiler.codegen.lanes import stored
 from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
@@ -103,7 +104,11 @@ class ManyWords(KernelWords):
 
 
 class ManyQueries(Generator):
-    """A chunk is some parts of the queries of some heads that share a key head."""
+    """A chunk is some parts of the queries of some heads that share a key head.
+
+    Attributes:
+        factor: of keys and values, as of :class:`~.few.FewQueries`.
+    """
 
     causal: bool
     capped: bool
@@ -112,6 +117,7 @@ class ManyQueries(Generator):
     hides: bool
     fill: float
     cache: InUse | None = None
+    factor: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -236,7 +242,7 @@ class _Chunk:
         """Where the keys and the values of a head are packed to."""
         k, f = self.k, self.f
         target = move(f, self.packed, k.keys_head)
-        element = f.value(4, I64)
+        element = f.value(stored(self.form.factor or "f32").nbytes, I64)
         keys, values = self._matrix("k", kv_head), self._matrix("v", kv_head)
         row = k.k_row
         # whole panels of keys: what is not in use gives scores that nobody reads

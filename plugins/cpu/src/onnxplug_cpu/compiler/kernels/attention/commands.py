@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,7 @@ _FEW_QUERIES = 6
 """Up to so many queries of a key head it does not pay to pack keys and values."""
 _CHUNK_FLOPS = 4e6
 _FLOPS = 40e9  # of one thread, a second: to guess how long work takes
+_NARROW: Final = {"float16": "f16", "bfloat16": "bf16"}
 
 
 def record_attention(
@@ -68,7 +69,8 @@ def record_attention(
     fill: float = -math.inf,
     label: str = "",
 ) -> None:
-    """See ``families.Attention.record_attention``; of float32.
+    """See ``families.Attention.record_attention``; of float32, but that keys and values
+    may both be of float16 or bfloat16.
 
     Raises:
         ValueError: shapes do not fit, another dtype, or a last axis is strided.
@@ -111,7 +113,8 @@ def record_cached_attention(
     sinks: View | None = None,
     label: str = "",
 ) -> None:
-    """See ``ir.caches.Caches.record_cached_attention``; of float32.
+    """See ``ir.caches.Caches.record_cached_attention``; of dtypes as those of
+    :func:`record_attention`.
 
     Raises:
         ValueError: shapes do not fit, another dtype, or a last axis is strided.
@@ -146,9 +149,11 @@ def _first_key(view: View) -> View:
 
 def _check(q: View, k: View, v: View, out: View) -> None:
     for name, view in (("q", q), ("k", k), ("v", v), ("out", out)):
-        if view.dtype_name != "float32" or len(view.shape) != 4:
+        wanted = v.dtype_name if name == "k" else "float32"
+        narrow = name == "v" and view.dtype_name in _NARROW
+        if (view.dtype_name != wanted and not narrow) or len(view.shape) != 4:
             raise ValueError(
-                f"{name} of attention is {view.dtype} {view.shape}; expected float32 "
+                f"{name} of attention is {view.dtype} {view.shape}; expected {wanted} "
                 f"of rank 4"
             )
         if view.shape[3] > 1 and view.strides[3] != 1:
@@ -253,6 +258,10 @@ class _Work:
     def _cache_words(self, group: int = 1) -> dict[str, Word]:
         return {} if self.in_use is None else in_use_words(*self.in_use, group)
 
+    def _factor(self) -> str:
+        """The element of keys and values, if it is not f32."""
+        return _NARROW.get(self.k.dtype_name, "")
+
     def _nbytes(self) -> int:
         return self.q.nbytes + self.k.nbytes + self.v.nbytes + self.out.nbytes
 
@@ -280,6 +289,7 @@ class _Work:
             self.hides,
             self.fill,
             self._cache(),
+            self._factor(),
         )
         keys = sizes.keys
         if self.causal and grouped and self.in_use is None:
@@ -385,6 +395,7 @@ class _Work:
             self.hides,
             self.fill,
             self._cache(),
+            self._factor(),
         )
         call(
             recorder,
@@ -473,7 +484,8 @@ class _Packing:
         self.tail = -(-left // VECTOR_BYTES) * VECTOR_BYTES
         self.nbytes = rows * ((self.panels - 1) * panel + self.tail)
         way = panel_way("f32", matrix.strides[2], matrix.strides[3], columns)
-        self.kernel = Kernel(PackPanel("f32", way))
+        source = _NARROW.get(matrix.dtype_name, "")
+        self.kernel = Kernel(PackPanel("f32", way, source))
 
     def record(self, recorder: Recorder, label: str) -> Address:
         """Pack all matrices; the address of the first one."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onnxplug_compiler.ir.families import Undefined
+from onnxplug_cpu.compiler.codegen import emit
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Float,
@@ -18,6 +19,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
+from onnxplug_cpu.compiler.codegen.lanes import stored
+from onnxplug_cpu.compiler.codegen.math.narrow import widened
 from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque, spread
@@ -72,7 +75,12 @@ class FewWords(KernelWords):
 
 
 class FewQueries(Generator):
-    """A chunk is one head."""
+    """A chunk is one head.
+
+    Attributes:
+        factor: of keys and values, which are widened in registers: ``f16`` or ``bf16``;
+            empty if it is f32.
+    """
 
     causal: bool
     capped: bool
@@ -81,6 +89,7 @@ class FewQueries(Generator):
     hides: bool
     fill: float
     cache: InUse | None = None
+    factor: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -114,8 +123,9 @@ class _Head:
 
     def __init__(self, k: FewWords, isa: Isa, form: FewQueries) -> None:
         self.k, self.f, self.form = k, k.function, form
-        self.rows = Rows(k, isa, form)
+        self.isa, self.rows = isa, Rows(k, isa, form)
         self.vector = F32.vector(LANES)
+        self.factor = stored(form.factor or "f32")
 
     def write(self) -> None:
         k, f = self.k, self.f
@@ -181,7 +191,7 @@ class _Head:
         def step(j: Value, lanes: Value | None, sums: Sequence[Value]) -> list[Value]:
             x = self._load(f.at(query, j, F32), lanes)
             return [
-                f.fma(x, self._load(f.at(row, j, F32), lanes), total)
+                f.fma(x, self._load_factor(row, j, lanes), total)
                 for row, total in zip(rows, sums, strict=True)
             ]
 
@@ -253,7 +263,7 @@ class _Head:
         masks: Sequence[Value | None],
     ) -> None:
         f, number = self.f, len(masks)
-        source = opaque(f, f.at(values, column, F32))
+        source = opaque(f, f.at(values, column, self.factor))
         place = opaque(f, f.at(target, column, F32))
         add = functools.partial(self._add, weights, source, masks)
 
@@ -290,7 +300,7 @@ class _Head:
         weight = f.load_splat(f.at(weights, t, F32), self.vector)
         row = opaque(f, move(f, source, t * self.v_row))
         return [
-            f.fma(weight, self._load(f.at(row, LANES * u, F32), mask), total)
+            f.fma(weight, self._load_factor(row, LANES * u, mask), total)
             for u, (mask, total) in enumerate(zip(masks, sums, strict=True))
         ]
 
@@ -302,6 +312,21 @@ class _Head:
         if mask is None:
             return self.f.load(place, self.vector)
         return self.f.load_masked(place, mask, self.vector)
+
+    def _load_factor(
+        self, row: Value, index: emit.Operand, mask: Value | None
+    ) -> Value:
+        """Elements of a row of keys or values from number *index* on, as f32."""
+        f = self.f
+        place = f.at(row, index, self.factor)
+        if not self.form.factor:
+            return self._load(place, mask)
+        raw = (
+            f.load(place, self.factor)
+            if mask is None
+            else f.load_masked(place, mask, self.factor)
+        )
+        return widened(f, self.isa, raw, self.form.factor)
 
 
 def _sums(f: Function, vectors: Sequence[Value]) -> Value:

@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
+from onnxplug_cpu.compiler.codegen.math.narrow import widened
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
@@ -48,21 +49,50 @@ class PackPanel(Generator):
         element: as of :class:`~.tile.TileProduct`.
         way: what is consecutive in the source: ``rows`` (a row's elements), ``columns``
             (f32 only) or ``any``.
+        source: of elements that become *element*, which is f32 then: ``f16`` or
+            ``bf16``; empty if they are that already.
     """
 
     element: str
     way: str
+    source: str = ""
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         f = module.function(name, PanelArguments.parameters())
         panel = PanelArguments(*f.parameters)
         copy = {"rows": _copy_rows, "columns": _transpose, "any": _gather}[self.way]
-        copy(f, panel, Type(self.element))
+        copy(f, panel, _Elements(f, isa, self.element, self.source))
         f.finish()
 
 
+class _Elements:
+    """Loads elements as the panel has them.
+
+    Attributes:
+        scalar: of the panel.
+        stored: of the source.
+    """
+
+    def __init__(self, f: Function, isa: Isa, element: str, source: str) -> None:
+        self.f, self.isa, self.source = f, isa, source
+        self.scalar = Type(element)
+        self.stored = Type("u16") if source else self.scalar
+
+    def load(
+        self, place: Value, index: Value, lanes: int = 0, mask: Value | None = None
+    ) -> Value:
+        """A vector of *lanes* elements from number *index* on, of which those are zero
+        where *mask* is false; without *lanes* one element."""
+        f = self.f
+        type_ = Type(self.stored.element, lanes)
+        at = f.at(place, index, type_)
+        raw = f.load(at, type_) if mask is None else f.load_masked(at, mask, type_)
+        return widened(f, self.isa, raw, self.source) if self.source else raw
+
+
 def panel_way(element: str, row_stride: int, column_stride: int, columns: int) -> str:
-    """The *way* of :class:`PackPanel` for a matrix of these strides."""
+    """The *way* of :class:`PackPanel` for a matrix of these strides, whose panels have
+    *element*."""
     if column_stride == 1 or columns == 1:
         return "rows"
     if row_stride == 1 and element == "f32":
@@ -70,10 +100,14 @@ def panel_way(element: str, row_stride: int, column_stride: int, columns: int) -
     return "any"
 
 
-def _copy_rows(f: Function, panel: PanelArguments, scalar: Type) -> None:
-    words, vector = panel.columns, Type("u16", LANES)
-    if scalar.nbytes >= F32.nbytes:
-        words, vector = words * (scalar.nbytes // F32.nbytes), Type("f32", LANES)
+def _copy_rows(f: Function, panel: PanelArguments, elements: _Elements) -> None:
+    words, nbytes, copied = panel.columns, elements.scalar.nbytes, elements
+    if nbytes >= F32.nbytes:
+        words = words * (nbytes // F32.nbytes)
+    if not elements.source:  # whatever they are, they are moved
+        moved = "f32" if nbytes >= F32.nbytes else "u16"
+        copied = _Elements(f, elements.isa, moved, "")
+    vector = copied.scalar.vector(LANES)
     full = words & ~(LANES - 1)
     rest = f.first_lanes(words - full, LANES)
     whole = full.compare("eq", words)
@@ -86,13 +120,13 @@ def _copy_rows(f: Function, panel: PanelArguments, scalar: Type) -> None:
         soon = offset(f, start, further)
 
         def chunk(j: Value) -> None:
-            f.prefetch(f.at(soon, j, vector), 2)
-            f.store(f.load(f.at(start, j, vector), vector), f.at(place, j, vector))
+            f.prefetch(f.at(soon, j, copied.stored), 2)
+            f.store(copied.load(start, j, LANES), f.at(place, j, vector))
 
         f.loop(full, chunk, step=LANES)
 
         def tail() -> None:
-            value = f.load_masked(f.at(start, full, vector), rest, vector)
+            value = copied.load(start, full, LANES, rest)
             f.store(value, f.at(place, full, vector))
 
         f.branch(whole, lambda: None, tail)
@@ -100,7 +134,8 @@ def _copy_rows(f: Function, panel: PanelArguments, scalar: Type) -> None:
     f.loop(panel.rows, row)
 
 
-def _gather(f: Function, panel: PanelArguments, scalar: Type) -> None:
+def _gather(f: Function, panel: PanelArguments, elements: _Elements) -> None:
+    scalar = elements.scalar
     padded = panel.width // scalar.nbytes
 
     def row(i: Value) -> None:
@@ -108,8 +143,8 @@ def _gather(f: Function, panel: PanelArguments, scalar: Type) -> None:
         place = offset(f, panel.target, i * panel.width)
 
         def element(j: Value) -> None:
-            value = f.load(offset(f, start, j * panel.column_stride), scalar)
-            f.store(value, f.at(place, j, scalar))
+            here = offset(f, start, j * panel.column_stride)
+            f.store(elements.load(here, f.value(0, I64)), f.at(place, j, scalar))
 
         f.loop(panel.columns, element)
         f.loop(
@@ -121,12 +156,12 @@ def _gather(f: Function, panel: PanelArguments, scalar: Type) -> None:
     f.loop(panel.rows, row)
 
 
-def _transpose(f: Function, panel: PanelArguments, scalar: Type) -> None:
+def _transpose(f: Function, panel: PanelArguments, elements: _Elements) -> None:
     """Blocks of 4 rows × 16 columns by shuffles within 128 bits."""
     whole = panel.rows & ~3
 
     def block(j: Value) -> None:
-        columns = _Columns(f, panel, j)
+        columns = _Columns(f, panel, elements, j)
         columns.prefetch_next()
         f.loop(whole, columns.transpose_four, step=4)
         f.loop(panel.rows, columns.gather_one, start=whole)
@@ -137,8 +172,10 @@ def _transpose(f: Function, panel: PanelArguments, scalar: Type) -> None:
 class _Columns:
     """16 columns from the one with number *first* on, which become vectors of f32."""
 
-    def __init__(self, f: Function, panel: PanelArguments, first: Value) -> None:
-        self.f, self.panel, self.first = f, panel, first
+    def __init__(
+        self, f: Function, panel: PanelArguments, elements: _Elements, first: Value
+    ) -> None:
+        self.f, self.panel, self.elements, self.first = f, panel, elements, first
         self.target = f.at(panel.target, first, F32)
         left = f.minimum(panel.columns - first, f.value(LANES, I64))
         self.mask = f.first_lanes(left, LANES)
@@ -159,15 +196,17 @@ class _Columns:
         def ask(lane: Value) -> None:
             column = offset(f, following, lane * panel.column_stride)
             f.loop(
-                panel.rows, lambda i: f.prefetch(f.at(column, i, F32), 2), step=LANES
+                panel.rows,
+                lambda i: f.prefetch(f.at(column, i, self.elements.stored), 2),
+                step=LANES,
             )
 
         f.loop(LANES, ask)
 
     def transpose_four(self, i: Value) -> None:
         """Four rows, by shuffles."""
-        f, quarter = self.f, F32.vector(4)
-        quarters = [f.load(f.at(place, i, F32), quarter) for place in self.places]
+        f = self.f
+        quarters = [self.elements.load(place, i, 4) for place in self.places]
         # lane 4g+e of vector r is column 4g+r, row i+e
         mixed = [
             _concatenate(f, [quarters[4 * g + r] for g in range(4)]) for r in range(4)
@@ -181,7 +220,7 @@ class _Columns:
         f = self.f
         value = f.zero(F32.vector(LANES))
         for lane, place in enumerate(self.places):
-            value = f.insert(value, f.load(f.at(place, i, F32), F32), lane)
+            value = f.insert(value, self.elements.load(place, i), lane)
         value = f.select(self.mask, value, 0)
         f.store(value, offset(f, self.target, i * self.panel.width))
 
