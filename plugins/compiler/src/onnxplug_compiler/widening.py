@@ -10,7 +10,7 @@ stay as they are, to be widened in registers or while they are packed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,6 +27,19 @@ _F32: Final = np.dtype(np.float32)
 
 _FACTORS: Final = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 """Whose second input may be narrow where the first one is float32."""
+
+_LAYERS: Final = frozenset({"GRU", "LSTM", "RNN"})
+"""Whose second and third input may, if they are constants."""
+
+_CACHES: Final[Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    "Attention": ((4, 5), (1, 2)),
+    "TensorScatter": ((0,), (0,)),
+    "com.microsoft.GroupQueryAttention": ((3, 4), (1, 2)),
+    "com.microsoft.MultiHeadAttention": ((6, 7), (1, 2)),
+    "com.microsoft.DecoderMaskedMultiHeadAttention": ((5, 6), (1, 2)),
+}
+"""Inputs that are caches of keys and values, and outputs that are these with new rows:
+they stay narrow."""
 
 _MOVES: Final = frozenset(
     "Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements "
@@ -93,6 +106,18 @@ def widened(
     for call in calls:
         widening.add(call)
     return widening.finish()
+
+
+def widened_types(
+    call: Call, dtypes: Sequence[np.dtype[Any] | None]
+) -> tuple[np.dtype[Any] | None, ...]:
+    """The types of the inputs of a call once it is widened, if that is one that keeps
+    caches; else as they are."""
+    caches, _ = _CACHES.get(_name_of(call), ((), ()))
+    return tuple(
+        _F32 if caches and is_half(dtype) and position not in caches else dtype
+        for position, dtype in enumerate(dtypes)
+    )
 
 
 class _Widening:
@@ -200,8 +225,8 @@ class _Widening:
         ]
         if not any(is_narrow) or call.op_type in _TYPED or call.traits.has_bodies:
             return None
-        if call.domain == "com.microsoft":
-            return None  # codes and caches, which are read as they are
+        if call.domain and _name_of(call) not in _CACHES:
+            return None  # codes, which are read as they are
         if call.op_type in _MOVES and not self._moves_wide(call):
             return None
         inputs: list[str | None] = []
@@ -213,17 +238,28 @@ class _Widening:
                 name, dtype = self.wide.get(name) or self._name(name), _F32
             inputs.append(self.same.get(name or "", name))
             dtypes.append(dtype)
+        kept = _CACHES[_name_of(call)][1] if self._keeps_caches(call) else ()
+        becomes_wide = [
+            is_half(dtype) and position not in kept
+            for position, dtype in enumerate(call.dtypes)
+        ]
         outputs = tuple(
-            self._name(name) if name is not None and is_half(dtype) else name
-            for name, dtype in zip(call.outputs, call.dtypes, strict=True)
+            self._name(name) if name is not None and is_wide else name
+            for name, is_wide in zip(call.outputs, becomes_wide, strict=True)
         )
-        made = tuple(_F32 if is_half(dtype) else dtype for dtype in call.dtypes)
+        made = tuple(
+            _F32 if is_wide else dtype
+            for dtype, is_wide in zip(call.dtypes, becomes_wide, strict=True)
+        )
         given = tuple(
             None if name is None else self.dtypes.get(name) for name in call.inputs
         )
         infer = call.infer and Followed(call.infer, given, made)
         kind = self._kind(call, inputs)
         wide = with_values(call, tuple(inputs), outputs, made, infer, kind)
+        mixed = _name_of(call) in _CACHES or call.op_type in _LAYERS
+        if mixed and call.function is not None:
+            wide.function = _OnArrays(call.function, made)
         found = tuple(dtypes)
         is_step = step_form(wide, found, self.target) is not None
         if not is_step and why_not(wide, found, self.known, self.target) is not None:
@@ -241,13 +277,46 @@ class _Widening:
     def _stays(self, call: Call, position: int) -> bool:
         """Whether an input of *call* that is narrow stays so."""
         name = call.input(position)
+        if self._keeps_caches(call):
+            return position in _CACHES[_name_of(call)][0]
+        if call.op_type == "Attention" and not call.domain:
+            return position in (1, 2) and self._attends_narrow(call)
+        if call.op_type in _LAYERS:
+            both = {call.input(1), call.input(2)}
+            return (
+                position in (1, 2)
+                and self.target.has_narrow_factors
+                and self.known.issuperset(both)
+                and self.wide.keys().isdisjoint(both)
+            )
         if position != 1 or call.op_type not in _FACTORS or name in self.wide:
             return False
         return name in self.unpacked or (
             name in self.known and self.target.has_narrow_factors
         )
 
+    def _keeps_caches(self, call: Call) -> bool:
+        """Whether caches that *call* reads and gives stay narrow."""
+        places, _ = _CACHES.get(_name_of(call), ((), ()))
+        return (
+            bool(places)
+            and self.target.has_narrow_factors
+            and all(
+                is_half(self.dtypes.get(call.input(place) or "")) for place in places
+            )
+        )
+
+    def _attends_narrow(self, call: Call) -> bool:
+        """Whether keys and values that *call* attends to stay narrow."""
+        names = call.input(1), call.input(2)
+        return self.target.has_narrow_factors and all(
+            name not in self.wide and is_half(self.dtypes.get(name or ""))
+            for name in names
+        )
+
     def _add_wide(self, call: Call, wide: Call) -> None:
+        stay = self.missing.keys() & set(wide.inputs)
+        self._give([name for name in call.inputs if name in stay])
         for name, own in zip(call.inputs, wide.inputs, strict=True):
             if name is None or own is None or name == own or own in self.dtypes:
                 continue
@@ -319,6 +388,8 @@ class _Cast(Call):
 
     __slots__ = ("source",)
 
+    is_of_widening = True
+
     def __init__(
         self,
         name: str,
@@ -356,6 +427,31 @@ class _Converted:
         return [ep.TensorFacts(data_type(self._dtype), given.shape)]
 
 
+class _OnArrays:
+    """A function of arrays of one type, for some that are narrow and some that are
+    not."""
+
+    def __init__(
+        self, function: Callable[..., Any], made: Sequence[np.dtype[Any] | None]
+    ) -> None:
+        self._function, self._made = function, made
+
+    def __call__(self, *arrays: Any) -> Any:
+        wide = [
+            array.astype(_F32) if array is not None and is_half(array.dtype) else array
+            for array in arrays
+        ]
+        found = self._function(*wide)
+        several = isinstance(found, tuple)
+        results = [
+            result if dtype is None or result is None else result.astype(dtype)
+            for result, dtype in zip(
+                found if several else (found,), self._made, strict=False
+            )
+        ]
+        return tuple(results) if several else results[0]
+
+
 class Followed:
     """What follows for a call whose values have other types than the model says."""
 
@@ -374,6 +470,10 @@ class Followed:
         model = [_as(f, d) for f, d in zip(facts, self._given, strict=True)]
         found = self._infer(model)
         return [_as(f, d) for f, d in zip(found, self._made, strict=False)]
+
+
+def _name_of(call: Call) -> str:
+    return f"{call.domain}.{call.op_type}" if call.domain else call.op_type
 
 
 def _as(

@@ -20,7 +20,7 @@ from onnxplug_testing.grouped_attention import POSITIONS, Grouped
 
 from .guarded import Guarded
 from .kernels.test_weight_products import pack, weights
-from .test_caches import as_exported, check, feeds_of
+from .test_caches import BOUNDS, as_exported, check, feeds_of
 
 Array = np.ndarray[Any, Any]
 DTYPES = [np.float32, np.float32, np.float16, ml_dtypes.bfloat16]
@@ -79,10 +79,11 @@ def attention(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
     form = {"local_window_size": 4} if rng.integers(2) else {}
     case = Grouped(
         lengths, rows, max(lengths) + int(rng.integers(5)), rotated=16 * (rows < 9),
-        sinks=bool(rng.integers(2)), places=rows == 1, **form,
+        sinks=bool(rng.integers(2)), places=rows == 1, dtype=DTYPES[rng.integers(4)],
+        **form,
     )  # fmt: skip
     run, feeds = Guarded(as_exported(case), **guarded), feeds_of(case)
-    check(case, run.run(None, feeds), 4e-6)
+    check(case, run.run(None, feeds), BOUNDS[case.dtype.name])
     assert not [node.note for node in run.explain().nodes if node.note]
     ends = np.iinfo(np.int32)
     for length in (ends.min, -1000, -2, case.present, ends.max):
@@ -92,7 +93,7 @@ def attention(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
     for place in (-1, POSITIONS, 1 << 62) if "places" in feeds else ():
         wrong = np.full_like(feeds["places"], place)
         refused(run, {**feeds, "places": wrong})
-    check(case, run.run(None, feeds), 4e-6)
+    check(case, run.run(None, feeds), BOUNDS[case.dtype.name])
 
 
 def refused(run: Guarded, feeds: dict[str, Array]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class Call:
         note: what is to be said of the nodes; empty if there is nothing.
         kind: the same for calls of which the same follows from the same inputs;
             ``None`` for one that is like no other.
+        is_of_widening: it casts between a value and its form in float32, which no
+            result is the less exact for.
     """
 
     __slots__ = (
@@ -66,6 +68,8 @@ class Call:
         "traits",
         "version",
     )
+
+    is_of_widening: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from onnxplug import ep
 from onnxplug_compiler.frontend.call import call_of, numpy_dtype
 from onnxplug_compiler.schedule.operations.registry import find_operation
+from onnxplug_compiler.widening import widened_types
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
 from onnxplug_cpu.compiler.machine.isa import AVX2
 
@@ -20,6 +21,6 @@ def why_not(graph: ep.Graph, node: ep.Node) -> str | None:
     operation = find_operation(call)
     if operation is None:
         return f"{node.op_type} is not compiled"
-    dtypes = [numpy_dtype(partition, name) for name in node.inputs]
+    dtypes = widened_types(call, [numpy_dtype(partition, name) for name in node.inputs])
     # what is taken is the same on every processor
     return operation.accepts(call, dtypes, CpuTarget(AVX2, 1))

@@ -8,10 +8,13 @@ import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.caches import Starts
+from onnxplug_compiler.ir.elements import is_half
+from onnxplug_compiler.ir.formula import record_cast
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_concat, record_copy
 from onnxplug_compiler.schedule.operations.registry import (
+    F32,
     Dtypes,
     Inputs,
     Operation,
@@ -24,14 +27,16 @@ from onnxplug_compiler.schedule.operations.registry import (
 
 
 def _record(plan: Plan, call: Call) -> None:
-    """Of a call that a pattern made: q, k transposed, v and perhaps a mask."""
+    """Of a call that a pattern made: q, k transposed, v and perhaps a mask; or, of
+    heads that several of q share, k as it is."""
     names = call.inputs[:3]
     output = call.outputs[0]
     assert output is not None
     q, k, v = (plan.view(name) for name in names if name is not None)
     out = plan.destination(output, padded_rows=True)
     rank = len(q.shape)
-    k = k.transpose((*range(rank - 2), rank - 1, rank - 2))
+    if not call.attributes["shared"]:
+        k = k.transpose((*range(rank - 2), rank - 1, rank - 2))
     mask = None
     name = call.input(3)
     if name is not None:
@@ -184,12 +189,17 @@ def _present(plan: Plan, new: View, past: str | None, present: str | None) -> Vi
             record_copy(plan.recorder, new, plan.destination(present))
         return new
     earlier = plan.view(past)
-    shape = (*new.shape[:2], earlier.shape[2] + new.shape[2], new.shape[3])
+    rows = earlier.shape[2]
+    shape = (*new.shape[:2], rows + new.shape[2], new.shape[3])
     if present is None:
-        whole = plan.recorder.temporary(new.dtype, shape)
+        whole = plan.recorder.temporary(earlier.dtype, shape)
     else:
         whole = plan.destination(present)
-    record_concat(plan.recorder, [earlier, new], whole, 2)
+    if earlier.dtype == new.dtype:
+        record_concat(plan.recorder, [earlier, new], whole, 2)
+        return whole
+    record_copy(plan.recorder, earlier, whole.slice((0,) * 4, earlier.shape))
+    record_cast(plan.recorder, new, whole.slice((0, 0, rows, 0), new.shape))
     return whole
 
 
@@ -210,8 +220,18 @@ def _accepts_operator(call: Call, dtypes: Dtypes, target: Support) -> str | None
     mask = dtypes[3] if len(dtypes) > 3 else None
     if mask is not None and mask not in (dtypes[0], np.dtype(np.bool_)):
         return f"Attention is not compiled for a mask of {mask}"
+    found = list(dtypes)
+    for pair in ((1, 2), (4, 5)):
+        if (
+            target.has_narrow_factors
+            and dtypes[0] == F32
+            and pair[1] < len(dtypes)
+            and is_half(dtypes[pair[0]])
+            and dtypes[pair[0]] == dtypes[pair[1]]
+        ):
+            found[pair[0]] = found[pair[1]] = F32
     return computed(
-        call, [d for i, d in enumerate(dtypes) if i not in (3, 6) and d], target
+        call, [d for i, d in enumerate(found) if i not in (3, 6) and d], target
     )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from onnxplug.ep import TensorFacts
-from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.frontend.call import Call, NotCompiled, data_type
 from onnxplug_compiler.ir.caches import Caches, Rotation, Starts
-from onnxplug_compiler.ir.elements import described, element_of
+from onnxplug_compiler.ir.elements import described, element_of, is_half
+from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import (
+    F32,
     Dtypes,
     Facts,
     Inputs,
@@ -83,9 +85,24 @@ def _grouped_facts(call: Call, facts: Facts) -> list[TensorFacts]:
     found = _heads(call, shapes, _number(None if total is None else total.content))
     query = facts[0]
     assert query is not None
-    cache = (found.batch, found.groups, found.present, found.size)
     out = (found.batch, found.queries, found.heads * found.size)
-    return [TensorFacts(query.dtype, out), *[TensorFacts(query.dtype, cache)] * 2]
+    return [TensorFacts(query.dtype, out), *_cache_facts(call, found, facts, 3)]
+
+
+def _cache_facts(
+    call: Call, found: _Heads, facts: Facts, past: int
+) -> list[TensorFacts]:
+    """The caches after, of the type of that before, which is the input *past*; without
+    one of the type that the graph says, or of the queries'."""
+    before, query = facts[past], facts[0]
+    assert query is not None
+    dtype = query.dtype
+    if before is not None:
+        dtype = before.dtype
+    elif len(call.dtypes) > 1 and call.dtypes[1] is not None:
+        dtype = data_type(call.dtypes[1])
+    cache = (found.batch, found.groups, found.present, found.size)
+    return [TensorFacts(dtype, cache)] * 2
 
 
 def _check_grouped(call: Call, inputs: Inputs, results: Results) -> None:
@@ -179,12 +196,14 @@ def _kept(
     kept = []
     for number, (rows, position) in enumerate(zip(new, past, strict=True)):
         name, earlier = call.output(1 + number), call.input(position)
-        whole = recorder.temporary(rows.dtype, shape)
+        before = None if earlier is None else plan.view(earlier)
         if name is not None:
             whole = plan.destination(name)
-        if earlier is not None:
-            view = plan.view(earlier)
-            caches.record_kept(recorder, view, whole, starts, label=call.op_type)
+        else:
+            dtype = rows.dtype if before is None else before.dtype
+            whole = recorder.temporary(dtype, shape)
+        if before is not None:
+            caches.record_kept(recorder, before, whole, starts, label=call.op_type)
         caches.record_placed(
             recorder, rows, whole, starts, rotation=None if number else rotation,
             label=call.op_type,
@@ -213,8 +232,14 @@ def _of_shape(plan: Plan, view: View, shape: tuple[int, ...]) -> View:
     return found
 
 
-def _split(plan: Plan, call: Call, found: _Heads) -> list[View]:
-    """Queries, keys and values, [batch, heads, rows, size]."""
+def _split(
+    plan: Plan, call: Call, found: _Heads, bias: str | None = None
+) -> list[View]:
+    """Queries, keys and values, [batch, heads, rows, size].
+
+    Args:
+        bias: is added to all of them, where they are apart.
+    """
 
     def of_heads(view: View, heads: int) -> View:
         shape = (found.batch, found.queries, heads, found.size)
@@ -224,6 +249,8 @@ def _split(plan: Plan, call: Call, found: _Heads) -> list[View]:
     counts = found.heads, found.groups, found.groups
     if call.input(1) is not None:
         views = [plan.view(_name(call, position)) for position in range(3)]
+        if bias is not None:
+            views = _biased(plan, views, plan.view(bias))
         return [of_heads(*each) for each in zip(views, counts, strict=True)]
     whole = of_heads(plan.view(_name(call, 0)), sum(counts))
     parts, start = [], 0
@@ -232,6 +259,20 @@ def _split(plan: Plan, call: Call, found: _Heads) -> list[View]:
         parts.append(whole.slice((0, start, 0, 0), shape))
         start += count
     return parts
+
+
+def _biased(plan: Plan, views: Sequence[View], bias: View) -> list[View]:
+    """Sums of views and of as many parts of *bias*, one after the other."""
+    sums, start = [], 0
+    for view in views:
+        width = view.shape[-1]
+        formula = Formula.wide(view)
+        part = bias.slice((start,), (width,)).broadcast_to(view.shape)
+        total = formula.step("Add", formula.read_wide(view), formula.read_wide(part))
+        sums.append(plan.recorder.temporary(view.dtype, view.shape))
+        formula.record(plan.recorder, total, sums[-1], "Add")
+        start += width
+    return sums
 
 
 def _rotation(plan: Plan, call: Call) -> Rotation | None:
@@ -284,14 +325,25 @@ def _accepts_grouped(call: Call, dtypes: Dtypes, target: Support) -> str | None:
         return "GroupQueryAttention rotates, and has no tables"
     if call.input(5) is None or call.input(6) is None or len(call.outputs) > 3:
         return "GroupQueryAttention lacks lengths, or has outputs that it has not"
-    found = [dtypes[at] for at in range(len(dtypes)) if at not in (5, 6, 9)]
-    if first is None or any(dtype not in (None, first) for dtype in found):
+    found = [dtypes[at] for at in range(len(dtypes)) if at not in (3, 4, 5, 6, 9)]
+    if not _fit(first, found, dtypes[3:5], target):
         return "GroupQueryAttention is compiled for inputs of one type"
     if element_of(first) not in elements:
         return (
             f"GroupQueryAttention is compiled for {described(elements)}; found {first}"
         )
     return None
+
+
+def _fit(
+    first: np.dtype[Any] | None, others: Dtypes, caches: Dtypes, target: Support
+) -> bool:
+    """Whether all are of one type, or caches of a narrower one that the target has."""
+    if first is None or any(dtype not in (None, first) for dtype in others):
+        return False
+    narrow = first == F32 and target.has_narrow_factors and is_half(caches[0])
+    alike = caches[0] if narrow else first
+    return all(dtype in (None, alike) for dtype in caches)
 
 
 register(
@@ -313,6 +365,8 @@ register(
 _LENGTHS: Final = {"MultiHeadAttention": 8, "DecoderMaskedMultiHeadAttention": 7}
 """Positions of the input that says how many rows of the cache are in use."""
 
+_BIASES: Final = {"MultiHeadAttention": 3, "DecoderMaskedMultiHeadAttention": 10}
+
 _PAST: Final = {"MultiHeadAttention": (6, 7), "DecoderMaskedMultiHeadAttention": (5, 6)}
 
 
@@ -332,8 +386,8 @@ def _shared_facts(call: Call, facts: Facts) -> list[TensorFacts]:
     found = _shared_heads(call, shapes)
     query = facts[0]
     assert query is not None
-    cache = (found.batch, found.groups, found.present, found.size)
-    return [TensorFacts(query.dtype, each) for each in (query.shape, cache, cache)]
+    kept = _cache_facts(call, found, facts, _PAST[call.op_type][0])
+    return [TensorFacts(query.dtype, query.shape), *kept]
 
 
 def _check_shared(call: Call, inputs: Inputs, results: Results) -> None:
@@ -343,6 +397,10 @@ def _check_shared(call: Call, inputs: Inputs, results: Results) -> None:
     rows = [shapes[0]] * 2
     if shapes[1:3] != rows or [shapes[at] for at in _PAST[call.op_type]] != [cache] * 2:
         raise NotCompiled(f"keys and values {shapes} with a cache {cache}", call)
+    at = _BIASES[call.op_type]
+    width = 3 * found.heads * found.size
+    if call.input(at) is not None and shapes[at] != (width,):
+        raise NotCompiled(f"a bias of {shapes[at]}; expected {width} elements", call)
     if given(inputs, _LENGTHS[call.op_type]).size != 1 or not found.queries:
         raise NotCompiled(f"no one length of what is in the cache: {shapes}", call)
 
@@ -353,7 +411,7 @@ def _record_shared(plan: Plan, call: Call) -> None:
     length = plan.view(_name(call, _LENGTHS[call.op_type]))
     length = _of_shape(plan, length, (1,)).broadcast_to((found.batch,))
     starts = Starts(length, 0, found.queries)
-    q, k, v = _split(plan, call, found)
+    q, k, v = _split(plan, call, found, call.input(_BIASES[call.op_type]))
     keys, values = _kept(plan, call, found, (k, v), _PAST[call.op_type], starts)
     _caches(plan).record_cached_attention(
         plan.recorder,
@@ -373,20 +431,30 @@ def _accepts_shared(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if not elements:
         return f"{name} is not compiled"
     used = {0, 1, 2, *_PAST[name], _LENGTHS[name]}
+    bias = _BIASES[name]
     if "num_heads" not in call.attributes or len(call.outputs) > 3:
         return f"{name} lacks 'num_heads', or has outputs that it has not"
-    if any((call.input(at) is not None) != (at in used) for at in range(11)):
-        return f"{name} is compiled with a cache that has room, and no bias or mask"
+    found = {at for at in range(11) if call.input(at) is not None}
+    if found not in (used, used | {bias}):
+        return f"{name} is compiled with a cache that has room, and no mask"
     first = dtypes[0]
-    found = [dtypes[at] for at in used if at != _LENGTHS[name]]
-    if first is None or any(dtype not in (None, first) for dtype in found):
+    caches = [dtypes[at] for at in _PAST[name]]
+    alike = [*dtypes[:3], *dtypes[bias : bias + 1]]
+    if not _fit(first, alike, caches, target):
         return f"{name} is compiled for inputs of one type"
     if element_of(first) not in elements:
         return f"{name} is compiled for {described(elements)}; found {first}"
     return None
 
 
-register(
-    " ".join(f"com.microsoft.{name}" for name in _LENGTHS),
-    Operation(_record_shared, _accepts_shared, _check_shared, facts=_shared_facts),
-)
+for _name_of in _LENGTHS:
+    register(
+        f"com.microsoft.{_name_of}",
+        Operation(
+            _record_shared,
+            _accepts_shared,
+            _check_shared,
+            facts=_shared_facts,
+            in_place=dict(zip((1, 2), _PAST[_name_of], strict=True)),
+        ),
+    )

@@ -7,10 +7,12 @@ from typing import Final
 import numpy as np
 
 from onnxplug_compiler.frontend.call import Call, NotCompiled
+from onnxplug_compiler.ir.elements import is_half
 from onnxplug_compiler.ir.recurrent import GATES, Activation, Cell, Layer
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import (
+    F32,
     Dtypes,
     Inputs,
     Operation,
@@ -75,6 +77,8 @@ def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
         for position, dtype in enumerate(dtypes)
         if position != _LENGTHS and dtype is not None
     ]
+    if target.has_narrow_factors and given[0] == F32 and is_half(given[1]):
+        given[1:3] = [F32 if dtype == given[1] else dtype for dtype in given[1:3]]
     return computed(call, given, target)
 
 

@@ -71,6 +71,13 @@ def rounded(f: Function, isa: Isa, x: Value, element: str) -> Value:
     return f.bitcast(chosen & ~0xFFFF, x.type)
 
 
+def narrowed(f: Function, isa: Isa, x: Value, element: str) -> Value:
+    """f32 rounded to *element*, f16 or bf16, to even on a tie, as u16."""
+    if element == "f16":
+        return f16_bits(f, isa, x)
+    return bf16_bits(f, rounded(f, isa, x, element))
+
+
 def rounded_to_odd(f: Function, x: Value) -> Value:
     """f64 as that f32 neighbour whose last bit is set, if f32 does not have it.
 

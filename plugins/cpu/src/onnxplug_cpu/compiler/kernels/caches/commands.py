@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["record_cached_attention", "record_kept", "record_placed"]
 
+_ELEMENTS: Final = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _FAULTS: Final = {
     1: "a row has no place in the cache: give it room for all rows",
     2: "a row stands at a position that the tables of cosines and sines have not",
@@ -29,21 +30,27 @@ _FAULTS: Final = {
 
 
 def record_kept(
-    recorder: Recorder, past: View, present: View, starts: Starts, *, label: str = ""
+    recorder: Recorder,
+    past: View,
+    present: View,
+    starts: Starts | None,
+    *,
+    label: str = "",
 ) -> None:
-    """See ``ir.caches.Caches.record_kept``; of float32.
+    """See ``ir.caches.Caches.record_kept``; of any dtype of up to 8 bytes.
 
     Raises:
         ValueError: another dtype, or rows whose elements are apart.
     """
-    _check(past, present)
+    for name, view in (("a cache", present), ("the cache before", past)):
+        _check(name, view, present.dtype_name)
     if not present.size:
         return
     batches, heads, rows, size = present.shape
     matrices = batches * heads
     chunks = chunks_for(present.nbytes / BYTES_PER_SECOND, recorder.target.workers)
     parts = smaller(-(-chunks // matrices), rows)
-    form = InUse.of(starts, None, None)
+    form = None if starts is None else InUse.of(starts, None, None)
     words: dict[str, Word] = {
         **_strides("past", past),
         "past_rows": past.shape[2],
@@ -52,12 +59,12 @@ def record_kept(
         "heads": heads,
         "size": size,
         "parts": parts,
-        "flag": _flag(recorder, label),
-        **in_use_words(starts, None, None, 1),
+        "flag": 0 if starts is None else _flag(recorder, label),
+        **({} if starts is None else in_use_words(starts, None, None, 1)),
     }
     call(
         recorder,
-        Kernel(KeepRows(form)),
+        Kernel(KeepRows(form, f"u{8 * present.dtype.itemsize}")),
         words,
         chunks=matrices * parts,
         label=f"{label}: keep {rows} rows",
@@ -75,12 +82,14 @@ def record_placed(
     shifted: bool = True,
     label: str = "",
 ) -> None:
-    """See ``ir.caches.Caches.record_placed``; of float32.
+    """See ``ir.caches.Caches.record_placed``; of float32, into float32, float16 or
+    bfloat16.
 
     Raises:
         ValueError: another dtype, or rows whose elements are apart.
     """
-    _check(new, out)
+    _check("rows", new, "float32")
+    _check("a cache", out, *_ELEMENTS)
     if not new.size:
         return
     batches, heads, rows, size = new.shape
@@ -97,7 +106,11 @@ def record_placed(
     seconds = 2 * new.nbytes / BYTES_PER_SECOND
     parts = smaller(lines, chunks_for(seconds, recorder.target.workers))
     form = PlaceRows(
-        InUse.of(starts, None, None), turns, places is not None, bool(shifted)
+        InUse.of(starts, None, None),
+        turns,
+        places is not None,
+        bool(shifted),
+        _ELEMENTS[out.dtype_name],
     )
     words |= {
         **_strides("new", new),
@@ -117,7 +130,7 @@ def record_placed(
         words,
         chunks=parts,
         label=f"{label}: place {lines} rows",
-        nbytes=2 * new.nbytes,
+        nbytes=new.nbytes + new.size * out.dtype.itemsize,
     )
 
 
@@ -158,10 +171,9 @@ def _strides(name: str, view: View) -> dict[str, Word]:
     }
 
 
-def _check(*views: View) -> None:
-    for view in views:
-        if view.dtype_name != "float32" or (view.shape[3] > 1 and view.strides[3] != 1):
-            raise ValueError(
-                f"rows of {view.dtype} with the strides {view.strides}; expected "
-                "float32 with 1 in the last axis"
-            )
+def _check(name: str, view: View, *wanted: str) -> None:
+    if view.dtype_name not in wanted or (view.shape[3] > 1 and view.strides[3] != 1):
+        raise ValueError(
+            f"{name} of {view.dtype} with the strides {view.strides}; expected "
+            f"{', '.join(wanted)} with 1 in the last axis"
+        )

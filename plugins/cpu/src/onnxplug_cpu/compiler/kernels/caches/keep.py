@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
     Generator,
     Integer,
@@ -13,15 +13,13 @@ from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse
 from onnxplug_cpu.compiler.kernels.rows import move, opaque
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
-_VECTOR = Type("f32", LANES)
-
 
 class KeepWords(KernelWords):
     """Words of :class:`KeepRows`; strides are in bytes.
 
     - ``past`` and ``present`` with their strides over sequences, heads and rows, and
       how many rows they have;
-    - ``heads`` and the ``size`` of a row in f32; ``parts`` of the rows of ``present``;
+    - ``heads`` and the ``size`` of a row; ``parts`` of the rows of ``present``;
     - ``flag``, which receives 3 where ``past`` lacks a row before the first new one.
     """
 
@@ -46,17 +44,23 @@ class KeepRows(Generator):
     caches are the same memory.  A chunk is a part of the rows of a head.
 
     Attributes:
-        cache: how the first new row is read.
+        cache: how the first new row is read; ``None`` if all rows are kept.
+        element: of as many bytes as those of the caches.
     """
 
-    cache: InUse
+    cache: InUse | None
+    element: str
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (*KeepWords.names, *self.cache.words)
+        return (*KeepWords.names, *self._more)
+
+    @property
+    def _more(self) -> tuple[str, ...]:
+        return () if self.cache is None else self.cache.words
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KeepWords(module, name, self.cache.words)
+        k = KeepWords(module, name, self._more)
         f = k.function
         past, present = k.past, k.present
         differ = past.compare("ne", present)
@@ -67,10 +71,12 @@ class KeepRows(Generator):
         f, parts, heads = k.function, k.parts, k.heads
         rest, part = k.chunk // parts, k.chunk % parts
         batch, head = rest // heads, rest % heads
-        first = Cache(k, self.cache, batch).first
-        lacks = first > k.past_rows
-        f.branch(lacks, lambda: f.store(f.value(3, I64), k.flag))
-        kept = f.maximum(f.minimum(first, k.past_rows), f.value(0, I64))
+        kept = k.past_rows
+        if self.cache is not None:
+            first = Cache(k, self.cache, batch).first
+            lacks = first > k.past_rows
+            f.branch(lacks, lambda: f.store(f.value(3, I64), k.flag))
+            kept = f.maximum(f.minimum(first, k.past_rows), f.value(0, I64))
         begin = k.present_rows * part // parts
         end = k.present_rows * (part + 1) // parts
         source = move(f, k.past, batch * k.past_batch + head * k.past_head)
@@ -78,6 +84,7 @@ class KeepRows(Generator):
         middle = f.maximum(f.minimum(kept, end), begin)
         size, row, present_row = k.size, k.past_row, k.present_row
         whole = size - size % LANES
+        vector = Type(self.element, LANES)
         rest_mask = f.first_lanes(size - whole, LANES)
 
         def one(index: Value) -> None:
@@ -85,17 +92,17 @@ class KeepRows(Generator):
             to = opaque(f, move(f, target, index * present_row))
 
             def some(j: Value) -> None:
-                f.store(f.load(f.at(from_, j, F32), _VECTOR), f.at(to, j, F32))
+                f.store(f.load(f.at(from_, j, vector), vector), f.at(to, j, vector))
 
             f.loop(whole, some, step=LANES)
-            value = f.load_masked(f.at(from_, whole, F32), rest_mask, _VECTOR)
-            f.store_masked(value, f.at(to, whole, F32), rest_mask)
+            value = f.load_masked(f.at(from_, whole, vector), rest_mask, vector)
+            f.store_masked(value, f.at(to, whole, vector), rest_mask)
 
         def none(index: Value) -> None:
             to = opaque(f, move(f, target, index * present_row))
-            zero = f.zero(_VECTOR)
-            f.loop(whole, lambda j: f.store(zero, f.at(to, j, F32)), step=LANES)
-            f.store_masked(zero, f.at(to, whole, F32), rest_mask)
+            zero = f.zero(vector)
+            f.loop(whole, lambda j: f.store(zero, f.at(to, j, vector)), step=LANES)
+            f.store_masked(zero, f.at(to, whole, vector), rest_mask)
 
         f.loop(middle, one, start=begin)
         f.loop(end, none, start=middle)

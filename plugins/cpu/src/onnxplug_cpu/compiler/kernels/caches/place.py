@@ -9,6 +9,8 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     KernelWords,
     Pointer,
 )
+from onnxplug_cpu.compiler.codegen.lanes import stored
+from onnxplug_cpu.compiler.codegen.math.narrow import narrowed
 from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse, read_start
 from onnxplug_cpu.compiler.kernels.rows import move, opaque
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
@@ -62,26 +64,29 @@ class PlaceRows(Generator):
         turns: ``halves`` or ``pairs``, which elements are rotated together; or empty.
         placed: rows have angles of their own places.
         shifted: see ``ir.caches.Caches.record_placed``.
+        element: of ``out``: ``f32``, ``f16`` or ``bf16``.
     """
 
     cache: InUse
     turns: str
     placed: bool
     shifted: bool
+    element: str
 
     @property
     def words(self) -> tuple[str, ...]:
         return (*PlaceWords.names, *self.cache.words)
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Rows(PlaceWords(module, name, self.cache.words), self).write()
+        _Rows(PlaceWords(module, name, self.cache.words), isa, self).write()
 
 
 class _Rows:
     """The loop over rows."""
 
-    def __init__(self, k: PlaceWords, form: PlaceRows) -> None:
-        self.k, self.f, self.form = k, k.function, form
+    def __init__(self, k: PlaceWords, isa: Isa, form: PlaceRows) -> None:
+        self.k, self.f, self.isa, self.form = k, k.function, isa, form
+        self.stored = stored(form.element)
 
     def write(self) -> None:
         k, f = self.k, self.f
@@ -144,26 +149,43 @@ class _Rows:
         f, size = self.f, self.k.size
 
         def some(j: Value) -> None:
-            mask = f.first_lanes(size - j, LANES)
-            value = f.load_masked(f.at(x, j, F32), mask, _VECTOR)
-            f.store_masked(value, f.at(y, j, F32), mask)
+            left = size - j
+            value = f.load_masked(f.at(x, j, F32), f.first_lanes(left, LANES), _VECTOR)
+            self._store(value, y, j, left)
 
         f.loop(size, some, start=first, step=LANES)
+
+    def _store(self, value: Value, y: Value, index: Value, count: Value) -> None:
+        """Write the first *count* elements from number *index* of a row on."""
+        f, element = self.f, self.form.element
+        place, mask = f.at(y, index, self.stored), f.first_lanes(count, LANES)
+        if element != "f32":
+            value = narrowed(f, self.isa, value, element)
+        if element == "f32" or self.isa.name == "avx512":
+            f.store_masked(value, place, mask)
+            return
+        # others have no masks for elements of 16 bits
+        f.branch(
+            count >= LANES,
+            lambda: f.store(value, place),
+            lambda: f.store_masked(value, place, mask),
+        )
 
     def _turn_halves(self, x: Value, y: Value, tables: list[Value]) -> None:
         """Elements of the first half, each with its counterpart in the second."""
         f, half = self.f, self.k.half
 
         def some(j: Value) -> None:
-            mask = f.first_lanes(half - j, LANES)
+            left = half - j
+            mask = f.first_lanes(left, LANES)
 
             def load(place: Value, at: Value) -> Value:
                 return f.load_masked(f.at(place, at, F32), mask, _VECTOR)
 
             cos, sin = (load(table, j) for table in tables)
             a, b = load(x, j), load(x, half + j)
-            f.store_masked(a * cos - b * sin, f.at(y, j, F32), mask)
-            f.store_masked(b * cos + a * sin, f.at(y, half + j, F32), mask)
+            self._store(a * cos - b * sin, y, j, left)
+            self._store(b * cos + a * sin, y, half + j, left)
 
         f.loop(half, some, step=LANES)
 
@@ -176,14 +198,15 @@ class _Rows:
 
         def some(j: Value) -> None:
             few = f.first_lanes(half - j, pairs)
-            mask = f.first_lanes((half - j) * 2, LANES)
+            left = (half - j) * 2
             cos, sin = (
                 f.load_masked(f.at(table, j, F32), few, F32.vector(pairs))
                 for table in tables
             )
             cos, sin = f.shuffle(cos, cos, each), f.shuffle(sin, sin, each)
+            mask = f.first_lanes(left, LANES)
             value = f.load_masked(f.at(x, j * 2, F32), mask, _VECTOR)
             other = f.shuffle(value, value, beside) * signs
-            f.store_masked(value * cos + other * sin, f.at(y, j * 2, F32), mask)
+            self._store(value * cos + other * sin, y, j * 2, left)
 
         f.loop(half, some, step=pairs)

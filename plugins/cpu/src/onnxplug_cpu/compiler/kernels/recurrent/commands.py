@@ -26,6 +26,7 @@ from onnxplug_cpu.compiler.kernels.recurrent.cell import phases, slots
 from onnxplug_cpu.compiler.kernels.recurrent.sharing import shared_bytes
 from onnxplug_cpu.compiler.kernels.recurrent.steps import RecurrentSteps
 from onnxplug_cpu.compiler.kernels.recurrent.sums import PAIR, panel_lanes, tile_of
+from onnxplug_cpu.compiler.kernels.widening import widened
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 _FLOPS: Final = 40e9  # of one thread, a second: to guess how long work takes
@@ -322,6 +323,7 @@ class _Steps:
     ) -> View:
         """[directions, gates, lanes of all panels, columns], with zeros behind."""
         hidden, directions, columns = self.hidden, self.directions, matrix.shape[2]
+        matrix = widened(recorder, matrix)
         split = _reshaped(
             recorder, matrix, (directions, self.cell.gates, hidden, columns)
         )
