@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -317,6 +319,72 @@ def test_one_key_head_for_all_heads_of_queries() -> None:
     found = lowered(text)
     assert is_attention(found)
     found.check(Q, K[:, :1], V[:, :1])
+
+
+REPEATED = "y5 = Unsqueeze (x, two) z5 = Expand (y5, five) r = Reshape (z5, four) "
+
+
+def shared(parts: str, keys: str, batch: int = 2, times: int = 3) -> Lowered:
+    """Attention of six heads to two; *parts* of keys and values have ``x`` in them."""
+    both = "".join(
+        re.sub(r"\bx\b", value, re.sub(r"\b(\w\d|r)\b", rf"{value}\1", parts))
+        for value in "kv"
+    )
+    rest = "s = MatMul (q, t) b = Mul (s, c) a = Add (b, mask) w = Softmax (a) "
+    rest = f"{keys} {rest} y = MatMul (w, vr)"
+    if not keys:
+        rest = "y = Attention <scale = 0.3> (q, kr, vr, mask)"
+    text = graph(
+        f"float[{batch}, 6, 5, 8] q, float[{batch}, 2, 7, 8] k, "
+        f"float[{batch}, 2, 7, 8] v, float[1, 1, 5, 7] mask",
+        "float[] y",
+        both + rest,
+        f"float c = {{0.3}}, int64[1] two = {{2}}, int64[5] five = "
+        f"{{{batch}, 2, {times}, 7, 8}}, int64[4] four = {{{batch}, 6, 7, 8}}, "
+        "int64[3] three = {-1, 7, 8}, int64[4] back = "
+        f"{{{batch}, 6, 8, 7}}, int64[5] other = {{{batch}, {times}, 2, 7, 8}}, "
+        "int64[1] one = {1}",
+        20 if keys else 24,
+    )  # fmt: skip
+    return lowered(text)
+
+
+LAST_TWO = "t = Transpose <perm = [0, 1, 3, 2]> (kr)"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "",
+        LAST_TWO,
+        "k3 = Reshape (kr, three) k4 = Transpose <perm = [0, 2, 1]> (k3) "
+        "t = Reshape (k4, back)",
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_heads_that_are_repeated_are_shared(keys: str, batch: int) -> None:
+    found = shared(REPEATED, keys, batch)
+    assert is_attention(found)
+    q, k, v, mask = random(*[(batch, n, m, 8) for n, m in ((6, 5), (2, 7), (2, 7))],
+                           (1, 1, 5, 7))  # fmt: skip
+    found.check(q, k, v, mask)
+
+
+@pytest.mark.parametrize(
+    ("parts", "keys"),
+    [
+        # heads in turn, not each for its neighbours
+        ("y5 = Unsqueeze (x, one) z5 = Expand (y5, other) r = Reshape (z5, four) ",
+         LAST_TWO),
+        # rows and elements change places by a reshape
+        (REPEATED, "t = Reshape (kr, back)"),
+    ],
+)  # fmt: skip
+def test_heads_that_are_repeated_otherwise_are_not(parts: str, keys: str) -> None:
+    found = shared(parts, keys)
+    q, k, v, mask = random((2, 6, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8), (1, 1, 5, 7))
+    assert any(label.startswith("Copy") for label in found.labels())
+    found.check(q, k, v, mask)
 
 
 @pytest.mark.parametrize(

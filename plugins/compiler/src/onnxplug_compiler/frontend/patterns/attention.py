@@ -13,6 +13,7 @@ import numpy as np
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.facts import are_heads, dtype_of, rank_of
+from onnxplug_compiler.frontend.patterns.shared_heads import SharedHeads
 from onnxplug_compiler.frontend.patterns.terms import (
     Bound,
     Choice,
@@ -50,12 +51,31 @@ def _factor(key: str, bound: Bound) -> float:
     return number if bound[f"{key} by"] == 1 else 1 / number
 
 
+def _is_widened(graph: Graph, cast: Call, bound: Bound) -> bool:
+    return cast.is_of_widening and cast.dtypes[0] == _F32
+
+
+def _factor_of(key: str, order: tuple[int, ...]) -> Term:
+    """What a factor is made of: of heads that several share, and of narrow ones that
+    widening made wide.
+
+    Args:
+        order: of the axes of such heads.
+    """
+    heads, narrow = f"heads of {key}", f"narrow {key}"
+    alone = Choice(Value(f"{key} itself"), **{heads: None})
+    repeated = SharedHeads(heads, order) | alone
+    cast = Op("Cast", Value(narrow, repeated), where=_is_widened)
+    return cast | Choice(repeated, **{narrow: None})
+
+
 def _keeps_scores(graph: Graph, masked: Call, bound: Bound) -> bool:
     """Whether a mask does not widen the scores."""
     return graph.facts.same_shape(bound["scores"], masked.outputs[0] or "")
 
 
-_PRODUCT: Final = Op("MatMul", _scaled("q"), _scaled("k"))
+_KEYS: Final = _scaled("k", _factor_of("k", (0, 1, 3, 2)))
+_PRODUCT: Final = Op("MatMul", _scaled("q"), _KEYS)
 _SCORES: Final = Value("scores", _scaled("product", _PRODUCT))
 _MASK: Final = Value("mask")
 _MASKED: Final = Value(
@@ -96,6 +116,14 @@ def _make(graph: Graph, last: Call, bound: Bound) -> Call | None:
     ask = graph.facts.ask
     if not ask(are_heads, q, k, v) or ask(rank_of, q) != ask(rank_of, bound["masked"]):
         return None
+    is_shared = False
+    for made in ("narrow", "heads of"):
+        both = bound[f"{made} k"], bound[f"{made} v"]
+        if both != (None, None):
+            if None in both or ask(dtype_of, both[0]) != ask(dtype_of, both[1]):
+                return None
+            k, v = both
+            is_shared = made == "heads of"
     return Call(
         "ScaledDotProduct",
         "",
@@ -107,10 +135,13 @@ def _make(graph: Graph, last: Call, bound: Bound) -> Call | None:
             "undefined": bound["undefined"],
             "hides": bound["hides"],
             "fill": bound["fill"],
+            "shared": is_shared,
         },
         (),
         last.dtypes,
     )
 
 
-REWRITES: Final = (Rewrite("Softmax", Op("MatMul", _WEIGHTS, Value("v")), _make),)
+_ATTENTION: Final = Op("MatMul", _WEIGHTS, Value("v", _factor_of("v", (0, 1, 2, 3))))
+
+REWRITES: Final = (Rewrite("Softmax", _ATTENTION, _make),)

@@ -20,6 +20,7 @@ _PATTERNS: Final = {
     "Conv": "convolution",
     "ConvTranspose": "convolution",
     "DequantizeLinear": "codes",
+    "Expand": "shared_heads",
     "ScatterND": "movement",
     "Sqrt": "normalization",
     "Softmax": "attention",
