@@ -59,7 +59,7 @@ COMPILER_FLOORS: Final = (
     {"bound_in_place"},
     {"kept_plans"},
     {"kept_partition", "segment"},
-    {"filled_segment", "restore", "varying"},
+    {"filled_segment", "floored_segment", "restore", "varying"},
     {"batches", "built_partition", "sequence"},
     {"partition"},
 )

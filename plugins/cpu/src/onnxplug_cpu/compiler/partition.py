@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -34,6 +34,7 @@ from onnxplug_compiler.sinking import sunk
 from onnxplug_compiler.widening import widened
 from onnxplug_cpu.compiler.batches import Batches
 from onnxplug_cpu.compiler.built_partition import Built
+from onnxplug_cpu.compiler.floored_segment import FlooredSegment, floored_inputs
 from onnxplug_cpu.compiler.kept_plans import (
     KeptPlans,
     KeptUnit,
@@ -120,12 +121,16 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             name: numpy_dtype(partition, name)
             for name in (*read, *partition.outputs, *partition.inputs)
         }
+        self._floored = floored_inputs(partition, self._calls)
+        # names of what plans are made for
+        known = {*self._constants, *self._floored}
+        self._known: Collection[str] = known if self._floored else self._constants
         target = compiler.target
         moved = sunk(self._calls, self._dtypes, self._constants, target, kinds)
         wide = widened(
             moved.calls,
             {**self._dtypes, **moved.dtypes},
-            self._constants,
+            self._known,
             partition.outputs,
             target,
             kinds,
@@ -153,7 +158,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             return
         segments = iter(built.segments)
         for unit in built.units:
-            if unit.compiled and unit.counted:
+            if unit.compiled and (unit.counted or self._floored & {*unit.inputs}):
                 return
             if unit.compiled:
                 shapes = _stated_shapes(
@@ -251,7 +256,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         partition = self._partition
         target = self._compiler.target
         dtypes = {**self._dtypes, **self._own_dtypes}
-        analysis = analyse(self._calls, dtypes, self._constants, refused, target)
+        analysis = analyse(self._calls, dtypes, self._known, refused, target)
         units = split(analysis, partition.outputs, self._constants)
         if len(units) == 1 and units[0].compiled:
             whole = units[0]._replace(
@@ -270,6 +275,8 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             "dtypes": [self._dtype(name, analysis) for name in unit.inputs],
             "nodes": self._nodes,
         }
+        if not unit.counted and self._floored.intersection(unit.inputs):
+            return FlooredSegment(self._compiler, read=self._floored, **given)
         if not unit.counted:
             if self._kept is not None:
                 given["keeper"] = self._kept.of_segment(
@@ -294,7 +301,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
     def _plan_ahead(self, segment: Segment, analysis: Analysis) -> None:
         """Make the plan now if the shapes are known, so that no run has to wait."""
         shapes = _stated_shapes(self._partition, segment, self._names(analysis))
-        if shapes is not None:
+        if shapes is not None and not segment.read:
             segment.plan(shapes, self._look)
 
     def _look(self) -> None:
@@ -332,7 +339,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         ready = bool(built.segments)
         for segment in built.segments:
             shapes = _stated_shapes(partition, segment, self._names(built.analysis))
-            if shapes is None:
+            if shapes is None or segment.read:
                 ready = False
                 continue
             try:

@@ -189,9 +189,12 @@ class Segment:
     Attributes:
         calls, inputs, outputs: those given.
         planned: the outputs of plans.
+        read: positions of inputs whose contents plans are made for.
         in_place: positions of outputs that may be in the memory of an input, each with
             that of this.
     """
+
+    read: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -267,10 +270,11 @@ class Segment:
             plan = self._plans.get(shapes)
         if plan is not None:
             return plan
-        made = self._parametric_plan(shapes) or self._make(shapes, look)
+        traced = None if self.read else self._parametric_plan(shapes)
+        made = traced or self._make(shapes, look)
         self._keep(shapes, made)
         program = made.program
-        if isinstance(program, Program):
+        if isinstance(program, Program) and not self.read:
             self._parametric.note(shapes, program, look)
         return made
 
@@ -279,7 +283,8 @@ class Segment:
         with self._lock:
             self._made += shapes not in self._plans
             self._plans[shapes] = made
-            self._only = made if len(self._plans) == 1 else None
+            is_only = len(self._plans) == 1 and not self.read
+            self._only = made if is_only else None
             while self._are_many():
                 self._give_up_one()
 
@@ -347,6 +352,10 @@ class Segment:
             pairs = zip(inference.slots, values, strict=True)
             found.append({name: value for name, value in pairs if value is not None})
         return row_axes(self.calls, self._forms, axes, *found)
+
+    def _shapes_of(self, arrays: Sequence[Array]) -> Shapes:
+        """What plans are made for."""
+        return tuple([array.shape for array in arrays])
 
     def _abstract(self, shapes: Shapes) -> list[Abstract]:
         """What is known of inputs of these shapes."""
@@ -479,7 +488,7 @@ class Segment:
         try:
             return self._run(arrays, bound, context)
         except ErrorFound:  # which the plan of these shapes alone can tell
-            self._plan_anew(tuple([array.shape for array in arrays]))
+            self._plan_anew(self._shapes_of(arrays))
             return self._run(arrays, bound, context)
 
     def _run(
@@ -492,7 +501,7 @@ class Segment:
             outputs = self._try_run(arrays, bound, context)
             if outputs is not None:
                 return outputs
-        shapes = tuple([array.shape for array in arrays])
+        shapes = self._shapes_of(arrays)
         if context is None or shapes in self._plans:
             plan = self.plan(shapes)
         else:
@@ -517,7 +526,7 @@ class Segment:
         # a program finds out by itself whether the shapes are its own
         plan = self._only
         if plan is None:
-            plan = self._plans.get(tuple([array.shape for array in arrays]))
+            plan = self._plans.get(self._shapes_of(arrays))
             if plan is None:
                 return None
         if context is not None and (plan.is_long or context.cancelled):
