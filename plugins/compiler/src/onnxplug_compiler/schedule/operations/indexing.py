@@ -9,12 +9,14 @@ import numpy as np
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug.ep import TensorFacts
 from onnxplug_compiler.frontend.call import Abstract, Call, NotCompiled
-from onnxplug_compiler.ir.elements import COMPUTED, element_of
-from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.caches import Starts
+from onnxplug_compiler.ir.elements import COMPUTED, element_of, is_half
+from onnxplug_compiler.ir.formula import Formula, record_cast
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_copy
 from onnxplug_compiler.schedule.operations.registry import (
+    F32,
     Dtypes,
     Facts,
     Inputs,
@@ -195,7 +197,7 @@ def _record_scatter(plan: Plan, call: Call) -> None:
 
 register(
     "Scatter ScatterElements ScatterND",
-    Operation(_record_scatter, _accepts, _check_scatter),
+    Operation(_record_scatter, _accepts, _check_scatter, in_place={0: 0}),
 )
 
 
@@ -221,6 +223,13 @@ def _record_cache(plan: Plan, call: Call) -> None:
     if not update.size:
         record_copy(plan.recorder, past, target, label=call.op_type)
         return
+    if axis < len(past.shape) - 1 and _has_rows(plan, call, past, update):
+        _record_rows(plan, call, views, target, axis)
+        return
+    if update.dtype != past.dtype:
+        narrow = plan.recorder.temporary(past.dtype, update.shape)
+        record_cast(plan.recorder, update, narrow)
+        update = narrow
     plan.recorder.target.indexing.record_scatter_elements(
         plan.recorder,
         past,
@@ -229,6 +238,49 @@ def _record_cache(plan: Plan, call: Call) -> None:
         target,
         axis,
         label=call.op_type,
+    )
+
+
+def _has_rows(plan: Plan, call: Call, past: View, update: View) -> bool:
+    """Whether a cache is one of keys or values that the target has."""
+    target = plan.recorder.target
+    found = element_of(update.dtype)
+    narrow = found == "f32" and target.has_narrow_factors and is_half(past.dtype)
+    return (
+        call.attributes["mode"] == "linear"
+        and target.caches is not None
+        and found in target.elements("com.microsoft.GroupQueryAttention")
+        and (narrow or past.dtype == update.dtype)
+        and len(past.shape) in (3, 4)
+        and past.strides[-1] == update.strides[-1] == 1
+    )
+
+
+def _record_rows(
+    plan: Plan, call: Call, views: Sequence[View], target: View, axis: int
+) -> None:
+    """Write rows where they belong, and keep the others unless they are there."""
+    recorder, caches = plan.recorder, plan.recorder.target.caches
+    assert caches is not None
+
+    def of_heads(view: View) -> View:
+        """[batch, heads, rows, size]"""
+        if len(view.shape) == 4:
+            return view if axis == 2 else view.transpose((0, 2, 1, 3))
+        apart = view.reshape((view.shape[0], 1, *view.shape[1:]))
+        assert apart is not None  # a size of 1 is nowhere
+        return apart
+
+    past, update, whole = map(of_heads, (*views[:2], target))
+    batch, rows = past.shape[0], update.shape[2]
+    if len(views) > 2:
+        places = views[2]
+    else:
+        zeros = recorder.constant(np.zeros((), np.int64))
+        places = zeros.broadcast_to((batch,))
+    caches.record_kept(recorder, past, whole, None, label=call.op_type)
+    caches.record_placed(
+        recorder, update, whole, Starts(places, 0, rows), label=call.op_type
     )
 
 
@@ -280,10 +332,16 @@ def _accepts_cache(call: Call, dtypes: Dtypes, target: Support) -> str | None:
         return f"TensorScatter in mode {call.attributes['mode']!r}"
     if len(dtypes) > 2 and dtypes[2] not in (None, np.dtype(np.int64)):
         return f"TensorScatter is not compiled for indices of {dtypes[2]}"
+    cache, update = dtypes[:2]
+    if target.has_narrow_factors and is_half(cache) and update == F32:
+        return moved(call, [cache], target)
     return alike(call, dtypes[:2], target)
 
 
-register("TensorScatter", Operation(_record_cache, _accepts_cache, _check_cache))
+register(
+    "TensorScatter",
+    Operation(_record_cache, _accepts_cache, _check_cache, in_place={0: 0}),
+)
 
 
 # windows that begin where the device alone knows

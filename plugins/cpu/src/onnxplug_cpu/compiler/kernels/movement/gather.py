@@ -27,6 +27,7 @@ from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
 from onnxplug_cpu.compiler.commands.recording import Recorder, call
 from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
+from onnxplug_cpu.compiler.kernels.movement.carry import record_carry
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
@@ -222,7 +223,7 @@ def _record_scatter(
     at the end."""
     if reduction == "none" or target.dtype_name not in _NARROW:
         if target != data:
-            record_copy(recorder, data, target, label=label)
+            _begin_with(recorder, data, target, label)
         scatter(updates, target)
         return
     wide = np.dtype(np.float32)
@@ -231,6 +232,16 @@ def _record_scatter(
     record_cast(recorder, updates, more, label)
     scatter(more, combined)
     record_cast(recorder, combined, target, label)
+
+
+def _begin_with(recorder: Recorder, data: View, target: View, label: str) -> None:
+    """Copy *data*, unless both turn out to be the same memory."""
+    layout, itemsize = collapse((target, data)), target.dtype.itemsize
+    alike = len(layout.axes) == 1 and layout.axes[0].strides == (itemsize, itemsize)
+    if not alike or min(data.strides) < 1:
+        record_copy(recorder, data, target, label=label)
+        return
+    record_carry(recorder, data, target, label=label)
 
 
 def _require(view: View, data: View, shape: Sequence[int]) -> None:
