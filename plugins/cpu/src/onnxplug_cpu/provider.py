@@ -25,6 +25,13 @@ _FASTER_AS_FUNCTIONS: Final = frozenset({"RotaryEmbedding"})
 kernels on arrays."""
 
 
+_ROTATED: Final = (
+    ep.DataType.FLOAT32,
+    ep.DataType.FLOAT16,
+    ep.DataType.BFLOAT16,
+)
+"""What bodies of these compute with; of 16 bits, too, they round results only."""
+
 _COMPILED_WHOLE: Final = frozenset({"MatMulNBits", "GroupQueryAttention"})
 """ONNX Runtime's operators that are compiled as they are; where nothing is, their
 bodies are faster than their kernels on arrays."""
@@ -253,8 +260,7 @@ def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:
     x = graph.value(node.inputs[0]) if node.inputs[0] else None
     return (
         x is not None
-        # of narrower floats a body rounds each product, a kernel the result
-        and x.dtype is ep.DataType.FLOAT32
+        and x.dtype in _ROTATED
         and x.shape is not None
         and machine_code_unavailable() is None
     )
