@@ -14,7 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from onnxplug_tensorrt.callbacks import new_messages, new_output_memory, new_progress
+from onnxplug_tensorrt.callbacks import (
+    SessionLog,
+    messages_of,
+    new_output_memory,
+    new_progress,
+)
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -26,8 +31,9 @@ def main(folder: Path) -> dict[str, Any]:
     tensorrt, logger = bindings.load(folder), logging.getLogger("test")
     call = tensorrt.init_libnvinfer_plugins
 
-    messages = new_messages(tensorrt, logger, detailed=False)
-    call(messages, "log")
+    messages, log = messages_of(tensorrt), SessionLog(logger)
+    with messages.to(log):
+        call(messages, "log")
     wanted = new_progress(tensorrt, logger, "it", lambda: False)
     unwanted = new_progress(tensorrt, logger, "it", lambda: True)
     interrupted = new_progress(tensorrt, logger, "it", lambda: 1 // 0)
@@ -40,7 +46,7 @@ def main(folder: Path) -> dict[str, Any]:
     memory = new_output_memory(tensorrt, allocate)
     failing = new_output_memory(tensorrt, lambda nbytes: 1 // 0)
     return {
-        "said": messages.taken(),
+        "said": log.taken(),
         "goes on": [
             bool(call(each, "progress")) for each in (wanted, unwanted, interrupted)
         ],

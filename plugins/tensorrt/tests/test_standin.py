@@ -101,14 +101,14 @@ def test_what_is_called_back_has_the_bases_of_the_bindings(real: Any) -> None:
     import logging
 
     from onnxplug_tensorrt.callbacks import (
-        new_messages,
+        messages_of,
         new_output_memory,
         new_progress,
     )
 
     logger = logging.getLogger("test")
     made = [
-        new_messages(real, logger, detailed=False),
+        messages_of(real),
         new_progress(real, logger, "nothing", bool),
         new_output_memory(real, lambda nbytes: nbytes),
     ]

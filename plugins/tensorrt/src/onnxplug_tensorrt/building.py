@@ -68,7 +68,7 @@ class Builder:
             LoadCancelled: nobody wants it any more.
         """
         library, build = self._library, self._settings.build
-        library.messages.taken()
+        library.log.taken()
         with library.current:
             network = parse(
                 library, self._exported(partition), chooses_types=self._chooses_types
@@ -108,7 +108,7 @@ class Builder:
             )
         if not done:
             raise ValueError(
-                f"TensorRT does not refit the engine: {library.messages.taken()}"
+                f"TensorRT does not refit the engine: {library.log.taken()}"
             )
 
     @property
@@ -238,7 +238,7 @@ class Builder:
             raise ep.Declined(
                 ep.Reason(
                     ep.RefusalCode.OTHER,
-                    f"TensorRT does not build {what}: {library.messages.taken()}",
+                    f"TensorRT does not build {what}: {library.log.taken()}",
                 )
             )
         return found[0]

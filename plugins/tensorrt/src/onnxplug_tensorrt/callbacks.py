@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 _LEVELS: Final = {
@@ -30,8 +30,8 @@ _PATIENCE: Final = 0.1
 """Seconds after which it is looked whether a build is done."""
 
 
-class Messages:
-    """TensorRT's log, which goes to that of the session.
+class SessionLog:
+    """What TensorRT says of the work of one session.
 
     Args:
         logger: the session's.
@@ -39,31 +39,62 @@ class Messages:
     """
 
     def __init__(self, logger: logging.Logger, *, detailed: bool = False) -> None:
-        super().__init__()
         self._logger = logger
         self._detailed = detailed
         self._errors: deque[str] = deque(maxlen=8)
 
-    def log(self, severity: Any, msg: str) -> None:
-        """What TensorRT says."""
-        try:
-            level = _LEVELS.get(severity.name, logging.DEBUG)
-            if level == logging.ERROR:
-                self._errors.append(msg.strip())
-                level = logging.DEBUG  # whoever fails raises it, if it matters
-            elif severity.name == "VERBOSE" and not self._detailed:
-                return
-            elif self._detailed:
-                level = max(level, logging.INFO)
-            self._logger.log(level, "TensorRT: %s", msg)
-        except Exception as error:  # noqa: BLE001 nothing may go through TensorRT
-            self._errors.append(f"logging failed: {error}")
+    def note(self, severity: str, text: str) -> None:
+        """Log what TensorRT says."""
+        level = _LEVELS.get(severity, logging.DEBUG)
+        if level == logging.ERROR:
+            self._errors.append(text.strip())
+            level = logging.DEBUG  # whoever fails raises it, if it matters
+        elif severity == "VERBOSE" and not self._detailed:
+            return
+        elif self._detailed:
+            level = max(level, logging.INFO)
+        self._logger.log(level, "TensorRT: %s", text)
 
     def taken(self) -> str:
         """The errors since this was asked last, in words."""
         found = list(self._errors)
         self._errors.clear()
         return "; ".join(dict.fromkeys(found)) or "it does not say why"
+
+
+class Messages:
+    """TensorRT's log, of which it has one in a process.
+
+    What it says in a thread goes to the session that the thread works for, and what it
+    says in threads of its own to the one that began last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._here = threading.local()
+        self._last: SessionLog | None = None
+
+    def log(self, severity: Any, msg: str) -> None:
+        """What TensorRT says."""
+        try:
+            stack = getattr(self._here, "stack", None)
+            log = stack[-1] if stack else self._last
+            if log is not None:
+                log.note(severity.name, msg)
+        except Exception:  # noqa: BLE001 nothing may go through TensorRT
+            return
+
+    @contextlib.contextmanager
+    def to(self, log: SessionLog) -> Iterator[None]:
+        """Have what TensorRT says in this thread go to *log*, within."""
+        if not hasattr(self._here, "stack"):
+            self._here.stack = []
+        self._here.stack.append(log)
+        self._last = log
+        try:
+            yield
+        finally:
+            self._here.stack.pop()
 
 
 class Progress:
@@ -172,10 +203,14 @@ def _bound(callbacks: type, base: type) -> type:
     return type(callbacks.__name__, (callbacks, base), {})
 
 
-def new_messages(tensorrt: Any, logger: logging.Logger, *, detailed: bool) -> Any:
-    """:class:`Messages` that TensorRT can log to."""
-    made = _bound(Messages, tensorrt.ILogger)
-    return made(logger, detailed=detailed)
+def messages_of(tensorrt: Any) -> Any:
+    """The :class:`Messages` that TensorRT logs to in this process."""
+    return _messages(tensorrt.ILogger)
+
+
+@functools.cache
+def _messages(base: type) -> Any:
+    return _bound(Messages, base)()
 
 
 def new_progress(

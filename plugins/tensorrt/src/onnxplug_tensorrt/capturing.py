@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxplug import ep
-from onnxplug_tensorrt.driver import CurrentContext
 from onnxplug_tensorrt.engine import Execution
+from onnxplug_tensorrt.library import Library
 
 
 class TensorrtCapture(ep.GraphCapture):
@@ -14,12 +14,12 @@ class TensorrtCapture(ep.GraphCapture):
 
     Args:
         capture: of the streams, which another EP owns.
-        current: makes the CUDA context the thread's.
+        library: TensorRT, which captured work is of.
     """
 
-    def __init__(self, capture: ep.GraphCapture, current: CurrentContext) -> None:
+    def __init__(self, capture: ep.GraphCapture, library: Library) -> None:
         self._capture = capture
-        self._current = current
+        self._library = library
         self._executions: dict[int, list[Execution]] = {}
 
     def begin(self, stream: ep.Stream) -> None:
@@ -35,9 +35,9 @@ class TensorrtCapture(ep.GraphCapture):
         try:
             graph = self._capture.end(stream)
         except BaseException:
-            release(executions, self._current)
+            release(executions, self._library)
             raise
-        return _Graph(graph, executions, self._current)
+        return _Graph(graph, executions, self._library)
 
 
 class _Graph(ep.CapturedGraph):
@@ -45,22 +45,22 @@ class _Graph(ep.CapturedGraph):
         self,
         graph: ep.CapturedGraph,
         executions: Sequence[Execution],
-        current: CurrentContext,
+        library: Library,
     ) -> None:
         self._graph = graph
         self._executions = executions
-        self._current = current
+        self._library = library
 
     def launch(self, stream: ep.Stream) -> None:
         self._graph.launch(stream)
 
     def close(self) -> None:
         self._graph.close()
-        release(self._executions, self._current)
+        release(self._executions, self._library)
 
 
-def release(executions: Sequence[Execution], current: CurrentContext) -> None:
+def release(executions: Sequence[Execution], library: Library) -> None:
     """Release execution contexts."""
-    with current:
+    with library.current:
         for execution in executions:
             execution.close()

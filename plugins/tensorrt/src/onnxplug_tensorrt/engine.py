@@ -146,7 +146,7 @@ class Engine(EngineSource):
         )
         if native is None:
             raise RuntimeError(
-                f"TensorRT makes no execution context: {library.messages.taken()}"
+                f"TensorRT makes no execution context: {library.log.taken()}"
             )
         with self._lock:
             self._made += 1
@@ -231,7 +231,7 @@ class Execution:
                 self._shapes.clear()
                 raise ValueError(
                     f"TensorRT does not take input {port.name!r} of shape "
-                    f"{list(shape)}: {self._engine.library.messages.taken()}"
+                    f"{list(shape)}: {self._engine.library.log.taken()}"
                 )
             self._shapes[port.name] = shape
         self._kept.append(array)
@@ -310,7 +310,7 @@ class Execution:
                 if memory.failure is not None:
                     raise memory.failure
             raise RuntimeError(
-                f"TensorRT does not run: {self._engine.library.messages.taken()}"
+                f"TensorRT does not run: {self._engine.library.log.taken()}"
             )
 
     def _address(self, array: Any) -> int:

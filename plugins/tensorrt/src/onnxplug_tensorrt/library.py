@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
-from onnxplug_tensorrt.callbacks import new_messages
+from onnxplug_tensorrt.callbacks import SessionLog, messages_of
 from onnxplug_tensorrt.driver import CurrentContext
 from onnxplug_tensorrt.settings import version_of
 
@@ -45,7 +47,8 @@ class Library:
     Attributes:
         facts: of the GPU.
         version: TensorRT's, major and minor.
-        messages: its log.
+        log: what it says of this session.
+        messages: what it logs to, whichever session it works for.
 
     Raises:
         RuntimeError: TensorRT does not begin.
@@ -60,12 +63,20 @@ class Library:
         detailed: bool = False,
     ) -> None:
         self.tensorrt = tensorrt
-        self.current = current
         self.logger = logger
         self.facts = current.facts()
+        self._context = current
         self.version = version_of(tensorrt)
-        self.messages = new_messages(tensorrt, logger, detailed=detailed)
+        self.log = SessionLog(logger, detailed=detailed)
+        self.messages = messages_of(tensorrt)
         self._runtime: Any = None
+
+    @property
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Within, the calling thread works for this session, in the CUDA context."""
+        with self._context, self.messages.to(self.log):
+            yield
 
     def load_plugins(self, paths: tuple[str, ...]) -> None:
         """Load TensorRT's own plugins, and libraries of others'.
@@ -87,7 +98,7 @@ class Library:
         if Path(path).is_file():
             if registry.load_library(path) is not None:
                 return
-            why = f"TensorRT did not load it: {self.messages.taken()}"
+            why = f"TensorRT did not load it: {self.log.taken()}"
         raise ep.OptionError(f"option 'trt_extra_plugin_lib_paths' has {path!r}: {why}")
 
     def deserialise(self, plan: Any) -> Any:
@@ -103,7 +114,7 @@ class Library:
         if engine is None:
             raise ValueError(
                 f"TensorRT {self.tensorrt.__version__} does not take the engine: "
-                f"{self.messages.taken()}"
+                f"{self.log.taken()}"
             )
         return engine
 

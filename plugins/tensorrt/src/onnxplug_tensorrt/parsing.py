@@ -94,8 +94,7 @@ def parse(
         raise ep.Declined(
             ep.Reason(
                 ep.RefusalCode.OTHER,
-                f"TensorRT's parser does not take it: "
-                f"{text or library.messages.taken()}",
+                f"TensorRT's parser does not take it: {text or library.log.taken()}",
             )
         )
     return Network(builder, network, parser, tuple(exported.weights.values()))

@@ -49,7 +49,7 @@ class TensorrtProvider(ep.ExecutionProvider):
                     "option 'trt_cuda_graph_enable' is set, and the EP that owns the "
                     f"memory {context.location} captures nothing; turn it off"
                 )
-            self.capture = TensorrtCapture(context.capture, library.current)
+            self.capture = TensorrtCapture(context.capture, library)
         self.serialiser = TensorrtSerialiser(self)
         grows = settings.profile is None
         self.specialiser = TensorrtSpecialiser(self) if grows else None

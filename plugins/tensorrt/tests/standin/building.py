@@ -120,7 +120,7 @@ class Builder:
     num_DLA_cores = 0
 
     def __init__(self, logger: Any) -> None:
-        assert logger._is_begun
+        assert getattr(logger, "_is_begun", True)
         self.world.check_context("Builder")
         self._logger = logger
 

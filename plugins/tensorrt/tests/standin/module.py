@@ -97,7 +97,7 @@ class TensorRT(SimpleNamespace):
             setattr(self, each.__name__, type(each.__name__, (each,), {"world": self}))
 
     def init_libnvinfer_plugins(self, logger: Any, namespace: str) -> bool:
-        assert logger._is_begun
+        assert getattr(logger, "_is_begun", True)
         return True
 
     def get_plugin_registry(self) -> IPluginRegistry:

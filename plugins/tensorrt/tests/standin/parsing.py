@@ -77,7 +77,7 @@ class OnnxParser:
     world: Any
 
     def __init__(self, network: INetworkDefinition, logger: Any) -> None:
-        assert logger._is_begun
+        assert getattr(logger, "_is_begun", True)
         self._network = network
         self._errors: list[ParserError] = []
         self._subgraphs: list[tuple[bool, list[int]]] = []

@@ -37,7 +37,7 @@ class Runtime:
     world: Any
 
     def __init__(self, logger: Any) -> None:
-        assert logger._is_begun
+        assert getattr(logger, "_is_begun", True)
         self._logger = logger
 
     def deserialize_cuda_engine(self, serialized_engine: Any) -> ICudaEngine | None:
