@@ -11,8 +11,8 @@
 #   make test-webgpu      test the WebGPU EP, with wgpu, on software if there is no GPU
 #   make test-cuda-offline  test the CUDA EP without a GPU, its kernels on the processor;
 #                         needs g++; with ARGS="-m ''" all of it, which takes an hour
-#   make test-tensorrt-offline  test the TensorRT EP without a GPU or TensorRT, on a
-#                         stand-in that is held against TensorRT's real bindings
+#   make test-tensorrt-offline  test the TensorRT EP without a GPU, with real bindings, and
+#                         the parser and builder of TensorRT for RTX; needs a C compiler
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make lint             check style and types
@@ -41,6 +41,10 @@ CUDA_WHEELS := 'cupy-cuda13x>=14.2,<15' 'nvidia-cudnn-frontend>=1.22,<1.29' \
   'nvmath-python>=1.0,<2' nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt
 # tests of the TensorRT EP, which run without CuPy; not its libraries, which are elsewhere
 TENSORRT_WHEELS := 'tensorrt-cu13-bindings>=11.4,<12' 'polygraphy>=0.53'
+# the parser and the builder of TensorRT for RTX need no GPU; in a folder of their own, as
+# the latter is in an EP for ONNX Runtime, which onnxplug-native would find
+TENSORRT_RTX := tensorrt-rtx-cu13-bindings==1.7.1.116 \
+  onnxruntime-ep-nv-tensorrt-rtx-cu13==0.5.0
 # tests of kernels in CUDA C++, each of which g++ compiles
 CUDA_ON_CPU := $(wildcard plugins/compiler/tests/gpu/test_cuda*.py) \
   plugins/testing/tests/test_cuda_on_cpu.py
@@ -135,7 +139,9 @@ test-cuda-offline: $(VENV)/cuda.stamp
 	  $(CUDA_ON_CPU) $(ARGS)
 
 test-tensorrt-offline: $(VENV)/tensorrt.stamp
-	ONNXPLUG_REQUIRE=tensorrt-bindings,polygraphy $(BIN)/python -m pytest plugins/tensorrt $(ARGS)
+	ONNXPLUG_REQUIRE=tensorrt-bindings,polygraphy \
+	  ONNXPLUG_TENSORRT_RTX=$(abspath $(VENV)/tensorrt-rtx) \
+	  $(BIN)/python -m pytest plugins/tensorrt $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
@@ -201,8 +207,10 @@ $(VENV)/cuda.stamp: $(VENV)/development.stamp
 	@touch $@
 
 $(VENV)/tensorrt.stamp: $(VENV)/development.stamp
-	@echo 'installing the bindings of TensorRT, and Polygraphy …'
+	@echo 'installing bindings of TensorRT, Polygraphy, and TensorRT for RTX …'
 	@$(BIN)/python -m pip install --quiet --no-deps $(TENSORRT_WHEELS)
+	@$(BIN)/python -m pip install --quiet --no-deps --upgrade \
+	  --target $(VENV)/tensorrt-rtx $(TENSORRT_RTX)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

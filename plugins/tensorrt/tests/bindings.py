@@ -10,6 +10,7 @@ import importlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,22 @@ def _lack(what: str) -> None:
     if "tensorrt-bindings" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
         pytest.fail(message)
     pytest.skip(message)
+
+
+RTX = "ONNXPLUG_TENSORRT_RTX"
+"""The environment variable that names a folder with TensorRT for RTX: its bindings, and
+its libraries, which the EP for ONNX Runtime has."""
+
+
+def load_rtx() -> Any:
+    """The module of TensorRT for RTX, whose parser and builder need no GPU."""
+    folder = os.environ.get(RTX, "")
+    libraries = Path(folder, "onnxruntime_ep_nv_tensorrt_rtx")
+    if not folder or not libraries.is_dir():
+        return _lack(f"{RTX} names no folder with TensorRT for RTX")
+    for pattern in ("libtensorrt_rtx.so.*", "libtensorrt_onnxparser_rtx.so.*"):
+        (path,) = libraries.glob(pattern)
+        ctypes.CDLL(str(path))
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module("tensorrt_rtx_bindings")

@@ -56,8 +56,24 @@ def test_what_the_parser_does_not_take_goes_elsewhere(
     assert "attribute: TensorRT: Neg has no such attribute" in refusal(session, "Neg")
     assert "dtype: TensorRT: Cos of what is this" in refusal(session, "Cos")
     check(session, model)
-    # once for the whole, and once for each of the parts
-    assert tensorrt.counts["supports_model_v2"] == 3
+    # once for the whole, for each node, and for each of the parts
+    assert tensorrt.counts["supports_model_v2"] == 1 + 6 + 2
+
+
+def test_what_the_parser_cannot_read_goes_elsewhere(
+    make: Any, parse: Any, tensorrt: TensorRT
+) -> None:
+    """It says nothing of the nodes beside."""
+    tensorrt.refused["Neg"] = "INVALID_NODE", "Neg of uint8"
+    tensorrt.refused["Abs"] = "INVALID_NODE", "Abs of uint8"
+    model = parse(CHAIN)
+    session = make(model)
+    where = placed(session)
+    assert {name for name, ep in where.items() if ep == EP} == {
+        "Exp", "Sin", "Relu",
+    }  # fmt: skip
+    assert "other: TensorRT: Abs of uint8" in refusal(session, "Abs")
+    check(session, model)
 
 
 def test_nodes_that_are_left_out(make: Any, parse: Any) -> None:

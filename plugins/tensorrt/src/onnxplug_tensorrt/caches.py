@@ -98,10 +98,14 @@ class TimingCache:
         known = self._store.load(self._name)
         if known is not None:
             cache = config.create_timing_cache(known)
-            if cache and config.set_timing_cache(cache, self._ignores_device):
+            if cache is not None and config.set_timing_cache(
+                cache, self._ignores_device
+            ):
                 return
             self._store.remove(self._name)
-        config.set_timing_cache(config.create_timing_cache(b""), False)
+        empty = config.create_timing_cache(b"")
+        if empty is not None:
+            config.set_timing_cache(empty, False)
 
     def end(self, config: Any) -> None:
         """Keep what was measured."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,11 @@ _CODES: Final = {
 }
 
 
+_UNEXPLAINED: Final = ep.Reason(
+    ep.RefusalCode.OTHER, "TensorRT's parser does not take it"
+)
+
+
 class Network(Record):
     """A partition as TensorRT's network.
 
@@ -54,24 +59,69 @@ def judge(library: Library, partition: ep.Partition) -> Verdict:
     """Which nodes of *partition* the parser does not take, and why; empty: it takes
     all."""
     with library.current:
-        _, _, parser = _new_parser(library)
         exported = partition.to_model("external")
         if sum(each.nbytes for each in exported.weights.values()) > _MOST_INLINE:
+            _, _, parser = _new_parser(library)
             if _parsed(parser, exported):
                 return {}
-            return _errors(parser, partition)
-        model = partition.to_model("inline").model.SerializeToString()
-        if parser.supports_model_v2(model):
+            return _verdict(parser, partition, [])
+        model = partition.to_model("inline").model
+        _, _, parser = _new_parser(library)
+        if parser.supports_model_v2(model.SerializeToString()):
             return {}
-        errors = _errors(parser, partition)
-        taken: set[int] = set()
+        taken: list[int] = []
         for index in range(parser.num_subgraphs):
             if parser.is_subgraph_supported(index):
-                taken |= set(parser.get_subgraph_nodes(index))
-    unexplained = ep.Reason(ep.RefusalCode.OTHER, "TensorRT's parser does not take it")
-    left = [index for index in range(len(partition.nodes)) if index not in taken]
-    # it takes no more than groups of nodes, or says so of none
-    return {index: errors.get(index, unexplained) for index in left} or errors
+                taken += parser.get_subgraph_nodes(index)
+        if not taken and not _names_nodes(parser) and len(partition.nodes) > 1:
+            found = _judged_alone(library, partition, model)
+            if found:
+                return found
+        return _verdict(parser, partition, taken)
+
+
+def _judged_alone(library: Library, partition: ep.Partition, model: Any) -> Verdict:
+    """Which nodes the parser does not take by themselves, and why.
+
+    For want of better: of some errors it does not say which node they are of, and then
+    takes none.
+    """
+    found: Verdict = {}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for index, node in enumerate(model.graph.node):
+        alone = type(model)(ir_version=model.ir_version)
+        alone.opset_import.extend(model.opset_import)
+        graph = alone.graph
+        graph.name = "node"
+        graph.node.append(node)
+        captures = partition.nodes[index].captures
+        for name in dict.fromkeys((*filter(None, node.input), *captures)):
+            if name in constants:
+                graph.initializer.append(constants[name])
+            else:
+                _add_value(graph.input, partition.value(name))
+        for name in filter(None, node.output):
+            _add_value(graph.output, partition.value(name))
+        _, _, parser = _new_parser(library)
+        if not parser.supports_model_v2(alone.SerializeToString()):
+            reasons = list(_reasons(parser)) or [_UNEXPLAINED]
+            found[index] = reasons[0]
+    return found
+
+
+def _add_value(values: Any, value: ep.ValueInfo) -> None:
+    """Add *value* to inputs or outputs of a graph of protobuf's."""
+    made = values.add(name=value.name).type.tensor_type
+    if value.dtype is not None:
+        made.elem_type = value.dtype.onnx
+    if value.shape is not None:
+        made.shape.SetInParent()
+        for size in value.shape:
+            dim = made.shape.dim.add()
+            if isinstance(size, int):
+                dim.dim_value = size
+            elif size is not None:
+                dim.dim_param = size
 
 
 def parse(
@@ -143,16 +193,46 @@ def _without_weights(
     return exported.model, weights
 
 
-def _errors(parser: Any, partition: ep.Partition) -> Verdict:
-    """What the parser says of nodes."""
+def _verdict(parser: Any, partition: ep.Partition, taken: Sequence[int]) -> Verdict:
+    """Why nodes are not taken, by what the parser says.
+
+    Errors of a node that it could not read name it, and nothing is said of others then.
+    Those of nodes that it knows not to support name none.
+
+    Args:
+        taken: positions of the nodes that it takes.
+    """
     found: Verdict = {}
+    others: list[ep.Reason] = []
+    count = len(partition.nodes)
+    for index, reason in enumerate(_reasons(parser)):
+        node = parser.get_error(index).node()
+        if 0 <= node < count:
+            found.setdefault(node, reason)
+        else:
+            others.append(reason)
+    if found and not taken:
+        return found
+    left = sorted(set(range(count)) - set(taken) - found.keys())
+    if len(others) != len(left):
+        words = "; ".join(dict.fromkeys(reason.detail for reason in others))
+        reason = ep.Reason(ep.RefusalCode.OTHER, words) if words else _UNEXPLAINED
+        others = [reason] * len(left)
+    return found | dict(zip(left, others, strict=True))
+
+
+def _names_nodes(parser: Any) -> bool:
+    """Whether the parser says of some error which node it is of."""
+    errors = map(parser.get_error, range(parser.num_errors))
+    return any(error.node() >= 0 for error in errors)
+
+
+def _reasons(parser: Any) -> Iterator[ep.Reason]:
+    """What the parser says, error by error."""
     for index in range(parser.num_errors):
         error = parser.get_error(index)
-        node = error.node()
-        if 0 <= node < len(partition.nodes):
-            code = _CODES.get(error.code().name, ep.RefusalCode.OTHER)
-            found.setdefault(node, ep.Reason(code, f"TensorRT: {_words(error)}"))
-    return found
+        code = _CODES.get(error.code().name, ep.RefusalCode.OTHER)
+        yield ep.Reason(code, f"TensorRT: {_words(error)}")
 
 
 def _words(error: Any) -> str:

@@ -104,6 +104,7 @@ class TensorFormat(IntEnum):
 
 class ErrorCode(IntEnum):
     SUCCESS = 0
+    INVALID_NODE = 6
     UNSUPPORTED_NODE = 8
     UNSUPPORTED_NODE_ATTR = 9
     UNSUPPORTED_NODE_INPUT = 10

@@ -106,16 +106,17 @@ class OnnxParser:
         return not self._errors
 
     def _look(self, model: onnx.ModelProto) -> None:
+        """As the real one: it ends at the first node that it does not take, which it
+        names if it could not read it; if it knows not to support it, it takes none."""
         self._errors, self._subgraphs = [], []
         for index, node in enumerate(model.graph.node):
             refused = self.world.refused.get(node.op_type)
             if refused:
-                self._errors.append(ParserError(index, *refused))
-            groups = self._subgraphs
-            if groups and groups[-1][0] == (not refused):
-                groups[-1][1].append(index)
-            else:
-                groups.append((not refused, [index]))
+                is_read = refused[0] != "INVALID_NODE"
+                self._errors = [ParserError(-1 if is_read else index, *refused)]
+                if is_read:
+                    self._subgraphs = [(False, list(range(len(model.graph.node))))]
+                return
 
     def is_subgraph_supported(self, index: int) -> bool:
         return self._subgraphs[index][0]

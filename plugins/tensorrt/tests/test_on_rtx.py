@@ -1,0 +1,166 @@
+"""The parser and the builder of TensorRT for RTX, which need no GPU, and are real.
+
+They share their sources with TensorRT's, so what the EP believes of those is seen here.
+Engines are run by the stand-in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+from plugins.cuda.tests import networks
+from plugins.cuda.tests.standin import Machine
+
+import onnxplug
+from onnxplug import errors
+from onnxplug_tensorrt import callbacks
+
+from . import bindings
+from .conftest import EP
+from .standin import LibCuda
+from .standin.on_rtx import OnRtx
+
+RNG = np.random.default_rng(5)
+RANGES = {
+    "trt_profile_min_shapes": "x:1x3",
+    "trt_profile_opt_shapes": "x:2x3",
+    "trt_profile_max_shapes": "x:4x3",
+}
+
+
+@pytest.fixture(scope="session")
+def real() -> Any:
+    return bindings.load_rtx()
+
+
+@pytest.fixture
+def tensorrt(machine: Machine, real: Any) -> OnRtx:
+    return OnRtx(LibCuda(machine), real)
+
+
+def check(
+    session: onnxplug.InferenceSession, model: onnx.ModelProto, feed: Any
+) -> None:
+    found = session.run(None, {"x": feed})
+    wanted = ReferenceEvaluator(model).run(None, {"x": feed})
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(
+            one, other, 1e-4, 1e-5 * np.abs(other).max(initial=1)
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "feeds"),
+    [
+        (
+            "resnet",
+            [RNG.standard_normal((n, 3, 32, 32)).astype(np.float32) for n in (1, 2)],
+        ),
+        (
+            "bert",
+            [RNG.integers(0, networks.WORDS, shape) for shape in ((1, 7), (2, 5))],
+        ),
+    ],
+)
+def test_engines_are_built_of_networks(
+    make: Any, tensorrt: OnRtx, name: str, feeds: list[Any]
+) -> None:
+    """Weights are read where they are, and shapes grow."""
+    model = getattr(networks, name)()
+    session = make(model)
+    for feed in feeds:
+        check(session, model, feed)
+    # of BERT's parts there are two: its parser does not take a Slice
+    assert tensorrt.counts["builds"] == (2 if name == "resnet" else 4)
+    assert tensorrt.counts["bytes"] > 2 * sum(
+        onnx.numpy_helper.to_array(each).nbytes for each in model.graph.initializer
+    )
+
+
+def test_what_the_parser_does_not_take_goes_elsewhere(
+    make: Any, parse: Any, tensorrt: OnRtx
+) -> None:
+    """With its reasons: of what it knows not to support, and of what it cannot read."""
+    model = parse(
+        "a = Exp(x) b = Sin(a) "
+        's = ScatterElements<axis = 0, reduction = "mul">(b, i, u) '
+        "c = Cos(s) d = Abs(c) q = Cast<to = 2>(d) r = Add(q, q) e = Cast<to = 1>(r) "
+        "f = Neg(e) y = Exp(f)",
+        weights="int64[1, 3] i = {0, 1, 0}, float[1, 3] u = {1, 2, 3}",
+    )
+    session = make(model)
+    where = {node.op_type: node.ep for node in session.explain().nodes}
+    assert {where["ScatterElements"], where["Add"]} == {"CPUExecutionProvider"}
+    assert {where[name] for name in ("Sin", "Cos", "Abs", "Neg", "Exp")} == {EP}
+    said = str(session.explain())
+    assert "attribute: TensorRT: Unsupported reduction type" in said
+    assert "TensorRT: Invalid Node" in said and "type is UInt8" in said
+    check(session, model, np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
+
+
+def test_a_shape_from_outside(make: Any, parse: Any, tensorrt: OnRtx) -> None:
+    model = parse("e = Exp(x) r = Reshape(e, s) y = Sin(r)",
+        "float[2, 3] x, int64[2] s", "float[n, m] y",
+    )  # fmt: skip
+    with pytest.warns(errors.EpWarning, match="a shape is read from 's'"):
+        session = make(model, trt_min_subgraph_size=2)
+    feed = {"x": np.ones((2, 3), np.float32), "s": np.array([3, 2])}
+    np.testing.assert_allclose(session.run(None, feed)[0], np.sin(np.e), 1e-5)
+    values = {f"trt_profile_{side}_shapes": "s:3x2" for side in ("min", "opt", "max")}
+    session = make(model, **values)
+    assert EP in [node.ep for node in session.explain().nodes]
+
+
+def test_ranges_and_flags(alone: Any, parse: Any, tensorrt: OnRtx) -> None:
+    model = parse("y = Exp(x)", "float[n, 3] x", "float[n, 3] y")
+    session = alone(
+        model,
+        trt_max_workspace_size=1 << 20,
+        trt_builder_optimization_level=1,
+        trt_auxiliary_streams=0,
+        trt_sparsity_enable=1,
+        trt_preview_features="ALIASED_PLUGIN_IO_10_03",
+        trt_tactic_sources="-JIT_CONVOLUTIONS",
+        **RANGES,
+    )
+    for batch in (1, 4):
+        check(session, model, RNG.standard_normal((batch, 3)).astype(np.float32))
+    assert tensorrt.counts["builds"] == 1
+
+
+def test_what_is_not_built_is_told(
+    make: Any, parse: Any, tensorrt: OnRtx, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the session that it is of, though TensorRT has one log in a process."""
+    make(parse("y = Exp(x)")).close()
+    model = parse("y = Cast<to = 17>(x)", outputs="float8e4m3fn[2, 3] y")
+    with pytest.warns(errors.EpWarning, match="does not build.*FP8"):
+        make(model)
+
+
+def test_a_build_is_given_up(
+    factory: Any, monkeypatch: pytest.MonkeyPatch, tensorrt: OnRtx
+) -> None:
+    """As soon as the builder asks, of which the first time is when it begins."""
+    options = onnxplug.SessionOptions()
+    start = callbacks.Progress.phase_start
+
+    def cancel(self: Any, *given: Any) -> None:
+        start(self, *given)
+        options.set_load_cancellation_flag(True)
+
+    monkeypatch.setattr(callbacks.Progress, "phase_start", cancel)
+    with pytest.raises(errors.LoadCancelled):
+        onnxplug.InferenceSession(networks.mlp(), options, [(EP, mlp_ranges())])
+
+
+def mlp_ranges() -> dict[str, str]:
+    return {
+        "trt_profile_min_shapes": "x:1x32",
+        "trt_profile_opt_shapes": "x:2x32",
+        "trt_profile_max_shapes": "x:4x32",
+    }
