@@ -81,6 +81,23 @@ def test_engines_are_built_of_networks(
     )
 
 
+@pytest.mark.parametrize("option", ["trt_fp16_enable", "trt_bf16_enable"])
+def test_engines_of_fewer_bits_are_built(
+    alone: Any, tensorrt: OnRtx, option: str
+) -> None:
+    pytest.importorskip("onnxplug_tensorrt.precision")
+    model = networks.resnet()
+    session = alone(model, **{option: 1})
+    feed = {"x": RNG.standard_normal((1, 3, 32, 32)).astype(np.float32)}
+    (found,) = session.run(None, feed)
+    (wanted,) = ReferenceEvaluator(model).run(None, feed)
+    assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+    weights = tensorrt.networks[-1].model.graph.initializer
+    assert {each.data_type for each in weights if len(each.dims) == 4} == {
+        onnx.TensorProto.FLOAT16 if "fp16" in option else onnx.TensorProto.BFLOAT16
+    }
+
+
 def test_what_the_parser_does_not_take_goes_elsewhere(
     make: Any, parse: Any, tensorrt: OnRtx
 ) -> None:
