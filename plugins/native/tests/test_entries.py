@@ -15,6 +15,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.graph.load import load_model
 from onnxplug_native import functions
+from onnxplug_native.functions.environment import CustomOpDomain
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_context import KernelContext
 from onnxplug_native.functions.tensor import Value
@@ -75,6 +76,17 @@ def ask_all(name: str, handle: int, kind: Any = POINTER) -> list[Any]:
 
 def text(name: str, handle: int) -> str:
     return text_at(ask(name, handle)) or ""
+
+
+def test_domains_of_operators_are_noted() -> None:
+    domain = find(CustomOpDomain, ask("CreateCustomOpDomain", b"acme"))
+    operator = (ctypes.c_uint64 * 2)()
+    add = entry("CustomOpDomain_Add")
+    assert told(add(domain.address, ctypes.addressof(operator))) == ""
+    assert "there is no operator" in told(add(domain.address, None))
+    assert (domain.name, domain.operators) == ("acme", [ctypes.addressof(operator)])
+    entry("ReleaseCustomOpDomain")(domain.address)
+    assert "CustomOpDomain" in told(add(domain.address, ctypes.addressof(operator)))
 
 
 # compiled entries and those in Python

@@ -77,6 +77,20 @@ class RunOptions(Handle):
         self.entries = dict(entries)
 
 
+class CustomOpDomain(Handle):
+    """A domain of a library's own operators, which are noted and not used.
+
+    Attributes:
+        name: the domain's.
+        operators: addresses of what describes them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.operators: list[int] = []
+
+
 class EpContextConfig(Handle):
     """How compiled models are read and written: by the host, so it has no functions."""
 
@@ -131,6 +145,7 @@ for _name in (
     "Graph",
     "KeyValuePairs",
     "ExternalInitializerInfo",
+    "CustomOpDomain",
 ):
     implements(f"Release{_name}")(release)
 
@@ -144,6 +159,24 @@ for _name in (
     "EpContextConfig",
 ):
     implements(f"Release{_name}", "OrtEpApi")(release)
+
+
+# Operators of libraries' own
+
+
+@implements("CreateCustomOpDomain")
+def create_custom_op_domain(name: bytes | None, out: int) -> None:
+    """A new domain without operators."""
+    domain = CustomOpDomain((name or b"").decode("utf-8", "replace"))
+    put_pointer(out, domain.address)
+
+
+@implements("CustomOpDomain_Add")
+def add_custom_op(domain: int, operator: int | None) -> None:
+    """Note an operator of a domain."""
+    if not operator:
+        raise InterfaceError(Code.INVALID_ARGUMENT, "there is no operator")
+    find(CustomOpDomain, domain).operators.append(operator)
 
 
 # The interface itself
