@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,24 +63,28 @@ def load(folder: Path) -> Any:
     Args:
         folder: where the libraries are written.
     """
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return _lack("there is no C compiler")
-    source = folder / "nothing.c"
     rest = "".join(f"void *{n}(void){{return 0;}}\n" for n in FUNCTIONS.split())
-    source.write_text(CALLER + rest)
     for library in LIBRARIES:
-        name = f"lib{library}.so.{MAJOR}"
-        path = folder / name
-        subprocess.run(
-            [compiler, "-shared", "-fPIC", f"-Wl,-soname,{name}", source, "-o", path],
-            check=True,
-        )
+        path = _compile(folder / f"lib{library}.so.{MAJOR}", CALLER + rest)
         ctypes.CDLL(str(path))
     try:
         return importlib.import_module("tensorrt_bindings")
     except ImportError as error:
         return _lack(f"TensorRT's bindings cannot be imported: {error}")
+
+
+def _compile(path: Path, text: str) -> Path:
+    """Write a library of that name."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        _lack("there is no C compiler")
+    source = path.with_suffix(".c")
+    source.write_text(text)
+    soname = f"-Wl,-soname,{path.name}"
+    subprocess.run(
+        [str(compiler), "-shared", "-fPIC", soname, source, "-o", path], check=True
+    )
+    return path
 
 
 def _lack(what: str) -> None:
@@ -106,3 +111,20 @@ def load_rtx() -> Any:
     if folder not in sys.path:
         sys.path.append(folder)
     return importlib.import_module("tensorrt_rtx_bindings")
+
+
+def write_driver(folder: Path) -> None:
+    """Write libraries with the functions of the driver that TensorRT for RTX looks for,
+    all of which fail."""
+    libraries = Path(os.environ[RTX], "onnxruntime_ep_nv_tensorrt_rtx")
+    names: set[str] = set()
+    for path in libraries.glob("lib*.so"):
+        listed = subprocess.run(
+            ["nm", "-D", "--undefined-only", path],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        names |= set(re.findall(r"\b(cu[A-Z]\w+|nvml\w+)", listed.stdout))
+    for library, prefix in (("libcuda.so.1", "cu"), ("libnvidia-ml.so.1", "nvml")):
+        own = sorted(name for name in names if name.startswith(prefix))
+        text = "".join(f"int {name}(void) {{ return 100; }}\n" for name in own)
+        _compile(folder / library, text)

@@ -6,6 +6,10 @@ Engines are run by the stand-in.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,3 +185,17 @@ def mlp_ranges() -> dict[str, str]:
         "trt_profile_opt_shapes": "x:2x32",
         "trt_profile_max_shapes": "x:4x32",
     }
+
+
+def test_its_library_for_onnx_runtime_is_hosted(real: Any, tmp_path: Path) -> None:
+    """Which finds no GPU, as functions of the driver fail."""
+    pytest.importorskip("onnxplug_native")
+    bindings.write_driver(tmp_path)
+    script = Path(__file__).with_name("rtx_library.py")
+    done = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["vendor"] == "NVIDIA"
+    assert "could not resolve the GPU device properties" in found["reason"]
