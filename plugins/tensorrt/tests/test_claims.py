@@ -111,6 +111,22 @@ def test_types_that_it_has_not(make: Any, parse: Any) -> None:
     check(session, model)
 
 
+def test_types_that_it_has_within_only(make: Any, parse: Any) -> None:
+    """What makes them for others goes elsewhere, and what is beside does not."""
+    model = parse(
+        "a = Exp(x) b = Sin(a) q = QuantizeLinear(b, s, o) "
+        "d = DequantizeLinear(q, s, o) y = Neg(d)",
+        outputs="float[2, 3] y, float8e4m3fn[2, 3] q",
+        weights="float s = {0.25}, float8e4m3fn o = {0}",
+    )
+    session = make(model)
+    where = placed(session)
+    assert where["Exp"] == where["Sin"] == EP != where["QuantizeLinear"]
+    assert "neither goes in nor out of TensorRT" in refusal(session, "QuantizeLinear")
+    model.graph.output.pop()
+    assert set(placed(make(model)).values()) == {EP}
+
+
 def test_operators_that_its_parser_never_heard_of(make: Any, parse: Any) -> None:
     model = parse("d = Det(x) y = Exp(d)", "float[2, 2] x", "float y")
     session = make(model)

@@ -18,8 +18,9 @@ from typing import Any, Final
 _LEVELS: Final = {
     "INTERNAL_ERROR": logging.ERROR,
     "ERROR": logging.ERROR,
-    "WARNING": logging.WARNING,
-    "INFO": logging.DEBUG,  # which it is very free with
+    # with both of which it is very free
+    "WARNING": logging.INFO,
+    "INFO": logging.DEBUG,
     "VERBOSE": logging.DEBUG,
 }
 

@@ -12,6 +12,7 @@ from typing import Final
 from onnxplug import ep
 from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.parsing import judge
+from onnxplug_tensorrt.profiles import readers
 from onnxplug_tensorrt.settings import Settings
 
 _TYPES: Final = frozenset(
@@ -30,6 +31,17 @@ _TYPES: Final = frozenset(
     }
 )
 """Element types of TensorRT's tensors.  float64 its parser would round to float32."""
+
+
+_WITHIN: Final = frozenset(
+    {
+        ep.DataType.FLOAT8_E4M3FN,
+        ep.DataType.INT4,
+        ep.DataType.FLOAT4_E2M1FN,
+    }
+)
+"""Those of tensors that it has within a network only, as between quantising and
+dequantising."""
 
 
 def claims(
@@ -101,6 +113,7 @@ class Screening:
                     f"there are {len(partition.nodes)}",
                 )
             )
+        _check_border(partition)
         key = tuple(map(id, partition.nodes))
         if key in self._taken:
             return
@@ -128,3 +141,18 @@ class Screening:
             reason = refused[0][1]
             nodes = [node for node, why in refused if why == reason]
             raise ep.Declined(reason, nodes=nodes)
+
+
+def _check_border(partition: ep.Partition) -> None:
+    """See that no value that goes in or out is of a type for values within.
+
+    Raises:
+        Declined: one is; names the nodes that read or make it.
+    """
+    for name in (*partition.inputs, *partition.outputs):
+        dtype = partition.value(name).dtype
+        if dtype in _WITHIN:
+            detail = f"{name!r} is {dtype}, and neither goes in nor out of TensorRT"
+            reason = ep.Reason(ep.RefusalCode.DTYPE, detail)
+            nodes = [node for node in partition.nodes if name in node.outputs]
+            raise ep.Declined(reason, nodes=nodes or readers(partition, [name]))
