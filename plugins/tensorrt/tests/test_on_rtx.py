@@ -21,7 +21,7 @@ from plugins.cuda.tests.standin import Machine
 
 import onnxplug
 from onnxplug import errors
-from onnxplug_tensorrt import callbacks
+from onnxplug_tensorrt import callbacks, parsing
 
 from . import bindings
 from .conftest import EP
@@ -121,6 +121,24 @@ def test_what_the_parser_does_not_take_goes_elsewhere(
     assert "attribute: TensorRT: Unsupported reduction type" in said
     assert "TensorRT: Invalid Node" in said and "type is UInt8" in said
     check(session, model, np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
+
+
+def test_weights_that_no_model_could_have_within(
+    make: Any, parse: Any, monkeypatch: pytest.MonkeyPatch, tensorrt: OnRtx
+) -> None:
+    """As of 2 GB: it reads them where they are, and says which node it cannot read."""
+    monkeypatch.setattr(parsing, "_MOST_INLINE", 0)
+    model = parse(
+        "m = MatMul(x, w) q = Cast<to = 2>(m) a = Add(q, q) c = Cast<to = 1>(a) "
+        "d = Abs(c) e = Neg(d) y = Exp(e)",
+        outputs="float[2, 400] y",
+    )
+    weights = RNG.standard_normal((3, 400)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    session = make(model)
+    where = {node.op_type: node.ep for node in session.explain().nodes}
+    assert where["MatMul"] == where["Neg"] == EP != where["Add"]
+    check(session, model, np.ones((2, 3), np.float32))
 
 
 def test_a_shape_from_outside(make: Any, parse: Any, tensorrt: OnRtx) -> None:
