@@ -28,7 +28,7 @@ def grouped(
     forms = {
         c: StepForm(c.op_type, c.inputs, "f32", ())
         for c in calls
-        if c.op_type in ("Add", "Mul", "Erf")
+        if c.op_type in ("Add", "Mul", "Erf", "QuantizeLinear", "DequantizeLinear")
     }
     return fuse(
         calls,
@@ -153,3 +153,17 @@ def test_a_chain_does_not_take_a_product_that_is_broadcast() -> None:
     ]
     shapes = {"m": (33, 1, 1), "r": (33, 1), "b": (2, 33, 4), "y": (2, 33, 4)}
     assert described(grouped(calls, shapes)) == ["m", "r", "y"]
+
+
+def test_chains_are_parted_at_codes_and_one_of_those_before_joined() -> None:
+    calls = [
+        call("Conv", "x w", "m"),
+        call("QuantizeLinear", "m s", "a"),
+        call("Conv", "x v", "n"),
+        call("QuantizeLinear", "n t", "b"),
+        call("DequantizeLinear", "a s", "c"),
+        call("DequantizeLinear", "b t", "d"),
+        call("Add", "c d", "e"),
+        call("QuantizeLinear", "e s", "y"),
+    ]
+    assert described(grouped(calls)) == ["m a", "n b c d e y"]

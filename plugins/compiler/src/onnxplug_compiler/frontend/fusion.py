@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm
 from onnxplug_compiler.ir.target import ChainLimits
+
+_WIDENS: Final = "DequantizeLinear"
+"""The operator before which chains are best parted, if anywhere."""
 
 
 class Group:
@@ -90,8 +94,9 @@ class _Fuser:
         """Put *call* into a group, a new one or that of something it reads."""
         self.order[call] = len(self.order)
         sources = {self.home[name] for name in call.inputs if name in self.home}
+        begins = form is not None and form.operator == _WIDENS
         index = None
-        if form is not None:
+        if form is not None and not begins:
             index = self._joinable(call, form, sources)
         if index is None:
             index = len(self.groups)
@@ -109,12 +114,13 @@ class _Fuser:
         for name in call.inputs:
             if name is not None:
                 self.readers[name].add(index)
-        if form is not None:
+        if form is not None and not begins:
             for source in sorted(sources - {index}, reverse=True):
                 self._merge(source, index)
 
     def _merge(self, other: int, index: int) -> None:
-        """Make one chain of two, if they have one shape and nothing lies between."""
+        """Make one chain of two, not both with an anchor, if they have one shape and
+        nothing lies between."""
         one, two = self.groups[other], self.groups[index]
         assert one is not None and two is not None
         if not one.forms or one.steps + two.steps > self.limits.steps:
@@ -129,9 +135,11 @@ class _Fuser:
             return
         # what the later one reads of the earlier one was computed before
         two.calls[:0], two.forms[:0] = one.calls, one.forms
+        if one.anchor is not None:
+            two.anchor, two.reshapes = one.anchor, one.reshapes
         self._place(two)
         self.groups[other] = None
-        for call in one.calls:
+        for call in two.all_calls:
             for name in call.outputs:
                 if name is not None:
                     self.home[name] = index
@@ -156,7 +164,7 @@ class _Fuser:
         group.forms = [form for _, form in ordered]
 
     def _sources(self, group: Group, index: int) -> set[int]:
-        names = {name for call in group.calls for name in call.inputs}
+        names = {name for call in group.all_calls for name in call.inputs}
         return {self.home[name] for name in names if name in self.home} - {index}
 
     def _operands(self, calls: Sequence[Call]) -> set[str | None]:
@@ -204,10 +212,28 @@ class _Fuser:
     # matmuls
 
     def anchor(self) -> None:
-        """Give chains the matmul whose result they take."""
+        """Give chains the matmul whose result they take, and join those that codes lie
+        between."""
         for index, group in enumerate(self.groups):
             if group is not None and group.forms:
                 self._find_anchor(index, group)
+                self._join_codes(index, group)
+
+    def _join_codes(self, index: int, group: Group) -> None:
+        """Join the chains whose codes *group* reads, the latest first, of those that
+        have an anchor one at most: what the others are anchored to writes codes, which
+        are narrower than what they stand for."""
+        codes = {
+            call.inputs[0]
+            for call, form in zip(group.calls, group.forms, strict=True)
+            if form.operator == _WIDENS
+        }
+        sources = {self.home[name] for name in codes if name in self.home} - {index}
+        for source in sorted(sources, reverse=True):
+            other = self.groups[source]
+            assert other is not None
+            if group.anchor is None or other.anchor is None:
+                self._merge(source, index)
 
     def _find_anchor(self, index: int, group: Group) -> None:
         inside = {name for call in group.calls for name in call.outputs}

@@ -66,9 +66,13 @@ def quantised(
         if zero is not None:
             steps = chain.step("Add", steps, zero)
         return chain.cast(steps, element, saturate=int(saturates))
+    return chain.cast(whole_codes(chain, steps, zero, element), element)
+
+
+def whole_codes(chain: Steps, steps: Any, zero: Any | None, element: str) -> Any:
+    """Codes of integers that *steps* are rounded to, as float32."""
     value = chain.step("Round", steps)
     if zero is not None:
         value = chain.step("Add", value, zero)
     low, high = (chain.number(float(limit), "f32") for limit in CODE_LIMITS[element])
-    value = chain.step("Min", chain.step("Max", value, low), high)
-    return chain.cast(value, element)
+    return chain.step("Min", chain.step("Max", value, low), high)

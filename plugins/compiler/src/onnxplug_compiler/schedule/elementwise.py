@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -13,15 +14,26 @@ from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm, scalar_of
 from onnxplug_compiler.frontend.fusion import Group
 from onnxplug_compiler.frontend.quantization import SCALED, axis_of_scales
+from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.ir.elements import element_of, wide_dtype
 from onnxplug_compiler.ir.elementwise import Chain, Scalar, Step
-from onnxplug_compiler.ir.quantization import dequantised, in_steps, quantised
+from onnxplug_compiler.ir.quantization import (
+    CODE_LIMITS,
+    dequantised,
+    in_steps,
+    quantised,
+    whole_codes,
+)
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.registry import Plan
 
 _WORTH_A_VIEW: Final = 1 << 14
 """Elements that need not be computed for a result to be one that is stretched: who
 reads few of them is faster where they lie in order."""
+
+_MOST_SCALE: Final = 1e15
+"""What scales are below, and not less than one part of, for their products and
+quotients to be finite and no zeros."""
 
 Operand: TypeAlias = str | View
 """What a chain reads: a value, by its name, or what is no value of the plan."""
@@ -151,6 +163,10 @@ class Builder:
         self.operands: list[Operand] = []
         self.constants: list[Scalar] = []
         self.steps: list[tuple[str, tuple[object, ...], str, object]] = []
+        # of a chain behind sums of integers alone, which is within a step
+        self._whole: dict[str, _Typed] = {}
+        self._of_sums: dict[str, _Kind] = {}
+        self._reciprocals: dict[str, View] = {}
 
     def build(self, outputs: Sequence[str]) -> Built:
         """The chain of the group, after what finishes the sums."""
@@ -159,10 +175,14 @@ class Builder:
         if self.result is not None:
             value = numbers[self.result] = self._finished()
             numbers |= {r.outputs[0]: value for r in group.reshapes if r.outputs[0]}
+            if self._is_of_integers:
+                self._of_sums = dict.fromkeys(numbers, _Kind.SUMS)
         for call, form in zip(group.calls, group.forms, strict=True):
             name = call.outputs[0]
             assert name is not None
-            numbers[name] = self._add_form(form, numbers)
+            numbers[name] = self._add_form(name, form, numbers)
+            if not self._of_sums.keys().isdisjoint(call.inputs):
+                self._of_sums[name] = self._kind(form)
         inputs = [self._sums] * (self.result is not None) + [
             self._element_of(operand) for operand in self.operands
         ]
@@ -185,17 +205,22 @@ class Builder:
             self.operands,
         )
 
-    def _finished(self) -> object:
+    def _finished(self, per: _Typed | None = None) -> object:
+        """The sums with what finishes them, times *per*."""
         finish = self.finish
         assert finish is not None
+
+        def times(value: object) -> object:
+            return value if per is None else self._add_sum("Mul", value, per.value)
+
         value = self._cast("result", self._sums, self.element)
         if finish.scale is not None:
-            value = self._add_sum("Mul", value, self._summand(finish.scale))
+            value = self._add_sum("Mul", value, times(self._summand(finish.scale)))
         if finish.alpha != 1:
             alpha = self._constant(finish.alpha, self.element)
             value = self._add_sum("Mul", value, alpha)
         if finish.addend is not None and finish.beta != 0:
-            addend = self._summand(finish.addend)
+            addend = times(self._summand(finish.addend))
             if finish.beta != 1:
                 beta = self._constant(finish.beta, self.element)
                 addend = self._add_sum("Mul", addend, beta)
@@ -208,9 +233,28 @@ class Builder:
         finish = self.finish
         return self.element if finish is None or not finish.sums else finish.sums
 
-    def _add_form(self, form: StepForm, numbers: dict[str, object]) -> object:
+    @property
+    def _is_of_integers(self) -> bool:
+        """Whether the sums are integers, scaled by numbers that are not too large to be
+        multiplied before the sums are."""
+        finish = self.finish
+        if finish is None or not finish.sums or not isinstance(finish.scale, View):
+            return False
+        buffer = finish.scale.buffer
+        known = isinstance(buffer, Constant) and buffer.key is None
+        return known and bool((np.abs(buffer.array) < _MOST_SCALE).all())
+
+    def _kind(self, form: StepForm) -> _Kind:
+        """What a step makes of something behind sums of integers."""
+        of = form.operands[0]
+        is_sums = isinstance(of, str) and self._of_sums.get(of) is _Kind.SUMS
+        return _Kind.RECTIFIED if form.operator == "Relu" and is_sums else _Kind.OTHER
+
+    def _add_form(
+        self, result: str, form: StepForm, numbers: dict[str, object]
+    ) -> object:
         if form.operator in SCALED:
-            return self._add_scaled(form, numbers)
+            return self._add_scaled(result, form, numbers)
         operands: list[object] = []
         first: str | None = None
         for operand in form.operands:
@@ -225,7 +269,9 @@ class Builder:
                 operands.append(self._constant(operand, first or form.element))
         return self._add(form.operator, operands, form.element, form.attributes)
 
-    def _add_scaled(self, form: StepForm, numbers: dict[str, object]) -> object:
+    def _add_scaled(
+        self, result: str, form: StepForm, numbers: dict[str, object]
+    ) -> object:
         """The steps that quantise or dequantise."""
         attributes = dict(form.attributes)
         x, scale, zero = (*form.operands, None)[:3]
@@ -241,22 +287,50 @@ class Builder:
             if name == x:
                 return _Typed(self._operand(name), element)
             # no part of the code, as each call has others
-            view = _along(self.plan, name, axis, len(shape))
+            view = _along(self.plan, self.plan.view(name), axis, len(shape))
             return _Typed(self._operand(view), element)
 
-        value, factor = read(x), read(scale)
         shift = None
         if isinstance(zero, str) and not self._is_nothing(zero):
             shift = steps.cast(read(zero), "f32")
         if form.operator == "DequantizeLinear":
+            value, factor = self._whole.get(x) or read(x), read(scale)
             value, factor = (steps.cast(each, "f32") for each in (value, factor))
             found = dequantised(steps, value, factor, shift)
             return steps.cast(found, form.element).value
-        narrow = "f32" if attributes.get("precision") else factor.element
-        value = in_steps(steps, value, factor, narrow)
+        found = self._in_steps_of_sums(x, scale, axis, numbers)
+        if found is None:
+            value, factor = read(x), read(scale)
+            narrow = "f32" if attributes.get("precision") else factor.element
+            found = in_steps(steps, value, factor, narrow)
+        if x in self._of_sums and form.element in CODE_LIMITS:
+            self._whole[result] = whole_codes(steps, found, shift, form.element)
+            return steps.cast(self._whole[result], form.element).value
         saturates = bool(attributes.get("saturate", 1))
-        found = quantised(steps, value, shift, form.element, saturates=saturates)
+        found = quantised(steps, found, shift, form.element, saturates=saturates)
         return steps.cast(found, form.element).value
+
+    def _in_steps_of_sums(
+        self, x: str, scale: str, axis: int, numbers: Mapping[str, object]
+    ) -> _Typed | None:
+        """A value behind sums of integers in steps of *scale*, multiplied instead of
+        divided; ``None`` where that might overflow, or is not within a step."""
+        value, kind = self.plan.known(scale), self._of_sums.get(x)
+        content, dtypes = value.content, {value.dtype, self.plan.known(x).dtype}
+        if kind is None or content is None or dtypes != {np.dtype(np.float32)}:
+            return None
+        if not ((content > 1 / _MOST_SCALE) & (content < _MOST_SCALE)).all():
+            return None
+        if scale not in self._reciprocals:
+            view = self.plan.recorder.constant(np.asarray(np.float32(1) / content))
+            rank = len(self.plan.known(x).shape)
+            self._reciprocals[scale] = _along(self.plan, view, axis, rank)
+        steps = _Steps(self)
+        per = _Typed(self._operand(self._reciprocals[scale]), "f32")
+        if kind is _Kind.OTHER:
+            return steps.step("Mul", _Typed(numbers[x], "f32"), per)
+        found = _Typed(self._finished(per), "f32")
+        return steps.step("Relu", found) if kind is _Kind.RECTIFIED else found
 
     def _is_nothing(self, zero: str) -> bool:
         """Whether zero points are known to be 0."""
@@ -322,6 +396,12 @@ class Builder:
         return "step", len(self.steps) - 1
 
 
+class _Kind(enum.Enum):
+    """What a value behind sums of integers is."""
+
+    SUMS, RECTIFIED, OTHER = range(3)
+
+
 class _Typed(NamedTuple):
     """A value of a builder, and its element."""
 
@@ -351,9 +431,8 @@ class _Steps:
         return self.step("Cast", operand, element=element, **attributes)
 
 
-def _along(plan: Plan, name: str, axis: int, rank: int) -> View:
+def _along(plan: Plan, view: View, axis: int, rank: int) -> View:
     """One number for all, or one for each place of an axis."""
-    view = plan.view(name)
     sizes = () if view.size == 1 else (view.size, *[1] * (rank - 1 - axis))
     found = view.reshape(sizes) or plan.contiguous(view).reshape(sizes)
     assert found is not None, "a vector becomes any column"
