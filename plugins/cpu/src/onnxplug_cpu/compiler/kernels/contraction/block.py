@@ -271,7 +271,7 @@ class _Tile:
         usual = f.select(self.at.is_tall, strip.tile, strip.tile_low)
         keeping = f.select(self.at.is_tall, strip.keeping, strip.keeping_low)
         self.function = f.select(self.keeps, keeping, usual)
-        result = chunk.result(self.at, strip.column, block.element)
+        result = chunk.result(self.at, strip.column)
         waiting = offset(f, waiting, number * block.words.partial_tile)
         self.sums = f.select(self.direct, result, waiting)
         strip_row = block.strip * block.panel_bytes

@@ -22,7 +22,8 @@ class ChunkWords(KernelWords):
     """Words of each kernel of contractions; strides are in bytes.
 
     - ``a`` and ``out`` with their strides over two batch axes, lines and rows; the
-      elements of a tap of A and the columns of the result are consecutive; how many
+      elements of a tap of A and the columns of the result, of ``out_element`` bytes
+      each, are consecutive; how many
       ``taps``, and where their ``offsets`` from A's row are, ``columns`` N, and
       ``batches1``, the size of the second batch axis;
     - ``lines``, each of ``tiles`` row tiles, the first ``tall_tiles`` of them of
@@ -47,6 +48,7 @@ class ChunkWords(KernelWords):
     out_batch1: Integer
     out_line: Integer
     out_row: Integer
+    out_element: Integer
     columns: Integer
     batches1: Integer
     lines: Integer
@@ -129,6 +131,7 @@ class Chunk:
         self.columns = words.columns
         self._out = self.matrix_of("out")
         self._out_line, self._out_row = words.out_line, words.out_row
+        self._out_element = words.out_element
         self._epilogue = words.epilogue
         self.has_epilogue = self._epilogue.compare("ne", f.zero(PTR))
 
@@ -158,10 +161,10 @@ class Chunk:
         rows = f.select(is_tall, self.tile_rows, self.tile_rows - 1)
         return RowTile(line, number * self.tile_rows - low, rows, is_tall)
 
-    def result(self, tile: RowTile, column: Value, element: Value | int) -> Value:
-        """Where a tile belongs in the result."""
+    def result(self, tile: RowTile, column: Value) -> Value:
+        """Where a tile belongs in the result, or its first result."""
         at = tile.line * self._out_line + tile.row * self._out_row
-        return offset(self.function, self._out, at + column * element)
+        return offset(self.function, self._out, at + column * self._out_element)
 
     @property
     def result_row(self) -> Value:
@@ -193,7 +196,7 @@ class Chunk:
             copied = TileCopy(
                 source=source,
                 source_row=source_columns * element,
-                target=self.result(tile, column, element),
+                target=self.result(tile, column),
                 target_row=self._out_row,
                 rows=tile.rows,
                 nbytes=width * element,

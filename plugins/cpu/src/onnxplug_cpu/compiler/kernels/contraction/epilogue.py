@@ -246,7 +246,7 @@ class _Tile:
                 if number < inputs:
                     values[number + 1] = moving[number].load(lanes, place, part)
             values = body.advance(values)
-            for number, output in enumerate(self.form.chain.outputs, inputs):
+            for number, output in enumerate(body.chain.outputs, inputs):
                 operand, place = moving[number], places[number]
                 element, step = operand.kind.element, operand.column_step
                 lanes.store(element, values[output], place, part, step)

@@ -6,6 +6,7 @@ from typing import Final
 
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
+from onnxplug_cpu.compiler.kernels.elementwise.codes import with_codes
 from onnxplug_cpu.compiler.kernels.elementwise.emitters import emit_step
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
 from onnxplug_cpu.compiler.kernels.elementwise.step import literal
@@ -20,6 +21,7 @@ class ChainBody:
 
     Attributes:
         width: lanes of the vectors to compute.
+        chain: with the same inputs; values behind them have other numbers.
         live: numbers of the values that outputs need.
     """
 
@@ -27,8 +29,8 @@ class ChainBody:
         self.width = width or chain_width(isa, chain)
         self.f = f
         self.isa = isa
-        self.chain = chain
-        self.live = _live_values(chain)
+        self.chain = with_codes(chain)
+        self.live = _live_values(self.chain)
 
     def constants(self) -> dict[int, Value]:
         """The chain's constants, by value number."""

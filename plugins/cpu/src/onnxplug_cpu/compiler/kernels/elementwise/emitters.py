@@ -17,6 +17,7 @@ from onnxplug_cpu.compiler.codegen.math.narrow import rounded
 from onnxplug_cpu.compiler.kernels.elementwise import step_activation as activation
 from onnxplug_cpu.compiler.kernels.elementwise import step_arithmetic as arithmetic
 from onnxplug_cpu.compiler.kernels.elementwise import step_cast, step_logic
+from onnxplug_cpu.compiler.kernels.elementwise.codes import CODES, codes
 from onnxplug_cpu.compiler.kernels.elementwise.step import Arguments
 from onnxplug_cpu.compiler.machine.isa import Isa
 
@@ -103,13 +104,15 @@ _EXACT: Final = frozenset(
 def emit_step(
     f: Function, isa: Isa, step: Step, operands: Sequence[Value | None]
 ) -> Value:
-    """Emit one step that :func:`~.operators.supports` takes.
+    """Emit one step that :func:`~.operators.supports` takes, or :data:`~.codes.CODES`.
 
     Args:
         operands: vectors as :func:`~.lanes.held` types them; ``None`` for what is left
             out.  A :class:`~.step.Literal` allows cheaper instructions.
     """
     arguments = Arguments(f, isa, list(operands), step.element, dict(step.attributes))
+    if step.operator == CODES:
+        return codes(arguments)
     result = EMITTERS[step.operator](arguments)
     if step.operator in _EXACT:
         return result

@@ -102,7 +102,7 @@ class Writer:
                     element, placed(position), part, self.steps[position]
                 )
         values = self.body.advance(values)
-        for position, value in enumerate(self.chain.outputs):
+        for position, value in enumerate(self.body.chain.outputs):
             self.lanes.store(
                 self.elements[position],
                 values[value],
