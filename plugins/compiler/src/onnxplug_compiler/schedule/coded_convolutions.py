@@ -48,6 +48,9 @@ class CodedConvolution(NamedTuple):
         codes: the filters.
         zero, scale: zero points and scales of them, of their shape.
         offset: a zero point of all.
+        whole: the filters with as many channels more as make a multiple of four, which
+            are multiplied faster; ``None`` where there is none to be added, or too
+            many.
         finish: what becomes of the sums, of operands that broadcast to the result.
     """
 
@@ -57,6 +60,7 @@ class CodedConvolution(NamedTuple):
     zero: View | None = None
     offset: int = 0
     scale: View | None = None
+    whole: View | None = None
     finish: Finish = Finish()
 
     @property
@@ -71,6 +75,16 @@ class CodedConvolution(NamedTuple):
         return self.scale is None and is_of_integers(
             (self.image.codes.view, self.codes)
         )
+
+    @property
+    def in_fours(self) -> CodedConvolution:
+        """The same of filters with more channels, if there are such."""
+        whole, zero = self.whole, self.zero
+        if whole is None:
+            return self
+        if zero is not None:  # each filter has one
+            zero = View(zero.buffer, zero.offset, zero.dtype, whole.shape, zero.strides)
+        return self._replace(codes=whole, zero=zero, whole=None)
 
     def windows(self, plan: Plan, shape: tuple[int, ...]) -> list[Depthwise] | None:
         """The convolution as windows, if it may be some; *shape* is the result's."""
@@ -176,10 +190,13 @@ def _contractions(
         parts = plain_parts(plan, made.conv, view, arrays, shape)
         return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
     geometry = geometry_of(made.conv, view.shape, made.codes.shape, shape)
+    fours = made.in_fours
     for is_moved in (False, True):
-        image = Surrounded(plan, made.image, geometry, is_moved=is_moved)
-        parts = parts_over(made.conv, image.padded, arrays, geometry)
-        found = _with_factors(made, parts, image.factor)
+        image = Surrounded(
+            plan, made.image, geometry, fours.codes.shape[1], is_moved=is_moved
+        )
+        parts = parts_over(made.conv, image.padded, fours.arrays, geometry)
+        found = _with_factors(fours, parts, image.factor)
         if all(family.reads_codes(recorder, a, b) for _, a, b in found):
             image.record()
             return found

@@ -153,6 +153,7 @@ class Surrounded:
     """Codes as they are, channels last and with their zero point around them.
 
     Args:
+        channels: at least as many as there are; those beyond may be anything.
         is_moved: those with a sign become by 128 larger, and have none, and those
             without one become by as much smaller.
 
@@ -161,7 +162,13 @@ class Surrounded:
     """
 
     def __init__(
-        self, plan: Plan, image: Factor, geometry: Geometry, *, is_moved: bool
+        self,
+        plan: Plan,
+        image: Factor,
+        geometry: Geometry,
+        channels: int,
+        *,
+        is_moved: bool,
     ) -> None:
         self.plan, self.image, self.before = plan, image, geometry.before
         view = image.codes.view
@@ -170,10 +177,12 @@ class Surrounded:
         self.moved, dtype = _MOVES[element] if is_moved else (0, view.dtype)
         self.dtype: np.dtype[Any] = dtype
         pads = *geometry.before, *geometry.after
-        self.is_there = not (self.moved or any(pads)) and view.strides[1] == 1
+        is_whole = view.shape[1] >= channels and view.strides[1] == 1
+        self.is_there = is_whole and not (self.moved or any(pads))
         self.padded = view
         if not self.is_there:
-            shape = padded_shape(view.shape, geometry)
+            count, _, *rest = padded_shape(view.shape, geometry)
+            shape = (count, max(view.shape[1], channels), *rest)
             self.padded = plan.recorder.channels_last(self.dtype, shape)
 
     def factor(self, windows: View) -> Factor:
@@ -188,17 +197,19 @@ class Surrounded:
             return
         recorder, starts = self.plan.recorder, (0, 0, *self.before)
         view, zeros = self.image.codes.view, self.image.zero
+        sizes = (self.padded.shape[0], view.shape[1], *self.padded.shape[2:])
+        padded = self.padded.slice([0] * len(sizes), sizes)
         if zeros is None:
             zero = recorder.constant(np.array(self.image.offset, view.dtype))
         else:
             zero = zeros.view
         if not self.moved:
-            record_padded(recorder, view, self.padded, starts, value=zero)
+            record_padded(recorder, view, padded, starts, value=zero)
             return
         border = recorder.temporary(self.dtype, ())
         self._record_moved(zero, border)
-        self._record_moved(view, self.padded.slice(starts, view.shape))
-        record_border(recorder, self.padded, starts, view.shape, border)
+        self._record_moved(view, padded.slice(starts, view.shape))
+        record_border(recorder, padded, starts, view.shape, border)
 
     def _record_moved(self, source: View, target: View) -> None:
         chain = Formula("i16")

@@ -73,13 +73,32 @@ def integers(plan: Plan, call: Call, positions: Sequence[int]) -> CodedConvoluti
     x, w, x_zero, w_zero = map(call.input, positions)
     assert x is not None and w is not None
     codes, (offset, of_filters) = plan.view(w), zero_of_weights(plan, w_zero)
+    whole = _in_fours(plan, call, w, w_zero)
     if of_filters is not None:
         of_filters = spread(plan, of_filters, codes, rows=True)
     known, zero = zero_of_weights(plan, x_zero)
     of_all = None if zero is None else Codes(as_shape(plan, zero, ()))
     image = Factor(Codes(plan.view(x)), of_all, known)
     conv = as_conv(call, *positions[:2])
-    return CodedConvolution(conv, image, codes, of_filters, offset)
+    return CodedConvolution(conv, image, codes, of_filters, offset, whole=whole)
+
+
+def _in_fours(plan: Plan, call: Call, w: str, w_zero: str | None) -> View | None:
+    """Known filters with channels of zeros behind them, to a multiple of four."""
+    channels = plan.known(w).shape[1]
+    more = -channels % 4
+    if int(call.attributes["group"]) > 1 or not 0 < more < channels:
+        return None
+    codes = plan.known(w).content
+    zero = np.zeros((), np.int8) if w_zero is None else plan.known(w_zero).content
+    if codes is None or zero is None:
+        return None
+    shape = (codes.shape[0], more, *codes.shape[2:])
+    if zero.size > 1 and zero.shape != codes.shape[:1]:
+        return None
+    zeros = zero.reshape((-1, *[1] * (codes.ndim - 1))).astype(codes.dtype)
+    filled = np.concatenate([codes, np.broadcast_to(zeros, shape)], axis=1)
+    return plan.recorder.constant(filled)
 
 
 def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:
