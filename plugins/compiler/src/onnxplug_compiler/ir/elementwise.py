@@ -101,15 +101,26 @@ class ChainBuilder:
             return Number(numbers[0])
         return self._shared(Step(operator, numbers, element, written))
 
-    def append(self, chain: Chain, inputs: Sequence[Number]) -> list[Number]:
-        """All steps of another chain, whose inputs are *inputs*; gives its outputs."""
+    def append(
+        self,
+        chain: Chain,
+        inputs: Sequence[Number],
+        instead: Mapping[Step, Number] | None = None,
+    ) -> list[Number]:
+        """All steps of another chain, whose inputs are *inputs*; gives its outputs.
+
+        Args:
+            instead: what takes the place of some steps.
+        """
+        known = instead or {}
         values = list(inputs)
         values += [self.constant(*scalar) for scalar in chain.constants]
         for step in chain.steps:
             operands = [values[o] if o >= 0 else None for o in step.operands]
-            values.append(
-                self.step(step.operator, operands, step.element, step.attributes)
-            )
+            made = known.get(step)
+            if made is None:
+                made = self.step(step.operator, operands, step.element, step.attributes)
+            values.append(made)
         return [values[output] for output in chain.outputs]
 
     def element(self, number: Number) -> str:

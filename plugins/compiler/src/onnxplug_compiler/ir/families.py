@@ -210,9 +210,9 @@ class Windows(Protocol):
             out: [N, C, *spatial], as many as windows fit.
             strides, dilations: of each spatial axis, at least 1.
             pads: at the beginnings, and then at the ends, not negative.
-            zero: the zero point of *a*, one number of f32, if *a* has codes of a byte.
-                Weights are differences of codes, as f32, at most ``MOST_CODED_TERMS``
-                for a result, and *out* is int32.
+            zero: the zero point of *a*, one number of f32, if *a* has codes of a byte
+                and it may be another than 0.  Weights are differences of codes, as
+                f32, at most ``MOST_CODED_TERMS`` for a result.
             epilogue: of the shape of *out*; takes the result instead of it.
             label: for profiles, the sizes not included.
         """

@@ -164,10 +164,8 @@ def record_parts(
     windows = made.windows(plan, shape)
     if windows is not None:
         for each in windows:
-            folded, dtype = after.of(each.fold), sums
-            if each.zero is None:
-                folded, dtype = of_floats(folded), F32
-            out = recorder.temporary(dtype, folded.outputs[0].shape)
+            folded = of_floats(after.of(each.fold))
+            out = recorder.temporary(F32, folded.outputs[0].shape)
             record_depthwise(recorder, each, out, folded, label)
         return
     for part, a, b in _contractions(plan, made, shape):

@@ -14,7 +14,7 @@ from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.ir.buffers import Address, Constant
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
-from onnxplug_compiler.ir.elementwise import ChainBuilder
+from onnxplug_compiler.ir.elementwise import ChainBuilder, Step
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.recorder import Recorder
@@ -70,6 +70,8 @@ def exact_windows(
     assert parts is not None
     if not takes_codes:
         record_differences(recorder, image, wide)
+        return parts
+    if not image.offset and image.zero is None:
         return parts
     zero = _float_zero(plan, image)
     return [part._replace(zero=zero) for part in parts]
@@ -143,9 +145,11 @@ def _float_zero(plan: Plan, codes: Factor) -> View:
 def of_floats(after: Epilogue) -> Epilogue:
     """What becomes of sums of int32, for sums of float32 that are integers."""
     chain, builder = after.chain, ChainBuilder()
-    tile = builder.step("Cast", [builder.input("f32")], chain.inputs[0])
+    sums = builder.input("f32")
+    tile = builder.step("Cast", [sums], chain.inputs[0])
     others = [builder.input(element) for element in chain.inputs[1:]]
-    results = builder.append(chain, [tile, *others])
+    as_floats = {Step("Cast", (0,), "f32"): sums}
+    results = builder.append(chain, [tile, *others], as_floats)
     return after._replace(chain=builder.build(results))
 
 

@@ -11,7 +11,7 @@ from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.scheduling import known_after
 from onnxplug_cpu.compiler.kernels.rows import Elements, move
-from onnxplug_cpu.compiler.kernels.window.tile import Numbers, Results, Tile
+from onnxplug_cpu.compiler.kernels.window.tile import Numbers, Tile
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 
@@ -35,6 +35,7 @@ class ChannelTile(Generator):
             at most as many as a register has.  There are as many weights for a tap, one
             channel's of all groups after the other's.
         element: of the input: f32, or i8 or u8 for codes.
+        moved: whether these have a zero point.
     """
 
     combining: Combining
@@ -44,6 +45,7 @@ class ChannelTile(Generator):
     near: bool
     depth: int = 1
     element: str = "f32"
+    moved: bool = False
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _ChannelTile(module, name, isa, self).write()
@@ -70,9 +72,9 @@ class _ChannelTile(Tile):
             for column in self.columns
             if column < form.taps - 1 or column > last
         }
-        self.source = Numbers(self, form.element)
+        self.source = Numbers(self, form.element, form.moved)
         self.weights = Elements(f, vector)
-        self.target = Results(self, form.element, form.near)
+        self.target = self.results(form.near)
         self.divisors = self._divisors() if form.combining.divides else None
         self.places = _places(f, arguments.x_pixel, last + form.taps)
         self.places_of_results = _places(f, arguments.out_pixel, form.pixels)

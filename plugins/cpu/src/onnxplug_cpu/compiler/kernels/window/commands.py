@@ -68,6 +68,8 @@ order, with all channels of a pixel."""
 _FINISHED_BYTES: Final = 16 << 10
 """The most of a tile that waits for its epilogue."""
 
+_CODES: Final = frozenset({"i8", "u8"})
+
 _FINISHED_PIXELS: Final = 64
 """The most windows of such a tile."""
 
@@ -107,7 +109,8 @@ def record_depthwise(
         )
     ):
         raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
-    a = channels_side_by_side(recorder, a, fewest=1 if zero else _COPIED_CHANNELS)
+    fewest = _COPIED_CHANNELS if a.dtype == _F32 else 1
+    a = channels_side_by_side(recorder, a, fewest=fewest)
     work = _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label, zero)
     work.record()
 
@@ -222,13 +225,15 @@ class _Windows:
         views = [x] if weights is None else [x, weights]
         if epilogue is None:  # which makes other elements of what is finished
             views.insert(0, out)
-        if zero is not None:
+        self.element = str(element_of(x.dtype))
+        self.of_codes = zero is not None or self.element in _CODES
+        if self.of_codes:
             _check_codes(x, weights, zero)
         elif any(view.dtype != _F32 for view in views[:-1]) or not (
             views[-1].dtype == _F32 or (weights is not None and is_half(weights.dtype))
         ):
             raise ValueError(f"windows are over f32; got {[v.dtype for v in views]}")
-        self.zero, self.element = zero, str(element_of(x.dtype))
+        self.zero = zero
         spatial = "×".join(str(slide.taps) for slide in slides)
         sizes = "×".join(map(str, out.shape))
         self.label = f"{label} {sizes}×{spatial}"
@@ -250,7 +255,7 @@ class _Windows:
             return
         x, out, recorder = self.x, self.out, self.recorder
         images, channels, planes, lines, pixels = out.shape
-        by_channels = self.zero is not None or (channels > 1 and x.strides[1] == 1)
+        by_channels = self.of_codes or (channels > 1 and x.strides[1] == 1)
         most = self._fixed_pixels() if by_channels else 0
         tile = self._fixed_tile()
         if not most:
@@ -326,13 +331,15 @@ class _Windows:
         """The tile of so many windows."""
         slide, combining = self.slides[-1], self.combining
         more = slide.taps, slide.stride, self._is_near(), self.depth, self.element
-        return lambda pixels: Kernel(ChannelTile(combining, pixels, *more))
+        moved = self.zero is not None
+        return lambda pixels: Kernel(ChannelTile(combining, pixels, *more, moved))
 
     def _any_tile(self, by_channels: bool) -> Callable[[int], Kernel]:
         """The tile of any windows, whatever their number."""
         combining, long, near = self.combining, self._is_long(), self._is_near()
         if by_channels:
-            return lambda _: Kernel(ChannelTaps(combining, long, near, self.element))
+            more = self.element, self.zero is not None
+            return lambda _: Kernel(ChannelTaps(combining, long, near, *more))
         pixel = self.x.strides[-1] * self.slides[-1].stride
         x_near = pixel == 1 or self.out.shape[-1] == 1
         out_near = self.epilogue is None and (
@@ -430,17 +437,18 @@ class _Windows:
         return View.contiguous(address.buffer, _F32, shape, address.offset)
 
 
-def _check_codes(x: View, weights: View | None, zero: View) -> None:
+def _check_codes(x: View, weights: View | None, zero: View | None) -> None:
     if (
         weights is None
-        or x.dtype.name not in ("int8", "uint8")
+        or element_of(x.dtype) not in _CODES
         or weights.dtype != _F32
-        or (zero.dtype, zero.size) != (_F32, 1)
+        or (zero is not None and (zero.dtype, zero.size) != (_F32, 1))
         or math.prod(weights.shape[1:]) > MOST_CODED_TERMS
     ):
         raise ValueError(
             f"windows over codes have a zero point of f32 and up to {MOST_CODED_TERMS} "
-            f"weights; got {x.dtype}, {zero.dtype}, {weights and weights.shape}"
+            f"weights; got {x.dtype}, {zero and zero.dtype}, "
+            f"{weights and weights.shape}"
         )
 
 

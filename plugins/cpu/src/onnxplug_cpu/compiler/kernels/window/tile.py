@@ -47,7 +47,7 @@ class WindowArguments(FunctionArguments):
     that count are from *low* to *high*, in *count* lines.
 
     ``w`` has the weights of the first line, whose channels are consecutive.  From codes
-    the f32 at *zero* is subtracted, and results are i32.
+    the f32 at *zero* may be subtracted.
     """
 
     x: Pointer
@@ -127,6 +127,11 @@ class Tile:
         self.folding = Folding(f, isa, combining, self.vector)
         self.weighs = combining.weighs
 
+    def results(self, near: bool) -> Elements:
+        """Where finished vectors are written; *near*: to consecutive channels."""
+        channel = None if near else self.arguments.out_channel
+        return Elements(self.f, self.vector, channel)
+
     def strips(
         self,
         count: Value,
@@ -184,14 +189,16 @@ class Numbers:
     """What consecutive channels of the input stand for, as vectors of f32.
 
     Args:
-        element: f32, or i8 or u8 for codes, which differ from their zero point.
+        element: f32, or i8 or u8 for codes.
+        moved: whether a zero point is subtracted from these.
     """
 
-    def __init__(self, t: Tile, element: str) -> None:
+    def __init__(self, t: Tile, element: str, moved: bool) -> None:
         self._f, self._vector = t.f, t.vector
         self._elements = Elements(t.f, Type(element, t.lanes))
+        self._is_float = element == "f32"
         self._zero = None
-        if element != "f32":
+        if moved:
             self._zero = t.f.load_splat(t.arguments.zero, t.vector)
 
     def at(self, pointer: Value, index: Operand) -> Value:
@@ -201,35 +208,11 @@ class Numbers:
     def load(self, pointer: Value, mask: Value | None) -> Value:
         """Those from *pointer* on; anything where *mask* is false."""
         value = self._elements.load(pointer, mask)
-        if self._zero is None:
+        if self._is_float:
             return value
         wide = self._f.convert(value, self._vector.of("i32"))
-        return self._f.convert(wide, self._vector) - self._zero
-
-
-class Results:
-    """Writes finished vectors of f32: as they are, or those of codes as i32.
-
-    Args:
-        element: of the input.
-        near: whether channels are consecutive.
-    """
-
-    def __init__(self, t: Tile, element: str, near: bool) -> None:
-        self._f = t.f
-        self._type = t.vector if element == "f32" else t.vector.of("i32")
-        channel = None if near else t.arguments.out_channel
-        self._elements = Elements(t.f, self._type, channel)
-
-    def at(self, pointer: Value, index: Operand) -> Value:
-        """The address of channel *index*."""
-        return self._elements.at(pointer, index)
-
-    def store(self, value: Value, place: Value, mask: Value | None) -> None:
-        """Write *value*, only where *mask* is true."""
-        if not self._type.is_float:
-            value = self._f.convert_finite(value, self._type)
-        self._elements.store(value, place, mask)
+        number = self._f.convert(wide, self._vector)
+        return number if self._zero is None else number - self._zero
 
 
 def taps_within(
@@ -268,12 +251,14 @@ class ChannelTaps(Generator):
         near: whether the channels of the output are consecutive; those of the input
             are.
         element: of the input: f32, or i8 or u8 for codes.
+        moved: whether these have a zero point.
     """
 
     combining: Combining
     long: bool
     near: bool
     element: str = "f32"
+    moved: bool = False
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _ChannelTaps(module, name, isa, self).write()
@@ -301,9 +286,9 @@ class _ChannelTaps(Tile):
 
     def __init__(self, module: Module, name: str, isa: Isa, form: ChannelTaps) -> None:
         super().__init__(module, name, isa, form.combining)
-        self.source = Numbers(self, form.element)
+        self.source = Numbers(self, form.element, form.moved)
         self.weights = Elements(self.f, self.vector)
-        self.target = Results(self, form.element, form.near)
+        self.target = self.results(form.near)
         self.sums = _Sums(self, form.long)
 
     def write(self) -> None:
