@@ -21,7 +21,8 @@ class Step(Parameters):
             newest opset; inputs that an older version had as attributes are operands.
         operands: numbers of values; -1 for an optional input that is left out.
         element: the result's element type, a name of :mod:`~.elements`.
-        attributes: the operator's attributes, defaults filled in, sorted by name.
+        attributes: the operator's attributes, defaults filled in, sorted by name; of
+            an Add ``fused``, if products among its operands need not be rounded.
     """
 
     operator: str

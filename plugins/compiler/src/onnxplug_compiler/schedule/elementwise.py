@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -34,6 +33,13 @@ reads few of them is faster where they lie in order."""
 _MOST_SCALE: Final = 1e15
 """What scales are below, and not less than one part of, for their products and
 quotients to be finite and no zeros."""
+
+_MOST_STEPS: Final = 1024
+"""Steps of a result that one of another code may be, for what is rounded of a multiple
+of a zero point to be far less than a step."""
+
+_FUSED: Final = (("fused", 1),)
+"""The attribute of an Add whose product need not be rounded."""
 
 Operand: TypeAlias = str | View
 """What a chain reads: a value, by its name, or what is no value of the plan."""
@@ -165,7 +171,8 @@ class Builder:
         self.steps: list[tuple[str, tuple[object, ...], str, object]] = []
         # of a chain behind sums of integers alone, which is within a step
         self._whole: dict[str, _Typed] = {}
-        self._of_sums: dict[str, _Kind] = {}
+        self._of_sums: set[str] = set()
+        self._made: dict[str, StepForm] = {}
         self._reciprocals: dict[str, View] = {}
 
     def build(self, outputs: Sequence[str]) -> Built:
@@ -176,13 +183,14 @@ class Builder:
             value = numbers[self.result] = self._finished()
             numbers |= {r.outputs[0]: value for r in group.reshapes if r.outputs[0]}
             if self._is_of_integers:
-                self._of_sums = dict.fromkeys(numbers, _Kind.SUMS)
+                self._of_sums = set(numbers)
         for call, form in zip(group.calls, group.forms, strict=True):
             name = call.outputs[0]
             assert name is not None
             numbers[name] = self._add_form(name, form, numbers)
-            if not self._of_sums.keys().isdisjoint(call.inputs):
-                self._of_sums[name] = self._kind(form)
+            self._made[name] = form
+            if not self._of_sums.isdisjoint(call.inputs):
+                self._of_sums.add(name)
         inputs = [self._sums] * (self.result is not None) + [
             self._element_of(operand) for operand in self.operands
         ]
@@ -224,7 +232,9 @@ class Builder:
             if finish.beta != 1:
                 beta = self._constant(finish.beta, self.element)
                 addend = self._add_sum("Mul", addend, beta)
-            value = self._add_sum("Add", value, addend)
+            value = self._add(
+                "Add", (value, addend), self.element, () if per is None else _FUSED
+            )
         return self._cast(value, self.element, self.rounded)
 
     @property
@@ -243,12 +253,6 @@ class Builder:
         buffer = finish.scale.buffer
         known = isinstance(buffer, Constant) and buffer.key is None
         return known and bool((np.abs(buffer.array) < _MOST_SCALE).all())
-
-    def _kind(self, form: StepForm) -> _Kind:
-        """What a step makes of something behind sums of integers."""
-        of = form.operands[0]
-        is_sums = isinstance(of, str) and self._of_sums.get(of) is _Kind.SUMS
-        return _Kind.RECTIFIED if form.operator == "Relu" and is_sums else _Kind.OTHER
 
     def _add_form(
         self, result: str, form: StepForm, numbers: dict[str, object]
@@ -315,9 +319,9 @@ class Builder:
     ) -> _Typed | None:
         """A value behind sums of integers in steps of *scale*, multiplied instead of
         divided; ``None`` where that might overflow, or is not within a step."""
-        value, kind = self.plan.known(scale), self._of_sums.get(x)
-        content, dtypes = value.content, {value.dtype, self.plan.known(x).dtype}
-        if kind is None or content is None or dtypes != {np.dtype(np.float32)}:
+        content = self.plan.known(scale).content
+        dtypes = {self.plan.known(name).dtype for name in (x, scale)}
+        if x not in self._of_sums or content is None or dtypes != {np.dtype("f4")}:
             return None
         if not ((content > 1 / _MOST_SCALE) & (content < _MOST_SCALE)).all():
             return None
@@ -325,12 +329,59 @@ class Builder:
             view = self.plan.recorder.constant(np.asarray(np.float32(1) / content))
             rank = len(self.plan.known(x).shape)
             self._reciprocals[scale] = _along(self.plan, view, axis, rank)
-        steps = _Steps(self)
         per = _Typed(self._operand(self._reciprocals[scale]), "f32")
-        if kind is _Kind.OTHER:
-            return steps.step("Mul", _Typed(numbers[x], "f32"), per)
-        found = _Typed(self._finished(per), "f32")
-        return steps.step("Relu", found) if kind is _Kind.RECTIFIED else found
+        return self._times(x, per, float(content.min()), numbers)
+
+    def _times(
+        self, name: str, per: _Typed, step: float, numbers: Mapping[str, object]
+    ) -> _Typed:
+        """A value of float32 behind sums of integers, or beside one, times *per*.
+
+        Args:
+            step: the least of what *per* are the reciprocals of.
+        """
+        steps, form = _Steps(self), self._made.get(name)
+        if form is None and name in self._of_sums:
+            return _Typed(self._finished(per), "f32")
+        operator = "" if form is None else form.operator
+        operands = () if form is None else form.operands
+        names = [each for each in operands if isinstance(each, str)]
+        if operator == "Relu":
+            return steps.step("Relu", self._times(names[0], per, step, numbers))
+        if operator == "Add" and len(names) == 2:
+            parts = [self._times(each, per, step, numbers) for each in names]
+            return steps.step("Add", *parts, **dict(_FUSED))
+        if form is not None and operator == "DequantizeLinear":
+            content = self.plan.known(names[1]).content
+            if content is not None and (np.abs(content) < _MOST_STEPS * step).all():
+                return self._codes_times(form, per, numbers)
+        found = numbers[name] if name in numbers else self._operand(name)
+        return steps.step("Mul", _Typed(found, "f32"), per)
+
+    def _codes_times(
+        self, form: StepForm, per: _Typed, numbers: Mapping[str, object]
+    ) -> _Typed:
+        """What codes stand for, times *per*."""
+        codes, scale, zero = (*form.operands, None)[:3]
+        assert isinstance(codes, str) and isinstance(scale, str)
+        steps, known = _Steps(self), self.plan.known(codes)
+        axis = axis_of_scales(dict(form.attributes), known.shape)
+
+        def read(name: str) -> _Typed:
+            view = _along(self.plan, self.plan.view(name), axis, len(known.shape))
+            found = _Typed(self._operand(view), _element(self.plan.known(name).dtype))
+            return steps.cast(found, "f32")
+
+        value = self._whole.get(codes)
+        if value is None:
+            found = numbers[codes] if codes in numbers else self._operand(codes)
+            value = steps.cast(_Typed(found, _element(known.dtype)), "f32")
+        factor = steps.step("Mul", read(scale), per)
+        product = steps.step("Mul", value, factor)
+        if not isinstance(zero, str) or self._is_nothing(zero):
+            return product
+        shift = steps.step("Neg", steps.step("Mul", read(zero), factor))
+        return steps.step("Add", product, shift, **dict(_FUSED))
 
     def _is_nothing(self, zero: str) -> bool:
         """Whether zero points are known to be 0."""
@@ -394,12 +445,6 @@ class Builder:
     ) -> object:
         self.steps.append((operator, tuple(operands), element, attributes))
         return "step", len(self.steps) - 1
-
-
-class _Kind(enum.Enum):
-    """What a value behind sums of integers is."""
-
-    SUMS, RECTIFIED, OTHER = range(3)
 
 
 class _Typed(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug_compiler.ir.elementwise import Chain
+from onnxplug_compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.codegen.emit import Function, Value
 from onnxplug_cpu.compiler.kernels.elementwise.codes import with_codes
 from onnxplug_cpu.compiler.kernels.elementwise.emitters import emit_step
@@ -50,8 +50,22 @@ class ChainBody:
             if any(o >= 0 and o not in values for o in step.operands):
                 continue
             operands = [values[o] if o >= 0 else None for o in step.operands]
-            values[number] = emit_step(self.f, self.isa, step, operands)
+            fused = self._fused(step, values)
+            values[number] = fused or emit_step(self.f, self.isa, step, operands)
         return values
+
+    def _fused(self, step: Step, values: dict[int, Value]) -> Value | None:
+        """A sum whose product is not rounded, if there may be such."""
+        has_it = self.isa.name == "neon" or self.isa.has("fma")
+        if not has_it or not dict(step.attributes).get("fused"):
+            return None
+        start = len(self.chain.inputs) + len(self.chain.constants)
+        for product, other in (step.operands, step.operands[::-1]):
+            made = self.chain.steps[product - start] if product >= start else None
+            if made is not None and made.operator == "Mul":
+                one, two = (values[factor] for factor in made.operands)
+                return self.f.fma(one, two, values[other])
+        return None
 
 
 def chain_width(isa: Isa, chain: Chain) -> int:
