@@ -204,21 +204,29 @@ class Surrounded:
         sizes = (self.padded.shape[0], view.shape[1], *self.padded.shape[2:])
         padded = self.padded.slice([0] * len(sizes), sizes)
         if zeros is None:
-            zero = recorder.constant(np.array(self.image.offset, view.dtype))
+            code = np.array(self.image.offset + self.moved, self.padded.dtype)
+            border = recorder.constant(code)
+        elif self.moved:
+            border = recorder.temporary(self.dtype, ())
+            self._record_moved(zeros.view, border)
         else:
-            zero = zeros.view
+            border = zeros.view
         if not self.moved:
-            record_padded(recorder, view, padded, starts, value=zero)
+            record_padded(recorder, view, padded, starts, value=border)
             return
-        border = recorder.temporary(self.dtype, ())
-        self._record_moved(zero, border)
         self._record_moved(view, padded.slice(starts, view.shape))
         record_border(recorder, padded, starts, view.shape, border)
 
     def _record_moved(self, source: View, target: View) -> None:
-        chain = Formula("i16")
-        value = chain.step("Add", chain.read_wide(source), chain.number(self.moved))
-        chain.record(self.plan.recorder, value, target, "Codes")
+        # by 128, as bytes alone, of which vectors have the most
+        chain = Formula("u8")
+        value = chain.step("BitwiseXor", chain.read(_bytes(source)), chain.number(128))
+        chain.record(self.plan.recorder, value, _bytes(target), "Codes")
+
+
+def _bytes(view: View) -> View:
+    """Codes of a byte without their signs."""
+    return View(view.buffer, view.offset, _U8, view.shape, view.strides)
 
 
 def is_of_integers(arrays: Sequence[View]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from onnxplug_compiler.ir.elementwise import Chain, Step
-from onnxplug_cpu.compiler.codegen.emit import Function, Value
+from onnxplug_cpu.compiler.codegen.emit import F32, Function, Value
 from onnxplug_cpu.compiler.kernels.elementwise.codes import with_codes
 from onnxplug_cpu.compiler.kernels.elementwise.emitters import emit_step
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
@@ -75,9 +75,10 @@ def chain_width(isa: Isa, chain: Chain) -> int:
     dependent sequences of one vector with the next one's, so these are computed for two
     registers at a time.
     """
-    wide = any(
-        chain.element(value) in ("f64", "i64", "u64") for value in _values(chain)
-    )
+    elements = {chain.element(value) for value in _values(chain)}
+    if elements <= _BYTES:
+        return LANES * F32.nbytes
+    wide = not elements.isdisjoint(("f64", "i64", "u64"))
     if wide or isa.registers_per_vector > 1 or isa.registers < 32:
         return LANES
     return 2 * LANES if chain_cost(chain) >= LONG else LANES
@@ -86,6 +87,8 @@ def chain_width(isa: Isa, chain: Chain) -> int:
 def _values(chain: Chain) -> range:
     return range(len(chain.inputs) + len(chain.constants) + len(chain.steps))
 
+
+_BYTES: Final = frozenset({"i8", "u8"})
 
 LONG: Final = 20
 """Vector instructions from which on a chain is long."""
