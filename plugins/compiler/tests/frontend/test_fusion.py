@@ -167,3 +167,15 @@ def test_chains_are_parted_at_codes_and_one_of_those_before_joined() -> None:
         call("QuantizeLinear", "e s", "y"),
     ]
     assert described(grouped(calls)) == ["m a", "n b c d e y"]
+
+
+def test_codes_that_an_anchor_reads_are_made_before_it() -> None:
+    calls = [
+        call("QuantizeLinear", "x s", "q"),
+        call("Conv", "q w", "m"),
+        call("QuantizeLinear", "m s", "a"),
+        call("DequantizeLinear", "q s", "c"),
+        call("DequantizeLinear", "a s", "d"),
+        call("Add", "c d", "y"),
+    ]
+    assert described(grouped(calls)) == ["q", "m a c d y"]

@@ -87,22 +87,25 @@ class Numbers:
 
 
 @pytest.mark.parametrize(
-    ("x_zero", "w_zero", "per_filter", "more"),
+    ("channels", "x_zero", "w_zero", "per_filter", "more"),
     [
-        (np.uint8(7), np.int8(0), True, {"pads": [1, 1, 1, 1]}),
-        (np.uint8(131), np.uint8(128), False, {"pads": [1, 0, 2, 1]}),
-        (np.int8(-9), np.int8(3), True, {"strides": [2, 2]}),
-        (np.int8(0), np.uint8(100), True, {"dilations": [2, 1]}),
+        (8, np.uint8(7), np.int8(0), True, {"pads": [1, 1, 1, 1]}),
+        (8, np.uint8(131), np.uint8(128), False, {"pads": [1, 0, 2, 1]}),
+        (8, np.int8(-9), np.int8(3), True, {"strides": [2, 2]}),
+        (8, np.int8(0), np.uint8(100), True, {"dilations": [2, 1]}),
+        (3, np.uint8(7), np.int8(3), True, {"pads": [1, 1, 1, 1]}),
+        (6, np.int8(-128), np.int8(0), False, {"strides": [2, 1]}),
     ],
 )
 def test_a_convolution_between_steps_has_integer_sums(
-    x_zero: Any, w_zero: Any, per_filter: bool, more: dict[str, Any]
+    channels: int, x_zero: Any, w_zero: Any, per_filter: bool, more: dict[str, Any]
 ) -> None:
     """Within one step of what the model's numbers give in float64, and mostly equal."""
     random = np.random.default_rng(3)
-    x = random.standard_normal((2, 8, 11, 9)).astype(np.float32)
+    x = random.standard_normal((2, channels, 11, 9)).astype(np.float32)
     limits = np.iinfo(w_zero.dtype)
-    w = random.integers(limits.min, limits.max + 1, (24, 8, 3, 3)).astype(w_zero.dtype)
+    w = random.integers(limits.min, limits.max + 1, (24, channels, 3, 3))
+    w = w.astype(w_zero.dtype)
     shape = (24,) if per_filter else ()
     of_x = Numbers("x", 0.03, x_zero)
     zeros = np.full(shape, w_zero)
@@ -144,6 +147,46 @@ def test_a_convolution_between_steps_has_integer_sums(
     apart = np.abs(found.astype(int) - wanted.astype(int))
     assert apart.max() <= 1
     assert (apart > 0).mean() < 1e-3
+
+
+@pytest.mark.parametrize("zero", [np.uint8(0), np.uint8(119), np.int8(-7)], ids=str)
+def test_what_is_added_to_a_convolution_is_codes_too(zero: Any) -> None:
+    """A residual block: its sums become codes, and what is added is read as such."""
+    random = np.random.default_rng(8)
+    x = random.standard_normal((2, 8, 7, 5)).astype(np.float32)
+    w = random.integers(-127, 128, (8, 8, 1, 1)).astype(np.int8)
+    of_x, of_y = Numbers("x", 0.0314, zero), Numbers("y", 0.0407, zero)
+    of_w = Numbers("w", np.full(8, 0.008), np.zeros(8, np.int8))
+    of_sums = Numbers("c", 0.0523, zero)
+    nodes = [
+        NODE("QuantizeLinear", ["x", *of_x.names], ["q"]),
+        NODE("DequantizeLinear", ["q", *of_x.names], ["d"]),
+        NODE("DequantizeLinear", ["w", *of_w.names], ["v"], axis=0),
+        NODE("Conv", ["d", "v"], ["c"]),
+        NODE("QuantizeLinear", ["c", *of_sums.names], ["e"]),
+        NODE("DequantizeLinear", ["e", *of_sums.names], ["f"]),
+        NODE("Add", ["f", "d"], ["a"]),
+        NODE("Relu", ["a"], ["r"]),
+        NODE("QuantizeLinear", ["r", *of_y.names], ["y"]),
+    ]
+    weights = {"w": w}
+    for each in (of_x, of_w, of_sums, of_y):
+        weights |= each.constants
+    made, (found,) = made_of(model_of(nodes, {"x": x}, ["y"], weights), {"x": x})
+    assert made == {"QuantizedConv": 1}
+
+    def numbers(of: Numbers, value: Array) -> Array:
+        codes = of.quantised(value).astype(np.float64)
+        return (codes - float(of.zero)) * float(of.scale)
+
+    given = numbers(of_x, x)
+    wide = w[:, :, 0, 0].astype(np.float64) * of_w.scale.astype(np.float64)[:, None]
+    sums = np.einsum("mc,nchw->nmhw", wide, given)
+    wanted = of_y.quantised(np.maximum(numbers(of_sums, sums) + given, 0))
+    # a tie of the inner codes moves the outer ones by a step of those
+    apart = np.abs(found.astype(int) - wanted.astype(int))
+    assert apart.max() <= 2
+    assert (apart > 0).mean() < 1e-2
 
 
 @pytest.mark.parametrize("lead", [(5,), (2, 3, 5)], ids=str)

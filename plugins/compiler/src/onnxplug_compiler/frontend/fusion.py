@@ -131,6 +131,8 @@ class _Fuser:
             return
         if self._closure(self._sources(one, other) - {index}) >> index & 1:
             return
+        if self._is_before_anchor(other, two) or self._is_before_anchor(index, one):
+            return
         if len(self._operands([*one.calls, *two.calls])) > self.limits.operands:
             return
         # what the later one reads of the earlier one was computed before
@@ -155,6 +157,16 @@ class _Fuser:
                 if group != index:
                     needed |= self.needs[index] & ~gone | 1 << index
                 self.needs[group] = needed
+
+    def _is_before_anchor(self, index: int, group: Group) -> bool:
+        """Whether the anchor of *group*, if there is one, needs the group at *index*."""
+        if group.anchor is None:
+            return False
+        calls = (group.anchor, *group.reshapes)
+        names = {name for call in calls for name in call.inputs}
+        sources = {self.home[name] for name in names if name in self.home}
+        own = {self.home[name] for call in calls for name in call.outputs if name}
+        return bool(self._closure(sources - own) >> index & 1)
 
     def _place(self, group: Group) -> None:
         """Bring the calls of a chain into the order in which they were added."""

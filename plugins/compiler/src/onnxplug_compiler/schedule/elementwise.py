@@ -174,6 +174,7 @@ class Builder:
         self._of_sums: set[str] = set()
         self._made: dict[str, StepForm] = {}
         self._reciprocals: dict[str, View] = {}
+        self._multiples: dict[tuple[str, object], _Typed] = {}
 
     def build(self, outputs: Sequence[str]) -> Built:
         """The chain of the group, after what finishes the sums."""
@@ -340,6 +341,14 @@ class Builder:
         Args:
             step: the least of what *per* are the reciprocals of.
         """
+        key = name, per.value
+        if key not in self._multiples:
+            self._multiples[key] = self._multiple(name, per, step, numbers)
+        return self._multiples[key]
+
+    def _multiple(
+        self, name: str, per: _Typed, step: float, numbers: Mapping[str, object]
+    ) -> _Typed:
         steps, form = _Steps(self), self._made.get(name)
         if form is None and name in self._of_sums:
             return _Typed(self._finished(per), "f32")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from onnxplug_compiler.ir.elementwise import ChainBuilder, Scalar
+from onnxplug_cpu.compiler.kernels.elementwise.codes import CODES, with_codes
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.kernels.elementwise.emitters import EMITTERS
 from onnxplug_cpu.compiler.kernels.elementwise.operators import OPERATORS, supports
@@ -336,3 +337,21 @@ def test_unsupported() -> None:
     assert not supports("BitShift", ("i32", "i32"), "i32", {"direction": "UP"})
     assert not supports("Gelu", ("f32",), "f32", {"approximate": "fast"})
     assert not supports("Cast", ("f8e4m3",), "f32", {})
+
+
+def test_codes_are_rounded_by_what_converts_them() -> None:
+    """All that QuantizeLinear does behind its quotient is one operator; other roundings
+    stay."""
+    builder = ChainBuilder()
+    x, zero = builder.input("f32"), builder.input("u8")
+    shift = builder.step("Cast", [zero], "f32")
+    value = builder.step("Add", [builder.step("Round", [x], "f32"), shift], "f32")
+    for operator, limit in (("Max", 0.0), ("Min", 255.0)):
+        value = builder.step(operator, [value, builder.constant("f32", limit)], "f32")
+    chain = builder.build([builder.step("Cast", [value], "u8")])
+    assert [step.operator for step in with_codes(chain).steps].count(CODES) == 1
+    assert "Round" not in [step.operator for step in with_codes(chain).steps]
+    both = builder.build([value, builder.step("Cast", [value], "u8")])
+    assert {"Round", CODES} <= {step.operator for step in with_codes(both).steps}
+    far = builder.step("Cast", [builder.step("Round", [x], "f32")], "i32")
+    assert with_codes(builder.build([far])) == builder.build([far])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -41,6 +43,11 @@ from onnxplug_compiler.schedule.operations.registry import (
 
 _I16: Final = np.dtype(np.int16)
 _BYTES: Final = frozenset({"i8", "u8"})
+
+_FILLED: Final[weakref.WeakValueDictionary[Any, np.ndarray[Any, Any]]] = (
+    weakref.WeakValueDictionary()
+)
+"""Filters with more channels, by shape and content; who packs them keeps them."""
 
 
 def _of_bytes(dtypes: Dtypes, positions: Sequence[int]) -> bool:
@@ -98,7 +105,9 @@ def _in_fours(plan: Plan, call: Call, w: str, w_zero: str | None) -> View | None
         return None
     zeros = zero.reshape((-1, *[1] * (codes.ndim - 1))).astype(codes.dtype)
     filled = np.concatenate([codes, np.broadcast_to(zeros, shape)], axis=1)
-    return plan.recorder.constant(filled)
+    # a plan that is made anew, as a packed form was refused, finds the same array
+    key = str(filled.shape), hashlib.sha256(filled.tobytes()).digest()
+    return plan.recorder.constant(_FILLED.setdefault(key, filled))
 
 
 def _accepts_integer(call: Call, dtypes: Dtypes, target: Support) -> str | None:
