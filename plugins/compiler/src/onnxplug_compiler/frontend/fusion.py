@@ -159,7 +159,7 @@ class _Fuser:
                 self.needs[group] = needed
 
     def _is_before_anchor(self, index: int, group: Group) -> bool:
-        """Whether the anchor of *group*, if there is one, needs the group at *index*."""
+        """Whether the anchor of *group*, if it has one, needs that at *index*."""
         if group.anchor is None:
             return False
         calls = (group.anchor, *group.reshapes)
