@@ -252,8 +252,9 @@ class Builder:
         if finish is None or not finish.sums or not isinstance(finish.scale, View):
             return False
         buffer = finish.scale.buffer
-        known = isinstance(buffer, Constant) and buffer.key is None
-        return known and bool((np.abs(buffer.array) < _MOST_SCALE).all())
+        if not isinstance(buffer, Constant) or buffer.key is not None:
+            return False
+        return bool((np.abs(buffer.array) < _MOST_SCALE).all())
 
     def _add_form(
         self, result: str, form: StepForm, numbers: dict[str, object]
@@ -359,7 +360,7 @@ class Builder:
             return steps.step("Relu", self._times(names[0], per, step, numbers))
         if operator == "Add" and len(names) == 2:
             parts = [self._times(each, per, step, numbers) for each in names]
-            return steps.step("Add", *parts, **dict(_FUSED))
+            return steps.step("Add", *parts, fused=1)
         if form is not None and operator == "DequantizeLinear":
             content = self.plan.known(names[1]).content
             if content is not None and (np.abs(content) < _MOST_STEPS * step).all():
@@ -390,7 +391,7 @@ class Builder:
         if not isinstance(zero, str) or self._is_nothing(zero):
             return product
         shift = steps.step("Neg", steps.step("Mul", read(zero), factor))
-        return steps.step("Add", product, shift, **dict(_FUSED))
+        return steps.step("Add", product, shift, fused=1)
 
     def _is_nothing(self, zero: str) -> bool:
         """Whether zero points are known to be 0."""
