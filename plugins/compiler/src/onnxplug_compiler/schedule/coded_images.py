@@ -27,6 +27,8 @@ from onnxplug_compiler.schedule.operations.depthwise import Depthwise
 from onnxplug_compiler.schedule.operations.geometry import Geometry
 from onnxplug_compiler.schedule.operations.registry import F32, Plan
 
+_U8: Final = np.dtype(np.uint8)
+
 _MOVES: Final = {"i8": (128, np.dtype(np.uint8)), "u8": (-128, np.dtype(np.int8))}
 """What makes codes with a sign codes without one, and the other way round."""
 
