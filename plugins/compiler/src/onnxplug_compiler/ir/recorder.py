@@ -93,10 +93,10 @@ class Recorder(Generic[TargetT]):
 
     def constant(self, array: np.ndarray[Any, Any]) -> View:
         """A constant array."""
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
-        buffer = Constant(array.nbytes, lambda: array)
-        return View.contiguous(buffer, array.dtype, array.shape)
+        # a scalar of numpy's has no memory that stays
+        kept = np.asarray(array, order="C")
+        buffer = Constant(kept.nbytes, lambda: kept)
+        return View.contiguous(buffer, kept.dtype, kept.shape)
 
     def packed(
         self,
