@@ -2,22 +2,22 @@
 
 Which signs the first factor may have depends on the processor; codes of the other kind
 are moved by 128.  That and zero points of the first factor are subtracted from the
-sums, as multiples of the sums of the constant second one's columns.
+sums, as multiples of the sums of the constant second one's columns.  Of the second one
+differences from zero points are packed; where these have nine bits, its codes are, and
+zero points subtracted as multiples of the sums of the first factor's rows.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from onnxplug_compiler.ir.buffers import Address
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
-from onnxplug_compiler.ir.elementwise import ChainBuilder
-from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.codegen.integer_products import (
@@ -27,6 +27,12 @@ from onnxplug_cpu.compiler.codegen.integer_products import (
 )
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.recording import call
+from onnxplug_cpu.compiler.kernels.coded.corrections import (
+    Missing,
+    completed,
+    of_columns,
+    of_rows,
+)
 from onnxplug_cpu.compiler.kernels.coded.factors import (
     BATCHES,
     I16,
@@ -66,6 +72,7 @@ from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
 
 if TYPE_CHECKING:
+    from onnxplug_compiler.ir.epilogue import Epilogue
     from onnxplug_cpu.compiler.commands.recording import Recorder
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
@@ -74,6 +81,9 @@ _MOVED: Final = 128
 
 _FEWEST_TERMS: Final = 16
 """Of sums, below which columns' sums and epilogues take longer than is won."""
+
+_FEWEST_COLUMNS: Final = 32
+"""Of results, below which sums of rows take longer than pairs."""
 
 _REMAINING: Final = 4
 """One of how many quads of a panel may have a remainder, each of which takes as long as
@@ -90,7 +100,7 @@ def takes_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
         and is_constant(b)
         and math.prod(codes.shape[LEAD:]) >= _FEWEST_TERMS
         and (a.zero is None or not any(a.zero.view.strides[axis] for axis in sums))
-        and not recorder.is_refused(b.codes.view, _layout(isa, once(b)))
+        and _packable(recorder, b) is not None
     )
 
 
@@ -101,6 +111,19 @@ def reads_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
         return False
     element = element_of_a(recorder.target.isa_of_bytes, codes)
     return _in_place(codes, element) is not None
+
+
+def _packable(recorder: Recorder, b: Factor) -> Factor | None:
+    """B once, in a form whose packing nobody refused."""
+    isa, b = recorder.target.isa_of_bytes, once(b)
+    forms = [b]
+    if b.codes.shape[-1] >= _FEWEST_COLUMNS:
+        offset = _MOVED if b.codes.view.dtype == np.uint8 else 0
+        forms.append(Factor(b.codes, offset=offset))
+    for form in forms:
+        if not recorder.is_refused(b.codes.view, _layout(isa, form)):
+            return form
+    return None
 
 
 def element_of_a(isa: Isa, codes: View) -> str:
@@ -130,13 +153,39 @@ def record_quads(
     Args:
         label: with the sizes.
     """
-    element = element_of_a(recorder.target.isa_of_bytes, a.codes.view)
-    left, constant = _quads_of_a(recorder, a, element), once(b)
-    after = _without_zeros(recorder, a, element, constant, out, epilogue)
-    contraction = fold(left, b.codes.view, out, after)
-    by = instruction_for_bytes(recorder.target.isa_of_bytes, element)
-    label = f"{label} by {by}"
-    QuadProduct(recorder, contraction, label, constant, element).record()
+    isa, packed = recorder.target.isa_of_bytes, _packable(recorder, b)
+    assert packed is not None, "takes_quads said so"
+    element = element_of_a(isa, a.codes.view)
+    left = quads_of_a(recorder, a, element)
+    label = f"{label} by {instruction_for_bytes(isa, element)}"
+    _record(recorder, Quads(a, left, element), (b, packed), out, epilogue, label)
+
+
+class Quads(NamedTuple):
+    """A first factor, also as int32 of four codes each, of *element*."""
+
+    factor: Factor
+    view: View
+    element: str
+
+
+def _record(
+    recorder: Recorder,
+    a: Quads,
+    b: tuple[Factor, Factor],
+    out: View,
+    epilogue: Epilogue | None,
+    label: str,
+) -> None:
+    """Record a product of quads.
+
+    Args:
+        b: also as it is packed, once.
+    """
+    missing = _missing(recorder, a, *b, label)
+    after = completed(recorder, missing, out, epilogue)
+    contraction = fold(a.view, b[0].codes.view, out, after)
+    QuadProduct(recorder, contraction, label, b[1], a.element).record()
 
 
 class QuadProduct(FmaProduct):
@@ -277,7 +326,7 @@ def _moved(codes: View, element: str) -> int:
     return -_MOVED if element == SIGNED_QUADS else _MOVED
 
 
-def _quads_of_a(recorder: Recorder, a: Factor, element: str) -> View:
+def quads_of_a(recorder: Recorder, a: Factor, element: str) -> View:
     """The first factor as int32 of four codes each that are next to each other along
     the sums, which are one axis if it is copied; see :func:`_moved`."""
     view = a.codes.view
@@ -317,54 +366,48 @@ def _in_place(codes: View, element: str) -> View | None:
     return View(codes.buffer, codes.offset, I32, (*shape, depth // 4), (*fourths, 1))
 
 
-# zero points of the first factor
+# zero points
 
 
-def _without_zeros(
-    recorder: Recorder,
-    a: Factor,
-    element: str,
-    b: Factor,
-    out: View,
-    epilogue: Epilogue | None,
-) -> Epilogue | None:
-    """What subtracts the zero points of A from sums, before *epilogue*.
+def _missing(
+    recorder: Recorder, a: Quads, b: Factor, packed: Factor, label: str
+) -> list[Missing]:
+    """What sums lack, as zero points of neither factor were subtracted.
 
     Args:
-        element: of A's quads.
-        b: once.
+        packed: B as it is packed, once.
     """
-    offset = a.offset + _moved(a.codes.view, element)
-    if not offset and a.zero is None:
-        return epilogue
-    builder = ChainBuilder()
-    tile, sums = (builder.input("i32") for _ in range(2))
-    operands = [_sums_of_columns(recorder, b).broadcast_to(out.shape)]
-    if a.zero is None:
-        # no part of the code, of which all networks need one
-        of_all = recorder.constant(np.array(offset, np.int32))
-        operands.append(of_all.broadcast_to(out.shape))
-        zero = builder.input("i32")
-    else:
-        view, axes = a.zero.view, slice(0, LEAD)
-        form = (*view.shape[axes], 1), (*view.strides[axes], 0)
-        of_rows = View(view.buffer, view.offset, view.dtype, *form)
-        operands.append(of_rows.broadcast_to(out.shape))
-        found = element_of(view.dtype)
-        assert found is not None
-        zero = builder.step("Cast", [builder.input(found)], "i32")
-        if offset:
-            more = builder.constant("i32", offset)
-            zero = builder.step("Add", [zero, more], "i32")
-    subtracted = builder.step("Mul", [zero, sums], "i32")
-    total = builder.step("Sub", [tile, subtracted], "i32")
-    if epilogue is None:
-        return Epilogue(builder.build([total]), tuple(operands), (out,))
-    others = [builder.input(each) for each in epilogue.chain.inputs[1:]]
-    results = builder.append(epilogue.chain, [total, *others])
-    return Epilogue(
-        builder.build(results), (*operands, *epilogue.operands), epilogue.outputs
-    )
+    found = []
+    of_a = missing_of_a(a, packed.codes.view)
+    if not of_a.is_nothing:
+        found.append(of_a._replace(sums=_sums_of_columns(recorder, packed)))
+    if described(packed) != described(b):
+        sums = sums_of_rows(recorder, a, b, label)
+        zero = None if b.zero is None else of_columns(b.zero.view)
+        found.append(Missing(zero, b.offset - packed.offset, sums))
+    return found
+
+
+def missing_of_a(a: Quads, sums: View) -> Missing:
+    """What sums lack of the first factor's zero points, times *sums* of columns."""
+    zero, codes = a.factor.zero, a.factor.codes.view
+    offset = a.factor.offset + _moved(codes, a.element)
+    return Missing(None if zero is None else of_rows(zero.view), offset, sums)
+
+
+def sums_of_rows(recorder: Recorder, a: Quads, b: Factor, label: str) -> View:
+    """[batch0, batch1, lines, rows, 1] of int32: of differences from zero points.
+
+    Args:
+        b: the other factor of the product.
+    """
+    batches, rest = b.codes.shape[:BATCHES], (*b.codes.shape[BATCHES:-1], 1)
+    one = recorder.constant(np.ones((1, 1, *rest), np.int8))
+    ones = Factor(Codes(one.broadcast_to((*batches, *rest))))
+    sums = recorder.temporary(I32, (*a.view.shape[:LEAD], 1))
+    both = ones, once(ones)
+    _record(recorder, a, both, sums, None, f"{label}: sums of rows")
+    return sums
 
 
 def _sums_of_columns(recorder: Recorder, b: Factor) -> View:
