@@ -112,7 +112,7 @@ OPERATORS: Final = Domain(
             types="DequantizeLinear",
             traits=("dequantize",),
         ),
-        _row("DynamicQuantizeLSTM", kernel="lstm"),
+        _row("DynamicQuantizeLSTM", kernel="lstm", types=types.quantized_lstm),
         _row("DynamicQuantizeMatMul", kernel="product", types=types.integer_product),
         _row("EmbedLayerNormalization", "norm"),
         _row("ExpandDims", "shape"),

@@ -58,6 +58,17 @@ def integer_product(graph: Graph, node: Node, inputs: Types) -> Types:
     return [TensorType(_tensor(inputs, scale).dtype, shape)]
 
 
+def quantized_lstm(graph: Graph, node: Node, inputs: Types) -> Types:
+    """DynamicQuantizeLSTM: all states, and the last ones of states and cells."""
+    x, r = _tensor(inputs).shape, _tensor(inputs, 2).shape
+    if x is None or r is None or len(x) != 3 or len(r) != 3:
+        return [TensorType(DataType.FLOAT32)] * 3
+    (time, batch, _), (directions, hidden, _) = x, r
+    last = TensorType(DataType.FLOAT32, (directions, batch, hidden))
+    every = TensorType(DataType.FLOAT32, (time, directions, batch, hidden))
+    return [every, last, last]
+
+
 def quantized_gemm(graph: Graph, node: Node, inputs: Types) -> Types:
     """QGemm, of float32 without a zero point for the result."""
     zero = inputs[8] if len(inputs) > 8 else None

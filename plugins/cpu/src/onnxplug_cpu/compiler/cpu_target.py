@@ -92,7 +92,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
         (
             "MatMulInteger ConvInteger QLinearMatMul QLinearConv com.microsoft.QGemm "
             "DynamicQuantizeLinear com.microsoft.DynamicQuantizeMatMul "
-            "com.microsoft.MatMulIntegerToFloat"
+            "com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeLSTM"
         ).split(),
         _BYTES,
     ),

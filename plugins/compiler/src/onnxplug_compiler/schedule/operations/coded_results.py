@@ -185,7 +185,7 @@ def _record_dynamic(plan: Plan, call: Call) -> None:
     recorder, u8 = plan.recorder, np.dtype(np.uint8)
     codes, zero = recorder.temporary(u8, a.shape), recorder.temporary(u8, ())
     scale = recorder.temporary(F32, ())
-    record_range(plan, a, [codes, scale, zero], call.op_type)
+    record_range(recorder, a, [codes, scale, zero], call.op_type)
     _record_sums(
         plan,
         call,

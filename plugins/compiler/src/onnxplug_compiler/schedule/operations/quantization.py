@@ -21,7 +21,8 @@ from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.quantization import dequantised, in_steps, quantised
-from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.recorder import Recorder
+from onnxplug_compiler.ir.target import Support, Target
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.coded import as_shape, coded_products
 from onnxplug_compiler.schedule.operations.coded import integer_product, zero_point
@@ -161,17 +162,18 @@ def _record_dynamic(plan: Plan, call: Call) -> None:
         targets.append(
             recorder.temporary(dtype, shape) if name is None else plan.destination(name)
         )
-    record_range(plan, x, targets, call.op_type)
+    record_range(recorder, x, targets, call.op_type)
 
 
-def record_range(plan: Plan, x: View, targets: Sequence[View], label: str) -> None:
+def record_range(
+    recorder: Recorder[Target], x: View, targets: Sequence[View], label: str
+) -> None:
     """Quantise *x* to uint8 as its range and zero need it.
 
     Args:
         targets: uint8 of x's shape, float32 and uint8 without axes: the codes, the
             scale and the zero point.
     """
-    recorder = plan.recorder
     ends = []
     for kind in ("ReduceMin", "ReduceMax"):
         end = recorder.temporary(x.dtype, ())
