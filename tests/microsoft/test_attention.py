@@ -256,3 +256,24 @@ def test_rotary_positions(compare, normal, integers, opset, interleaved, dtype):
         rotate(normal(2, 4, 5, 4), positions, 2)
         rotate(normal(2, 5, 16), positions, 2, num_heads=2, rotary_embedding_dim=4)
         rotate(normal(2, 4, 5, 8), positions, 2, num_heads=4, rotary_embedding_dim=4)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_attention_of_codes(compare, normal, integers, dtype):
+    """Which the CPU EP compiles as the body of its function."""
+    low = -64 if dtype == np.int8 else 0
+    codes = integers(256, (BATCH, LENGTH, WIDTH)).astype(np.uint8)
+    weights = (integers(128, (WIDTH, 48)) + low).astype(dtype)
+    columns = np.abs(normal(48)) / 256 + np.float32(1e-3)
+    scale = np.array(0.01, np.float32)
+    zeros = np.array(131, np.uint8), np.full(48, 3, dtype)
+    past = normal(2, BATCH, HEADS, PAST, SIZE)
+    first = (codes, weights, normal(48), scale, columns)
+    for mask, before, form in (
+        (None, None, {}),
+        (_lengths(3, 5, 1, 2), None, {"unidirectional": 1}),
+        (_some(integers(2, (BATCH, LENGTH))), None, {"scale": 0.3}),
+        (None, past, {"unidirectional": 1, "outputs": (0, 1)}),
+    ):
+        given = (*first, mask, *zeros, before)
+        compare("QAttention", given, num_heads=HEADS, compiled=True, **form)

@@ -36,6 +36,9 @@ _COMPILED_WHOLE: Final = frozenset({"MatMulNBits", "GroupQueryAttention"})
 """ONNX Runtime's operators that are compiled as they are; where nothing is, their
 bodies are faster than their kernels on arrays."""
 
+_COMPILED_AS_FUNCTIONS: Final = frozenset({"QAttention"})
+"""ONNX Runtime's operators whose bodies compile."""
+
 
 class CpuProvider(KernelExecutionProvider):
     """Runs partitions as programs of machine code, and on numpy arrays what is left.
@@ -122,6 +125,8 @@ class CpuProvider(KernelExecutionProvider):
         """Whether the operators of the body are compiled, and the node is not."""
         if node.domain == "com.microsoft" and node.op_type in _COMPILED_WHOLE:
             return not self._is_compiled_whole(graph, node)
+        if node.domain == "com.microsoft" and node.op_type in _COMPILED_AS_FUNCTIONS:
+            return self.compiles
         if node.op_type not in _FASTER_AS_FUNCTIONS or not self.compiles:
             return False
         found = self._find(graph, node)

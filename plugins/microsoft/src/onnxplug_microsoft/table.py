@@ -147,7 +147,7 @@ OPERATORS: Final = Domain(
         _row("NhwcFusedConv", "conv"),
         _row("NhwcMaxPool", "conv"),
         _row("Pad", "shape"),
-        _row("QAttention", kernel="attention"),
+        _row("QAttention", "attention", kernel="attention"),
         _row("QEmbedLayerNormalization", kernel="embedding"),
         _row("QGemm", kernel="product", types=types.quantized_gemm),
         _row("QLinearAdd", kernel="linear", types=types.quantized_elementwise),

@@ -6,7 +6,9 @@ Letters in shapes are those of :mod:`~onnxplug_microsoft.functions.heads`.
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
+from onnxplug.ep import DataType
 from onnxplug_microsoft.functions.body import Body, NoFunction
 from onnxplug_microsoft.functions.heads import (
     added,
@@ -54,9 +56,86 @@ def _attention(
         projected = body.op("Add", projected, bias)
     width = body.known_size(weights, 1)
     sizes = qkv_hidden_sizes or (None if width is None else (width // 3,) * 3)
+    form = _Form(num_heads, sizes, scale, mask_filter_value, bool(unidirectional))
+    return _of_projected(
+        body, (input, projected), form, mask_index, past, attention_bias
+    )
+
+
+@operator("QAttention", since=11)
+def _q_attention(
+    body: Body,
+    input: str,
+    weight: str,
+    bias: str,
+    input_scale: str,
+    weight_scale: str,
+    mask_index: str | None = None,
+    input_zero_point: str | None = None,
+    weight_zero_point: str | None = None,
+    past: str | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = _FILLER,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[str | None, ...]:
+    """Of codes, whose projections are sums of integers."""
+    _refuse_set(
+        do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer
+    )
+    if mask_index is not None and body.rank(mask_index) == len("BT"):
+        keys = body.shape(mask_index)[1]
+        is_as_queries = past is None and keys == body.shape(input)[1]
+        if keys in (None, 1) or (isinstance(keys, str) and not is_as_queries):
+            raise NoFunction("its input 'mask_index' may only keep the place of a mask")
+    zeros = (input_zero_point, weight_zero_point)
+    if input_zero_point is None and weight_zero_point is None:
+        zeros = ()
+    sums = body.op("MatMulInteger", input, weight, *zeros)
+    factor = body.op("Mul", input_scale, weight_scale)
+    projected = body.op("Mul", body.cast(sums, DataType.FLOAT32), factor)
+    projected = body.op("Add", projected, bias)
+    width = body.known_size(weight, 1)
+    sizes = None if width is None else (width // 3,) * 3
+    form = _Form(num_heads, sizes, scale, mask_filter_value, bool(unidirectional))
+    return _of_projected(body, ("bias", projected), form, mask_index, past, None)
+
+
+class _Form(NamedTuple):
+    """What attributes say.
+
+    Attributes:
+        sizes: of queries, keys and values of all heads.
+        filler: what masked scores get.
+    """
+
+    num_heads: int
+    sizes: tuple[int, ...] | None
+    scale: float
+    filler: float
+    is_causal: bool
+
+
+def _of_projected(
+    body: Body,
+    projected: tuple[str, str],
+    form: _Form,
+    mask_index: str | None,
+    past: str | None,
+    attention_bias: str | None,
+) -> tuple[str | None, ...]:
+    """The result, keys and values of queries, keys and values side by side.
+
+    Args:
+        projected: an input of the type that is computed with, and these.
+    """
+    typed, together = projected
     q, k, v = (
-        split_heads(body, part, num_heads)
-        for part in body.split(projected, 3, 2, sizes)
+        split_heads(body, part, form.num_heads)
+        for part in body.split(together, 3, 2, form.sizes)
     )
     earlier = body.index(0)
     if past is not None:
@@ -73,16 +152,16 @@ def _attention(
         if rank not in (1, 2, 3):
             raise NoFunction(f"its input 'mask_index' has rank {rank}; expected 1 to 3")
         allowed = (
-            _sequence_mask(body, mask_index, body.size(input, 0), keys)
+            _sequence_mask(body, mask_index, body.size("input", 0), keys)
             if rank == 1
             else raw_mask(body, mask_index, rank)
         )
     ordered = None
-    if unidirectional:
-        ordered = causal(body, body.size(input, 1), earlier, keys)
-    mask = as_addend(body, allowed, ordered, mask_filter_value, input)
-    head_size = None if sizes is None else sizes[0] // num_heads
-    scores = scaled_scores(body, q, k, scale, head_size, input)
+    if form.is_causal:
+        ordered = causal(body, body.size("input", 1), earlier, keys)
+    mask = as_addend(body, allowed, ordered, form.filler, typed)
+    head_size = None if form.sizes is None else form.sizes[0] // form.num_heads
+    scores = scaled_scores(body, q, k, form.scale, head_size, typed)
     y = join_heads(body, weighted(body, added(body, scores, mask, attention_bias), v))
     if not body.wants(1):
         return (y,)
