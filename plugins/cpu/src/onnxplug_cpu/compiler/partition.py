@@ -20,6 +20,7 @@ from onnxplug_compiler.frontend.call import (
     numpy_dtype,
 )
 from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.linear_codes import unfolded
 from onnxplug_compiler.schedule.bodies import Body, ControlFlowCall
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.in_place import outputs_in_place
@@ -109,10 +110,9 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         # an index is a node's only as long as the host does not rewrite the graph
         self._nodes = {node.index: node for node in partition.nodes}
         kinds: dict[Any, int] = {}
+        target = compiler.target
         self._calls = [
-            _as_call(
-                partition, node, find_function, compile_body, kinds, compiler.target
-            )
+            _as_call(partition, node, find_function, compile_body, kinds, target)
             for node in partition.nodes
         ]
         read = {name for call in self._calls for name in call.inputs if name}
@@ -125,7 +125,6 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         # names of what plans are made for
         known = {*self._constants, *self._floored}
         self._known: Collection[str] = known if self._floored else self._constants
-        target = compiler.target
         moved = sunk(self._calls, self._dtypes, self._constants, target, kinds)
         wide = widened(
             moved.calls,
@@ -136,8 +135,14 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
             kinds,
         )
         self._calls = list(wide.calls)
-        self._own_dtypes = {**moved.dtypes, **wide.dtypes}
-        self._own_names = {**moved.names, **wide.names}
+        every = {**self._dtypes, **moved.dtypes, **wide.dtypes}
+        opset = partition.graph.opset()
+        self._unfold = functools.partial(
+            unfolded, self._calls, every, self._constants, target, opset
+        )
+        self._unfolded = own = self._unfold()
+        self._own_dtypes = {**moved.dtypes, **wide.dtypes, **own.dtypes}
+        self._own_names = {**moved.names, **wide.names, **own.names}
         for call in self._calls:
             if isinstance(call, ControlFlowCall) and call.op_type == "Loop":
                 assert isinstance(call.function, ControlFlow)
@@ -253,10 +258,11 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         self._apart = OrderedDict()
 
     def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
-        partition = self._partition
-        target = self._compiler.target
+        partition, target = self._partition, self._compiler.target
         dtypes = {**self._dtypes, **self._own_dtypes}
-        analysis = analyse(self._calls, dtypes, self._known, refused, target)
+        # nodes on arrays are whole
+        calls = self._unfold(kept=refused).calls if refused else self._unfolded.calls
+        analysis = analyse(calls, dtypes, self._known, refused, target)
         units = split(analysis, partition.outputs, self._constants)
         if len(units) == 1 and units[0].compiled:
             whole = units[0]._replace(
@@ -594,6 +600,8 @@ def _body(
     dtypes = {name: numpy_dtype(partition, name) for name in (*names, *captures)}
     constants = Constants(partition, names)
     wide = widened(calls, dtypes, constants, graph.outputs, target, kinds)
-    calls, dtypes = list(wide.calls), {**dtypes, **wide.dtypes}
+    every = {**dtypes, **wide.dtypes}
+    found = unfolded(wide.calls, every, constants, target, graph.opset())
+    calls, dtypes = list(found.calls), {**every, **found.dtypes}
     find_forms = functools.partial(forms_of_all, calls, dtypes, constants)
     return Body(partition, calls, constants, dtypes, find_forms, captures)
