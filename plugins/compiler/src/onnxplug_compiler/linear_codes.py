@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -72,7 +73,7 @@ def unfolded(
         opset: the version of ONNX's operators in the model.
         kept: nodes whose calls stay as they are.
     """
-    if target.coded_products is None:
+    if not _BYTES.issubset(target.elements("MatMulInteger")):
         return Unfolded(calls, {}, {})
     found: list[Call] = []
     made: dict[str, np.dtype[Any]] = {}
@@ -204,7 +205,7 @@ class _Unfolding:
         inputs: Sequence[str | None],
         places: Sequence[int],
         result: int,
-        attributes: Mapping[str, Any] = {},
+        attributes: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Let *operator* compute the result of floats.
 
@@ -213,19 +214,18 @@ class _Unfolding:
             result: the position of the scale of the result; it is floats if there is
                 none.
         """
-        call, infer = self.call, _Result(self.call, self.constants, places)
+        call, of_floats = self.call, _Result(self.call, self.constants, places)
         given = {**_defaults(operator, self.opset), **attributes}
         if call.input(result) is None:
-            self._put(operator, inputs, call.outputs, _F32, infer, given)
+            self._put(operator, inputs, call.outputs, _F32, of_floats, given)
             return
         name = call.outputs[0]
-        floats = self._made(operator, inputs, _F32, infer, given, name)
+        floats = self._made(operator, inputs, _F32, of_floats, given, name)
         dtype = call.dtypes[0]
         assert dtype is not None
         given = {**_defaults("QuantizeLinear", self.opset), "axis": 1}
         codes = (floats, *call.inputs[result : result + 2])
-        infer = _Shaped(dtype)
-        self._put("QuantizeLinear", codes, call.outputs, dtype, infer, given)
+        self._put("QuantizeLinear", codes, call.outputs, dtype, _Shaped(dtype), given)
 
     def _made(
         self,

@@ -91,9 +91,7 @@ def _q_attention(
         is_as_queries = past is None and keys == body.shape(input)[1]
         if keys in (None, 1) or (isinstance(keys, str) and not is_as_queries):
             raise NoFunction("its input 'mask_index' may only keep the place of a mask")
-    zeros = (input_zero_point, weight_zero_point)
-    if input_zero_point is None and weight_zero_point is None:
-        zeros = ()
+    zeros = input_zero_point, weight_zero_point
     sums = body.op("MatMulInteger", input, weight, *zeros)
     factor = body.op("Mul", input_scale, weight_scale)
     projected = body.op("Mul", body.cast(sums, DataType.FLOAT32), factor)
