@@ -70,7 +70,7 @@ NEUTRAL_FLOORS: Final = (
     {"layout"},
     {"schedule"},
     {"segmentation"},
-    {"widening"},
+    {"linear_codes", "widening"},
     {"sinking"},
     {"gpu"},
 )
