@@ -73,6 +73,8 @@ def _product(plan: Plan, call: Call) -> CodedProduct:
         for view, turn in ((a, "transA"), (b, "transB"))
     )
     zero = call.input(2)
+    if zero is not None and zero_of_weights(plan, zero) == (0, None):
+        zero = None
     offset, of_columns = zero_of_weights(plan, call.input(5))
     zeros = (
         None if zero is None else repeated(plan, plan.view(zero), a.shape, rows=False),

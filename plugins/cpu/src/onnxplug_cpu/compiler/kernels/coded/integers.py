@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_cpu.compiler.kernels.coded.computed_quads import (
+    record_computed_quads,
+    takes_computed_quads,
+)
 from onnxplug_cpu.compiler.kernels.coded.factors import (
     BATCHES,
     LEAD,
@@ -47,7 +51,11 @@ def record_integers(
     parts = fewest_sums(a.codes.view, out)
     if not same and parts == 1:
         sized = f"{label} {sizes_of(a.codes.view, out)}"
-        record_one = record_quads if takes_quads(recorder, a, b) else record_pairs
+        record_one = record_pairs
+        if takes_quads(recorder, a, b):
+            record_one = record_quads
+        elif takes_computed_quads(recorder, a, b):
+            record_one = record_computed_quads
         record_one(recorder, a, b, out, epilogue, sized)
         return
 
