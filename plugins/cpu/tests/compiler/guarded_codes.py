@@ -34,13 +34,17 @@ Case = tuple[onnx.ModelProto, Array]
 
 
 def product(rng: np.random.Generator) -> Case:
-    """A product of any sizes, of weights with few large pairs or many."""
+    """A product of any sizes, of weights with few large pairs or many, or of two
+    computed factors."""
     rows, depth, columns = (int(n) for n in rng.integers(1, 90, 3))
     dtype = rng.choice([np.uint8, np.int8])
+    if rng.random() < 0.2:
+        x, zero = codes(rng, dtype, 2, depth, depth), {"a": codes(rng, dtype)}
+        return of_one_node("MatMulInteger", {"x": x}, zero, "x,x,a,a", np.int32), x
     make = trained if rng.random() < 0.7 else lambda rng, *s: codes(rng, np.int8, *s)
     x = codes(rng, dtype, int(rng.integers(1, 3)), rows, depth)
     constants = {"w": make(rng, depth, columns), "a": codes(rng, dtype)}
-    constants["b"] = np.zeros((), np.int8)
+    constants["b"] = codes(rng, np.int8) * np.int8(rng.integers(2))
     return of_one_node("MatMulInteger", {"x": x}, constants, "x,w,a,b", np.int32), x
 
 

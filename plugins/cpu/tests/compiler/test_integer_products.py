@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,12 @@ def test_matmul_integer(dtype: Any, zeros: str) -> None:
 
 
 def test_matmul_integer_of_two_inputs() -> None:
-    feeds = {"x": codes(np.int8, 3, 1, 9, 21), "w": codes(np.int8, 1, 2, 21, 33)}
-    check(of_one_node("MatMulInteger", feeds, {}, "x,w", np.int32), feeds)
+    """Of few rows, and of as many as are multiplied as quads."""
+    kinds = [(np.int8, np.int8), (np.uint8, np.uint8), (np.uint8, np.int8)]
+    for rows, (left, right) in itertools.product((9, 40), kinds):
+        x, w = codes(left, 3, 1, rows, 45), codes(right, 1, 2, 45, 33)
+        feeds, zeros = {"x": x, "w": w}, {"a": codes(left), "b": codes(right)}
+        check(of_one_node("MatMulInteger", feeds, zeros, "x,w,a,b", np.int32), feeds)
 
 
 @pytest.mark.parametrize("channels", [3, 8])
@@ -93,11 +98,11 @@ def test_matmul_integer_of_two_inputs() -> None:
 def test_conv_integer(channels: int, groups: int, zeros: str) -> None:
     x, w = (
         codes(np.uint8, 2, channels * groups, 9, 10),
-        codes(np.int8, 6 * groups, channels, 3, 2),
+        codes(np.int8, 34, channels, 3, 2),
     )
     constants = {"w": w}
     if zeros:
-        size = () if zeros == "one" else (6 * groups,)
+        size = () if zeros == "one" else (34,)
         constants |= {"a": codes(np.uint8), "b": codes(np.int8, *size)}
     names = "x,w,a,b" if zeros else "x,w"
     model = of_one_node(
