@@ -175,9 +175,13 @@ class _Unfolding:
     def floats(self, position: int) -> str:
         """The same, of what is wanted as floats: those of constants are constants."""
         found = self.factor(position)
+        self._follows()
+        return found
+
+    def _follows(self) -> None:
+        """Let the floats of constants that the last call makes be constants."""
         made = self.calls[-1]
         made.traits, made.function = NONE, dequantised
-        return found
 
     def bias(self, position: int, scales: tuple[int, int]) -> str | None:
         """Floats of int32 at *position*, whose scale is the product of others."""
@@ -190,7 +194,9 @@ class _Unfolding:
         infer = _Known(_F32, shape)
         named = one if shape is not of_many else other
         scale = self._made("Mul", (one, other), _F32, infer, {}, named)
-        return self._dequantized((name, scale), axis=0)
+        found = self._dequantized((name, scale), axis=0)
+        self._follows()
+        return found
 
     def _dequantized(self, inputs: Sequence[str | None], axis: int) -> str:
         given = {**_defaults("DequantizeLinear", self.opset), "axis": axis}
@@ -270,10 +276,17 @@ class _Unfolding:
         )
 
 
-def dequantised(codes: Array, scale: Array, zero: Array) -> Array:
-    """What codes of one scale stand for, as float32."""
-    floats = codes.astype(np.float32) - zero.reshape(()).astype(np.float32)
-    return np.asarray(floats * scale.reshape(()))
+def dequantised(codes: Array, scale: Array, zero: Array | None = None) -> Array:
+    """What codes stand for, as float32.
+
+    Args:
+        scale: one, or one for each code of a vector.
+        zero: one.
+    """
+    floats = codes.astype(np.float32)
+    if zero is not None:
+        floats -= zero.reshape(()).astype(np.float32)
+    return np.asarray(floats * (scale.reshape(()) if scale.size == 1 else scale))
 
 
 def _defaults(operator: str, opset: int) -> Mapping[str, Any]:
