@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -76,13 +77,12 @@ def product(
         found = interpreter.output(np.int8, shape)
         after = chain.epilogue([twice], [found])
         expected = (2 * expected).astype(np.int8)
-    record_coded(recorder, *factors, out, epilogue=after)
-    try:
-        interpreter.run()
-    except PackingRefused:
+    for _ in range(3):  # differences, codes, pairs
         recorder.commands.clear()
         record_coded(recorder, *factors, out, epilogue=after)
-        interpreter.run()
+        with contextlib.suppress(PackingRefused):
+            interpreter.run()
+            break
     return interpreter.read(found if doubled else out), expected.reshape(shape)
 
 
