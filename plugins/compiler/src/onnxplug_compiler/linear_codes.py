@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Call, attribute_defaults, data_type
 from onnxplug_compiler.frontend.elementwise import step_form
 from onnxplug_compiler.frontend.patterns.quantised import MOST_TERMS, are_windows
@@ -40,30 +39,9 @@ Dtypes: TypeAlias = Mapping[str, "np.dtype[Any] | None"]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-class Unfolded(Record):
-    """The calls of a partition, some of them unfolded.
-
-    Attributes:
-        calls: in topological order.
-        dtypes: of values that only they have.
-        names: of these, and of values of the same shapes.
-    """
-
-    calls: Sequence[Call]
-    dtypes: Mapping[str, np.dtype[Any]]
-    names: Mapping[str, str]
-
-
-def unfolded(
-    calls: Sequence[Call],
-    dtypes: Dtypes,
-    constants: Constants,
-    target: Support,
-    opset: int,
-    *,
-    kept: Collection[int] = (),
-) -> Unfolded:
-    """The calls with those unfolded whose scales and zero points are constants.
+class Unfolded:
+    """The calls of a partition, those unfolded whose scales and zero points are
+    constants.
 
     Args:
         calls: in topological order.
@@ -71,26 +49,43 @@ def unfolded(
         constants: of the partition.
         target: what they are compiled for.
         opset: the version of ONNX's operators in the model.
-        kept: nodes whose calls stay as they are.
+
+    Attributes:
+        calls: in topological order.
+        dtypes: of values that only they have.
+        names: of these, and of values of the same shapes.
     """
-    if not _BYTES.issubset(target.elements("MatMulInteger")):
-        return Unfolded(calls, {}, {})
-    found: list[Call] = []
-    made: dict[str, np.dtype[Any]] = {}
-    names: dict[str, str] = {}
-    for call in calls:
-        form = _FORMS.get((call.domain, call.op_type))
-        if form is None or not set(call.nodes).isdisjoint(kept):
-            found.append(call)
-            continue
-        unfolding = _Unfolding(call, dtypes, constants, opset)
-        if form(unfolding) and unfolding.is_compiled(target):
-            found += unfolding.calls
-            made |= unfolding.dtypes
-            names |= unfolding.names
-        else:
-            found.append(call)
-    return Unfolded(found, made, names)
+
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        dtypes: Dtypes,
+        constants: Constants,
+        target: Support,
+        opset: int,
+    ) -> None:
+        self.dtypes: dict[str, np.dtype[Any]] = {}
+        self.names: dict[str, str] = {}
+        self._whole = calls
+        self._parts: dict[Call, Sequence[Call]] = {}
+        if _BYTES.issubset(target.elements("MatMulInteger")):
+            for call in calls:
+                form = _FORMS.get((call.domain, call.op_type))
+                if form is not None:
+                    unfolding = _Unfolding(call, dtypes, constants, opset)
+                    if form(unfolding) and unfolding.is_compiled(target):
+                        self._parts[call] = unfolding.calls
+                        self.dtypes |= unfolding.dtypes
+                        self.names |= unfolding.names
+        self.calls = self.but_for(())
+
+    def but_for(self, whole: Collection[int]) -> list[Call]:
+        """The calls of which those of some nodes, which run on arrays, are whole."""
+        found: list[Call] = []
+        for call in self._whole:
+            is_whole = not set(call.nodes).isdisjoint(whole)
+            found += [call] if is_whole else self._parts.get(call, (call,))
+        return found
 
 
 class _Unfolding:

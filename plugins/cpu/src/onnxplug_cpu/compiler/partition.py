@@ -20,7 +20,7 @@ from onnxplug_compiler.frontend.call import (
     numpy_dtype,
 )
 from onnxplug_compiler.ir.target import Support
-from onnxplug_compiler.linear_codes import unfolded
+from onnxplug_compiler.linear_codes import Unfolded
 from onnxplug_compiler.schedule.bodies import Body, ControlFlowCall
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.in_place import outputs_in_place
@@ -126,21 +126,15 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         known = {*self._constants, *self._floored}
         self._known: Collection[str] = known if self._floored else self._constants
         moved = sunk(self._calls, self._dtypes, self._constants, target, kinds)
+        every = {**self._dtypes, **moved.dtypes}
         wide = widened(
-            moved.calls,
-            {**self._dtypes, **moved.dtypes},
-            self._known,
-            partition.outputs,
-            target,
-            kinds,
+            moved.calls, every, self._known, partition.outputs, target, kinds
         )
         self._calls = list(wide.calls)
-        every = {**self._dtypes, **moved.dtypes, **wide.dtypes}
+        every |= wide.dtypes
         opset = partition.graph.opset()
-        self._unfold = functools.partial(
-            unfolded, self._calls, every, self._constants, target, opset
-        )
-        self._unfolded = own = self._unfold()
+        own = Unfolded(self._calls, every, self._constants, target, opset)
+        self._unfolded = own
         self._own_dtypes = {**moved.dtypes, **wide.dtypes, **own.dtypes}
         self._own_names = {**moved.names, **wide.names, **own.names}
         for call in self._calls:
@@ -260,8 +254,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
     def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
         partition, target = self._partition, self._compiler.target
         dtypes = {**self._dtypes, **self._own_dtypes}
-        # nodes on arrays are whole
-        calls = self._unfold(kept=refused).calls if refused else self._unfolded.calls
+        calls = self._unfolded.but_for(refused)
         analysis = analyse(calls, dtypes, self._known, refused, target)
         units = split(analysis, partition.outputs, self._constants)
         if len(units) == 1 and units[0].compiled:
@@ -601,7 +594,7 @@ def _body(
     constants = Constants(partition, names)
     wide = widened(calls, dtypes, constants, graph.outputs, target, kinds)
     every = {**dtypes, **wide.dtypes}
-    found = unfolded(wide.calls, every, constants, target, graph.opset())
+    found = Unfolded(wide.calls, every, constants, target, graph.opset())
     calls, dtypes = list(found.calls), {**every, **found.dtypes}
     find_forms = functools.partial(forms_of_all, calls, dtypes, constants)
     return Body(partition, calls, constants, dtypes, find_forms, captures)
