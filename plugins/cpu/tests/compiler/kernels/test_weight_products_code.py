@@ -12,11 +12,13 @@ import pytest
 from onnxplug_compiler.ir.caches import Rotation, Starts
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.caches.commands import (
     record_cached_attention,
     record_kept,
     record_placed,
 )
+from onnxplug_cpu.compiler.kernels.coded.byte_panels import ByteTile
 from onnxplug_cpu.compiler.kernels.coded.commands import record_coded
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE
 
@@ -97,6 +99,13 @@ def test_no_vector_is_spilled(name: str) -> None:
                 if re.search(register, line) and "rsp)" in line
             ]
             assert spills == [], command.label
+
+
+@pytest.mark.parametrize("rows", [5, 6])
+def test_no_sum_of_a_tile_is_spilled(rows: int) -> None:
+    text = assembly(Kernel(ByteTile(rows, 2)), VNNI)
+    assert not re.findall(r".*zmm.*rsp\)", text)
+    assert len(re.findall("vpdpbusd", text)) == 2 * rows
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -7,6 +7,7 @@ memory has one in each byte, are only read, and held as bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Function, Type, Value
@@ -105,6 +106,14 @@ class Lanes:
     def load_splat(self, element: str, pointer: Value) -> Value:
         """One element in all lanes."""
         raw = self.f.load_splat(pointer, self._stored(element))
+        return self._from_stored(raw, element)
+
+    def collect(self, element: str, places: Sequence[Value]) -> Value:
+        """One element of each place, in the order of the lanes."""
+        f, type_ = self.f, self._stored(element)
+        raw = f.zero(type_)
+        for lane, place in enumerate(places):
+            raw = f.insert(raw, f.load(place, type_.scalar), lane)
         return self._from_stored(raw, element)
 
     def store(

@@ -18,9 +18,9 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 
-def byte_tile(rows: int) -> tuple[int, int]:
+def byte_tile(isa: Isa, rows: int) -> tuple[int, int]:
     """How many rows and columns are computed at once: their sums stay in registers."""
-    return min(rows, 2), 4
+    return min(rows, 4 if isa.name == "avx512" else 2), 4
 
 
 class ByteWords(FewWords):

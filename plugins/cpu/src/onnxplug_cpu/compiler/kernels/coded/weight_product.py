@@ -9,52 +9,43 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from onnxplug_compiler.ir.buffers import Address
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
-from onnxplug_cpu.compiler.commands.words import Code, Word, code_of
+from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.coded.byte_rows import ByteRows, byte_tile, middle_of
 from onnxplug_cpu.compiler.kernels.coded.factors import record_zeros
 from onnxplug_cpu.compiler.kernels.coded.float_rows import FloatRows, float_tile
-from onnxplug_cpu.compiler.kernels.coded.many import ManyRows
+from onnxplug_cpu.compiler.kernels.coded.panel_products import (
+    BYTE_DEPTH,
+    BytePanels,
+    FloatPanels,
+)
 from onnxplug_cpu.compiler.kernels.coded.rows import OrderRows, RoundRows
 from onnxplug_cpu.compiler.kernels.coded.weights import Form, Reading, Weights
-from onnxplug_cpu.compiler.kernels.contraction.division import Blocks, divide
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
 from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
-from onnxplug_cpu.compiler.kernels.contraction.pack import PackPanel
-from onnxplug_cpu.compiler.kernels.contraction.product import Product
-from onnxplug_cpu.compiler.kernels.contraction.tile import (
-    TileProduct,
-    chains_of,
-    tile_shape,
-)
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
+from onnxplug_cpu.compiler.machine.isa import LANES
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.coded import Factor
     from onnxplug_compiler.ir.epilogue import Epilogue
 
-DEPTH: Final = 384
-"""The most of K that is summed in one chain, and of which a panel is made."""
-
-PANELS: Final = 8
-"""Panels of a chunk: their tiles wait while all rows meet a block of K."""
-
 MOST_FEW: Final = 8
 """Up to so many rows weights are read once for all of them."""
+
+FEWEST_MANY: Final = 5
+"""From so many rows on, which were rounded to bytes, panels of codes are made."""
 
 # of one thread, a second: to guess how long work takes
 _FLOPS: Final = 40e9
 _BYTE_FLOPS: Final = 120e9
 _ROUNDED_BYTES: Final = 256 << 10  # of rows that all columns of a chunk meet
-_ROWS_BYTES: Final = 344 << 10  # of a block of rows that shares panels
 _UNROLLED: Final = 4  # steps of a block
 _F32: Final = np.dtype(np.float32)
 
@@ -128,14 +119,15 @@ class WeightProduct:
         if self.rows <= MOST_FEW:
             self._record_floats(ordered, sums)
             return
-        weights, inner = self.weights, self.weights.inner
-        strides = (0, 0, 0, *ordered.strides)
-        a = View(
-            ordered.buffer, ordered.offset, _F32, (1, 1, 1, self.rows, inner), strides
-        )
+        given = self.recorder, self._contraction(ordered), self.weights, self.label
+        FloatPanels(*given).record()
+
+    def _contraction(self, rows: View) -> Contraction:
+        """Of rows as kernels read them."""
+        shape, strides = (1, 1, 1, *rows.shape), (0, 0, 0, *rows.strides)
+        a = View(rows.buffer, rows.offset, rows.dtype, shape, strides)
         out = with_line(self.out)
-        product = Contraction(a, (), (0,), weights.view, out, self.epilogue)
-        PanelProduct(self.recorder, product, weights, self.label).record()
+        return Contraction(a, (), (0,), self.weights.view, out, self.epilogue)
 
     def _order(self) -> tuple[View, View]:
         """The rows as kernels read them, and the sums of their blocks."""
@@ -177,13 +169,13 @@ class WeightProduct:
             },
         )
 
-    def _record_bytes(self, reading: Reading) -> None:
+    def _round(self, reading: Reading, middle: int) -> tuple[View, View, View]:
+        """The rows as bytes, the scales of their blocks and the sums; *middle* is taken
+        away from codes as they are multiplied."""
         weights, recorder, rows = self.weights, self.recorder, self.rows
         lanes, spans = reading
-        form = weights.form._replace(lanes=lanes)
-        groups = weights.blocks // spans
         of_sums = lanes // 4 // spans
-        x = recorder.temporary(np.dtype(np.int8), (rows, weights.inner))
+        x = left_factor(recorder, np.dtype(np.int8), (rows, weights.inner))
         sums = recorder.temporary(_F32, (rows, weights.blocks))
         scales = recorder.temporary(_F32, (rows, weights.blocks * of_sums))
         element = element_of(self.x.dtype)
@@ -191,24 +183,37 @@ class WeightProduct:
         width = lanes // spans
         call(
             recorder,
-            Kernel(RoundRows(element, lanes, spans, form.per_byte)),
+            Kernel(RoundRows(element, lanes, spans, weights.form.per_byte)),
             {
                 **_row_words("a", self.x),
                 **_row_words("out", x),
                 **_row_words("sums", sums),
                 **_row_words("scales", scales),
                 "blocks": weights.blocks,
-                "steps": weights.block // (width * form.per_byte),
+                "steps": weights.block // (width * weights.form.per_byte),
                 "factor": _bits(
-                    self._middle - (middle_of(form) if not form.zero else 0)
+                    self._middle - (middle if not weights.form.zero else 0)
                 ),
             },
             chunks=rows,
             label=f"{self.label}: round rows",
             nbytes=self.x.nbytes + x.nbytes,
         )
+        return x, scales, sums
+
+    def _record_bytes(self, reading: Reading) -> None:
+        weights, recorder, rows = self.weights, self.recorder, self.rows
+        if self._takes_quads():
+            x, scales, sums = self._round(Reading(LANES, 1), 0)
+            given = recorder, self._contraction(x), weights, self.label
+            BytePanels(*given, scales, sums).record()
+            return
+        lanes, spans = reading
+        form = weights.form._replace(lanes=lanes)
+        groups = weights.blocks // spans
+        x, scales, sums = self._round(reading, middle_of(form))
         steps = weights.block * spans // form.step
-        tile = byte_tile(rows)
+        tile = byte_tile(recorder.target.isa, rows)
         row_parts = larger(1, round(rows * weights.inner / _ROUNDED_BYTES))
         unrolled = steps if steps <= _UNROLLED else 0
         self._record_few(
@@ -223,6 +228,16 @@ class WeightProduct:
                 "steps": steps,
                 "groups": groups,
             },
+        )
+
+    def _takes_quads(self) -> bool:
+        """Whether panels of codes are worth being made, and products are added by an
+        instruction."""
+        isa = self.recorder.target.isa
+        return (
+            isa.has("avx512vnni")
+            and self.rows >= FEWEST_MANY
+            and self.weights.block <= BYTE_DEPTH
         )
 
     @property
@@ -287,86 +302,6 @@ class WeightProduct:
             flops=self.flops,
             nbytes=weights.nbytes + self.x.nbytes + self.out.nbytes,
         )
-
-
-class PanelProduct(Product):
-    """A product of many rows while it is recorded."""
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        contraction: Contraction,
-        weights: Weights,
-        label: str,
-    ) -> None:
-        super().__init__(recorder, contraction, label)
-        self.weights, self.shape = weights, tile_shape(recorder.target.isa)
-
-    def record(self) -> None:
-        """Record the command."""
-        weights, step = self.weights, self.weights.form.step
-        panel_bytes = self.shape.vectors * VECTOR_BYTES
-        columns = panel_bytes // 4
-        panels = -(-self.columns // columns)
-        wanted = chunks_for(self.flops / _FLOPS, self.recorder.target.workers)
-        division = divide(
-            1,
-            self.rows,
-            panels,
-            most_rows=self.shape.rows,
-            together=1,
-            row_parts=larger(1, round(self.rows * DEPTH * 4 / _ROWS_BYTES)),
-            column_parts=-(-panels // PANELS),
-            chunks=wanted,
-        )
-        steps = weights.inner // step
-        count = -(-steps // max(1, DEPTH // step))
-        depth = -(-steps // count) * step
-        blocks = Blocks(1, count, count, 1, count, depth)
-        tile_bytes = division.tile_rows * panel_bytes
-        sums, sums_distance = worker_memory(
-            self.recorder, tile_bytes * division.chunk_tiles * division.chunk_panels
-        )
-        column_bytes = 4 * depth + VECTOR_BYTES
-        made, distance = worker_memory(
-            self.recorder, column_bytes * columns + depth * panel_bytes
-        )
-        left = self.columns - (panels - 1) * columns
-        words: dict[str, Word] = {
-            "depth": weights.inner,
-            "steps": weights.block // step,
-            "panel_bytes": panel_bytes,
-            **self._tiles(division.tile_rows, -(-left * 4 // VECTOR_BYTES)),
-            "pack": Code(Kernel(PackPanel("f32", "columns"))),
-            "sums": sums,
-            "sums_distance": sums_distance,
-            "tile_bytes": tile_bytes,
-            "chunk_tiles": division.chunk_tiles,
-            "columns_made": made,
-            "column_bytes": column_bytes,
-            "panel_made": Address(made.buffer, made.offset + column_bytes * columns),
-            "made_distance": distance,
-            **weights.words,
-        }
-        self.call(Kernel(ManyRows(weights.form)), self.a, division, blocks, words)
-
-    def _tiles(self, rows: int, vectors: int) -> dict[str, Word]:
-        """The functions of tiles of so many rows, and one less; *vectors* are those of
-        the last panel."""
-        chains = chains_of(self.recorder.target.isa, rows * self.shape.vectors)
-        tails = {"": self.shape.vectors, "_tail": vectors}
-        return {
-            f"tile{low}{tail}": code_of(
-                functools.partial(_tile, width, chains), larger(1, rows - less)
-            )
-            for tail, width in tails.items()
-            for low, less in (("", 0), ("_low", 1))
-        }
-
-
-@functools.cache
-def _tile(vectors: int, chains: int, rows: int) -> Kernel:
-    return Kernel(TileProduct("f32", rows, vectors, chains))
 
 
 @functools.cache
