@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import mmap
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.ep import DataType
 
 _Array = np.ndarray[Any, Any]
+_PIECE: Final = 1 << 24  # bytes
 
 
 def from_raw(raw: memoryview, dtype: DataType, shape: tuple[int, ...]) -> _Array:
@@ -36,9 +37,7 @@ def from_raw(raw: memoryview, dtype: DataType, shape: tuple[int, ...]) -> _Array
     # operation and native engines may not take one at all, so it is copied once here.
     if array.flags.aligned:
         return array
-    copy = array.copy()
-    _release(raw)
-    return copy
+    return _copy(raw, array)
 
 
 def is_copied(raw: memoryview, dtype: DataType) -> bool:
@@ -47,6 +46,16 @@ def is_copied(raw: memoryview, dtype: DataType) -> bool:
         return True
     whole = raw[: raw.nbytes // dtype.numpy.itemsize * dtype.numpy.itemsize]
     return not np.frombuffer(whole, dtype.numpy).flags.aligned
+
+
+def _copy(raw: memoryview, array: _Array) -> _Array:
+    """A copy of *array*, which is *raw*; no more than a piece of both is in memory."""
+    copy = np.empty(array.shape, array.dtype)
+    octets, target = np.frombuffer(raw, np.uint8), copy.reshape(-1).view(np.uint8)
+    for start in range(0, raw.nbytes, _PIECE):
+        target[start : start + _PIECE] = octets[start : start + _PIECE]
+        _release(raw[: start + _PIECE])
+    return copy
 
 
 def _release(raw: memoryview) -> None:
