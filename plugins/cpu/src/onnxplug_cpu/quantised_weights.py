@@ -33,7 +33,8 @@ def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
     :attr:`onnxplug.ep.Preferences.keeps_qdq`.
 
     Those are products and convolutions whose other factor is dequantised, too, from
-    bytes that a run makes; and products of floats with large matrices of codes.
+    bytes that a run makes; products of floats with large matrices of codes; and what
+    takes rows of such a matrix.
     """
     name = node.outputs[0]
     if name is None or reader.domain or node.domain:
@@ -42,6 +43,8 @@ def keeps_codes(graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
         return node.op_type == "DequantizeLinear" and any(
             keeps_codes(graph, each, reader) for each in _readers(graph, reader)
         )
+    if reader.op_type == "Gather":
+        return reader.inputs[0] == name and _is_table(graph, reader, node)
     if reader.op_type not in ("MatMul", "Gemm", "Conv") or reader.inputs[1] != name:
         return False
     maker: ep.Node | None = node
@@ -210,6 +213,38 @@ def _is_large(
         return False
     sizes[axis] //= block
     return tuple(scale.shape) == tuple(sizes)
+
+
+def _is_table(graph: ep.Graph, reader: ep.Node, maker: ep.Node) -> bool:
+    """Whether *maker* makes float32 of many codes, of which rows are taken that have a
+    scale of their own, or one for each block, if all have not one."""
+    codes, scale = (graph.value(name or "") for name in maker.inputs[:2])
+    sizes = [_size(size) for size in codes.shape or ()]
+    axis, block = (
+        int(maker.attributes.get(name, default))
+        for name, default in (("axis", 1), ("block_size", 0))
+    )
+    if (
+        maker.op_type != "DequantizeLinear"
+        or codes.dtype not in _CODES
+        or len(sizes) != _AXES
+        or math.prod(sizes) < FEWEST_CODES
+        or graph.value(maker.outputs[0] or "").dtype is not _F32
+        or int(reader.attributes.get("axis", 0)) not in (0, -_AXES)
+        or not -_AXES <= axis < _AXES
+        or scale.shape is None
+    ):
+        return False
+    axis %= _AXES
+    # bytes have codes of one row and of one block
+    if (block or sizes[1]) * codes.dtype.bits % 8:
+        return False
+    if not block:
+        by_rows = axis == 0 and tuple(scale.shape) == (sizes[0],)
+        return by_rows or math.prod(map(_size, scale.shape)) == 1
+    if axis != 1 or block < 1 or sizes[1] % block:
+        return False
+    return tuple(scale.shape) == (sizes[0], sizes[1] // block)
 
 
 def _size(size: object) -> int:

@@ -75,6 +75,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
     **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
     "com.microsoft.MatMulNBits": NARROW_FLOATS,
+    "com.microsoft.GatherBlockQuantized": frozenset({"u8", "i4", "u4"}),
     "QuantizeLinear": _CODES,
     "DequantizeLinear": _CODES | SUB_BYTE | {"i32"},
     "com.microsoft.GroupQueryAttention": frozenset({"f32"}),

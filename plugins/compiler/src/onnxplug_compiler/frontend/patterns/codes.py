@@ -1,4 +1,5 @@
-"""Products and convolutions of weights that are codes: these take the codes.
+"""Products and convolutions of weights that are codes, and tables of these, of which
+rows are taken: these take the codes.
 
 The call that both become has the product's left factor, the codes, their scale and zero
 point, and what is added; its attributes are of both.
@@ -20,7 +21,7 @@ from onnxplug_compiler.frontend.patterns.terms import (
     Value,
 )
 from onnxplug_compiler.frontend.traits import CODED, CODED_IMAGES
-from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
+from onnxplug_compiler.ir.elements import NARROW_FLOATS, SUB_BYTE, element_of
 
 _BROADCAST_SINCE: Final = 7
 """The opset before which Gemm broadcast its addend by an attribute."""
@@ -131,6 +132,35 @@ def _make_convolution(graph: Graph, last: Call, bound: Bound) -> Call | None:
     return convolution
 
 
+def _make_gather(graph: Graph, last: Call, bound: Bound) -> Call | None:
+    made, ask = graph.producer[bound["weights"]], graph.facts.ask
+    codes, scale = (ask(shape_of, bound[key]) for key in ("codes", "scale"))
+    axis, block = (
+        int(made.attributes.get(key, default))
+        for key, default in (("axis", 1), ("block_size", 0))
+    )
+    if len(codes) != 2 or not -2 <= axis < 2:
+        return None
+    if element_of(ask(dtype_of, bound["codes"])) not in {"i8", "u8"} | SUB_BYTE:
+        return None
+    if int(last.attributes.get("axis", 0)) not in (0, -2):
+        return None
+    found = _axes(codes, scale, axis % 2, block)
+    # rows have scales of their own, or all have one
+    if found not in ("none", "rows") and (found != "blocks" or not axis % 2):
+        return None
+    return Call(
+        "DequantizedGather",
+        "",
+        last.version,
+        (bound["codes"], bound["indices"], bound["scale"], made.input(2)),
+        last.outputs,
+        {"block_size": block},
+        (),
+        last.dtypes,
+    )
+
+
 _CONVOLUTION: Final = Op("Conv", Value("x"), _codes(), more=True)
 
 REWRITES: Final = (
@@ -140,4 +170,5 @@ REWRITES: Final = (
         for turned in (False, True)
     ),
     Rewrite("DequantizeLinear", _CONVOLUTION, _make_convolution),
+    Rewrite("DequantizeLinear", Op("Gather", _codes(), Value("indices")), _make_gather),
 )

@@ -136,6 +136,7 @@ OPERATORS: Final = {
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",
+    "gathered_codes": "com.microsoft.GatherBlockQuantized DequantizedGather",
     "generation": "ConstantOfShape EyeLike BlackmanWindow HammingWindow HannWindow "
     "MelWeightMatrix",
     "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND "
