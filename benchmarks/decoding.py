@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from machine import describe_machine
-from models.decoder_of_few_bits import Sizes, decoder_of_few_bits, feeds, save
+from models.decoder_of_few_bits import Sizes, feeds, save_decoder
 
 Clock: TypeAlias = Callable[[], float]
 Feeds: TypeAlias = dict[str, np.ndarray[Any, Any]]
@@ -177,7 +177,10 @@ def main() -> None:
         for level in given.levels:
             sizes = Sizes(layers=given.layers, level=level)
             model = Path(folder, f"level{level}.onnx")
-            save(decoder_of_few_bits(sizes), model)
+            save_decoder(sizes, model)
+            files = Path(folder).glob(f"{model.stem}.*")
+            size = sum(each.stat().st_size for each in files)
+            print(f"{size / 2**20:.0f} MiB of files")
             for threads in given.threads:
                 found = measure(model, sizes, threads, given, clock)
                 found |= {"level": level, "threads": threads}

@@ -4,7 +4,7 @@ generation writes it."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
@@ -50,15 +50,35 @@ class Sizes(NamedTuple):
         return weights // 2 + 4 * weights // self.block
 
 
+_ALIGNMENT = 64
+_SMALL = 1024  # bytes of what stays in the model's file
+
+
 class _Builder:
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
+    def __init__(self, sizes: Sizes, weights: BinaryIO) -> None:
+        self.sizes, self.weights = sizes, weights
         self.random = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []
         self.stored: list[onnx.TensorProto] = []
 
     def store(self, name: str, array: np.ndarray[Any, Any]) -> str:
-        self.stored.append(numpy_helper.from_array(array, name))
+        if array.nbytes <= _SMALL:
+            self.stored.append(numpy_helper.from_array(array, name))
+            return name
+        # so that a model may be larger than memory
+        self.weights.write(bytes(-self.weights.tell() % _ALIGNMENT))
+        place = {
+            "location": Path(self.weights.name).name,
+            "offset": str(self.weights.tell()),
+            "length": str(array.nbytes),
+        }
+        self.weights.write(array.data)
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in place.items():
+            tensor.external_data.add(key=key, value=value)
+        self.stored.append(tensor)
         return name
 
     def add(
@@ -113,9 +133,15 @@ class _Builder:
         return name, f"{name}.sum"
 
 
-def decoder_of_few_bits(sizes: Sizes) -> onnx.ModelProto:
-    """The model, with caches of any length, or of one that is shared."""
-    build = _Builder(sizes)
+def save_decoder(sizes: Sizes, path: Path) -> None:
+    """Write the model, with caches of any length, or of one that is shared; its weights
+    are in a file beside it."""
+    with path.with_suffix(".data").open("wb") as weights:
+        onnx.save(_decoder(_Builder(sizes, weights)), path)
+
+
+def _decoder(build: _Builder) -> onnx.ModelProto:
+    sizes = build.sizes
     turns = np.arange(sizes.size // 2) / (sizes.size // 2)
     angles = np.arange(sizes.positions)[:, None] / 10000**turns
     build.store("cos", np.cos(angles).astype(np.float32))
@@ -160,11 +186,6 @@ def decoder_of_few_bits(sizes: Sizes) -> onnx.ModelProto:
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def save(model: onnx.ModelProto, path: Path) -> None:
-    """With the weights in a file beside *path*."""
-    onnx.save(model, path, save_as_external_data=True, location=f"{path.stem}.data")
 
 
 def feeds(

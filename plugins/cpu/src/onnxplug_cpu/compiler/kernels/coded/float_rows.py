@@ -49,6 +49,7 @@ class _Sums(RowSums):
         self, few: Few, form: FloatRows, column: Value, count: int, first: Value
     ) -> None:
         vector = Type("f32", form.form.lanes)
+        self.takes_zeros = bool(form.form.zero)
         super().__init__(
             few,
             form,

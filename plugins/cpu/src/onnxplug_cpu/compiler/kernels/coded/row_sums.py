@@ -36,6 +36,10 @@ class RowSums(ABC):
         more: the places of what belongs to the rows.
     """
 
+    takes_zeros = True
+    """Whether codes are multiplied as they are, and what zero points add is taken away
+    at the end."""
+
     def __init__(
         self,
         few: Few,
@@ -75,7 +79,7 @@ class RowSums(ABC):
         carried = [*self.places] + [f.zero(self.vector)] * (count * self.rows)
         totals = f.loop(self.turns, self._turn, carried, nonempty=True)[lead:]
         found = [f.reduce("fadd", total) for total in totals]
-        for j in range(count):
+        for j in range(count if self.takes_zeros else 0):
             taken = few.zero_points.taken(self.column + j, few.k.blocks, self.sums)
             for row, away in enumerate(taken):
                 found[row * count + j] = found[row * count + j] - away

@@ -20,6 +20,7 @@ from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 _REGISTER = 32
 """Bytes of codes that are multiplied at once."""
 
+_VECTOR = Type("f32", LANES)
 _ZERO_ELEMENTS = NARROW_FLOATS | {"u8", "i8"}
 
 
@@ -219,6 +220,17 @@ class Codes:
             self.words[name] = k.pointer(name)
         self._lanes = Lanes(f, isa, form.lanes)
         self._single = Lanes(f, isa, 4)
+        self._middle: Value | None = None
+        self._table: Value | None = None
+        if not form.zero:
+            middle = f.convert(self.words["offset"], Type("i32"))
+            self._middle = f.splat(middle, form.lanes)
+        if isa.name == "avx512" and form.bits < 8 and form.lanes == LANES:
+            # of two codes of 2 bits, which four bits are, that of the first
+            codes = [index % (1 << form.bits) for index in range(LANES)]
+            self._table = f.table(codes, Type("f32"))
+            if self._middle is not None:
+                self._table = self._table - f.convert(self._middle, _VECTOR)
 
     def start(self, name: str, column: Value, block: Value | int = 0) -> Value:
         """Where codes, or scales or zero points, of a column begin."""
@@ -229,12 +241,23 @@ class Codes:
         return offset(self.f, words[name], place)
 
     def numbers(self, place: Value) -> list[Value]:
-        """The codes of a step as f32: of each byte the first ones, and so on."""
+        """The codes of a step as f32, less the zero point if all have one: of each byte
+        the first ones, and so on."""
         f, form = self.f, self.form
         stored = Type("i8" if form.signed else "u8", form.lanes)
         wide = Type("i32", form.lanes)
         whole = f.convert(f.load(place, stored, align=1), wide)
-        return [f.convert(part, wide.of("f32")) for part in self.parts(whole)]
+        if self._table is not None:
+            # an instruction that heeds the lowest four bits of a lane
+            places = [
+                whole >> shift if shift else whole for shift in range(0, 8, form.bits)
+            ]
+            name = "llvm.x86.avx512.permvar.sf.512"
+            return [f.intrinsic(_VECTOR, name, self._table, each) for each in places]
+        found = self.parts(whole)
+        if self._middle is not None:
+            found = [part - self._middle for part in found]
+        return [f.convert(part, wide.of("f32")) for part in found]
 
     def parts(self, whole: Value) -> list[Value]:
         """The codes of bytes, or of what was widened from these: of each byte the first
