@@ -69,6 +69,9 @@ class RowSums(ABC):
             # what the next columns have, which lie behind these
             offset(f, start, codes.words["codes_column"] * count),
             codes.start("scale", column),
+            offset(
+                f, codes.start("scale", column), codes.words["scale_column"] * count
+            ),
             offset(f, k.x, first * k.x_row),
             *more,
         ]
@@ -108,14 +111,21 @@ class RowSums(ABC):
         """By how many bytes a turn moves the places of rows."""
 
     def _turn(
-        self, _: Value, codes: Value, ahead: Value, scale: Value, *carried: Value
+        self,
+        _: Value,
+        codes: Value,
+        ahead: Value,
+        scale: Value,
+        soon: Value,
+        *carried: Value,
     ) -> list[Value]:
         f, few, count = self.f, self.few, self.count
-        lead = len(self.places) - 3
+        lead = len(self.places) - 4
         rows, total = list(carried[:lead]), list(carried[lead:])
         words, nbytes = few.codes.words, few.codes.form.lanes
         for distance in range(0, nbytes * count * max(self.steps, 1), _CACHE_LINE):
             f.prefetch(offset(f, ahead, distance))
+        f.prefetch(soon)
         for j in range(count):
             here, codes_here = rows, codes
             if j and self.rows > 1:
@@ -132,6 +142,7 @@ class RowSums(ABC):
             offset(f, codes, words["codes_block"] * self.spans),
             offset(f, ahead, few.k.steps * (nbytes * count)),
             offset(f, scale, words["scale_block"] * self.spans),
+            offset(f, soon, words["scale_block"] * (self.spans * count)),
             *(offset(f, place, nbytes) for place, nbytes in moved),
             *total,
         ]
