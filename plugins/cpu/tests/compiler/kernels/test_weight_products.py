@@ -269,6 +269,33 @@ def test_rows_that_are_rounded_to_bytes(isa: Isa, bits: int, zero: str) -> None:
         check(found, expected, sizes + 1e-3, blocks * block)
 
 
+def test_rows_are_not_rounded_where_sums_would_be_too_large() -> None:
+    block = 1 << 17
+    codes = np.full((2, 1, block), 255, np.uint8)
+    one, x = np.ones((2, 1), np.float32), np.ones((3, block), np.float32)
+    w = Weights(8, codes, one, np.zeros((2, 1), np.uint8), True)
+    for isa in OF_BYTES:
+        found, *_ = product(isa, x, w, rounds=True)
+        np.testing.assert_allclose(found, 255.0 * block, rtol=1e-6)
+
+
+def test_infinite_elements_are_what_the_definition_says() -> None:
+    """Where all weights have one zero point, or many rows meet them."""
+    rng = np.random.default_rng(10)
+    for isa, rows, zero in (
+        (ISAS[0], 1, ""),
+        (ISAS[0], 3, ""),
+        (ISAS[-1], 12, "packed"),
+    ):
+        w = weights(rng, (9, 4, 32), 4, zero)
+        x = floats(rng, rows, w)
+        x[0, 40] = np.inf
+        x[-1, 77] = -np.inf if rows > 1 else 1
+        with np.errstate(invalid="ignore"):
+            found, expected, _ = product(isa, x, w)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
 def test_rounded_rows_in_parts() -> None:
     rng = np.random.default_rng(8)
     w = weights(rng, (70, 512, 32), 4)

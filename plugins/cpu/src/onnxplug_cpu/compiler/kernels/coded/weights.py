@@ -20,6 +20,9 @@ from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 _REGISTER = 32
 """Bytes of codes that are multiplied at once."""
 
+_MOST_SUMMED = ((1 << 31) - 1) // (255 * 127)
+"""Products of bytes of which int32 holds the sum."""
+
 _VECTOR = Type("f32", LANES)
 _ZERO_ELEMENTS = NARROW_FLOATS | {"u8", "i8"}
 
@@ -158,9 +161,10 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights) -> Reading | None:
-        """As many as there are instructions for; ``None`` if blocks are too short."""
+        """As many as there are instructions for; ``None`` if blocks are too short, or
+        too long for sums of int32."""
         nbytes = weights.block // weights.form.per_byte
-        if weights.form.signed:
+        if weights.form.signed or weights.block > _MOST_SUMMED:
             return None
         if nbytes % _REGISTER == 0:
             return cls(_REGISTER, 1)
