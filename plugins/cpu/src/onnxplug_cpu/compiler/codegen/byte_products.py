@@ -26,6 +26,12 @@ LARGEST_PAIR: Final = 32767
 """What two products may add up to at most, and all pairs of one lane together."""
 
 
+def multiplies_fours(isa: Isa) -> bool:
+    """Whether one instruction adds four products of bytes, of any size, to each lane of
+    up to 64 bytes."""
+    return isa.has("avx512vnni")
+
+
 def add_fours(
     f: Function, isa: Isa, pairs: Sequence[tuple[Value, Value]], total: Value
 ) -> Value:
@@ -33,7 +39,8 @@ def add_fours(
 
     Args:
         pairs: bytes without a sign, and bytes with one; of the same lane, two products
-            next to each other of all pairs together are within :data:`LARGEST_PAIR`.
+            next to each other of all pairs together are within :data:`LARGEST_PAIR`,
+            unless :func:`multiplies_fours`.
     """
     nbytes = pairs[0][0].type.lanes
     elements = () if saturates(isa) else quad_elements(isa)

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxplug_cpu.compiler.codegen.byte_products import add_fours, magnitude
+from onnxplug_cpu.compiler.codegen.byte_products import (
+    add_fours,
+    magnitude,
+    multiplies_fours,
+)
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.kernels.coded.few import Few, FewWords
@@ -53,16 +57,16 @@ class ByteRows(Generator):
     def write(self, module: Module, name: str, isa: Isa) -> None:
         k = ByteWords(module, name, WEIGHT_WORDS)
         k.keep(("x_scales", "x_scales_row", "groups"))
-        Few(k, isa, self, self._sums, middle_of(self.form)).write()
+        Few(k, isa, self, self._sums, middle_of(isa, self.form)).write()
 
     def _sums(self, few: Few, column: Value, count: int, first: Value) -> list[Value]:
         return _Sums(few, self, column, count, first).compute()
 
 
-def middle_of(form: Form) -> int:
+def middle_of(isa: Isa, form: Form) -> int:
     """What is taken away from codes as they are multiplied: as bytes without a sign,
-    two products of those of 8 bits would be too large."""
-    return 128 if form.bits == 8 else 0
+    two products of those of 8 bits would be too large where their sum saturates."""
+    return 128 if form.bits == 8 and not multiplies_fours(isa) else 0
 
 
 class _Sums(RowSums):
@@ -125,8 +129,8 @@ class _Sums(RowSums):
                 for part in range(form.per_byte)
             ]
             pairs = list(zip(parts, values, strict=True))
-            if middle_of(form):
-                middle = f.bitcast(raw ^ middle_of(form), signed)
+            if middle_of(few.isa, form):
+                middle = f.bitcast(raw ^ middle_of(few.isa, form), signed)
                 pairs = [magnitude(f, few.isa, middle, values[0])]
             found[row] = add_fours(f, few.isa, pairs, found[row])
         return found

@@ -12,6 +12,7 @@ import numpy as np
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_compiler.ir.views import View, with_line
+from onnxplug_cpu.compiler.codegen.byte_products import multiplies_fours
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
@@ -111,7 +112,9 @@ class WeightProduct:
         """Record the commands."""
         if not self.out.size:
             return
-        reading = Reading.of(self.weights) if self.rounds else None
+        reading = None
+        if self.rounds:
+            reading = Reading.of(self.weights, self.recorder.target.isa)
         if reading is not None:
             self._record_bytes(reading)
             return
@@ -211,7 +214,7 @@ class WeightProduct:
         lanes, spans = reading
         form = weights.form._replace(lanes=lanes)
         groups = weights.blocks // spans
-        x, scales, sums = self._round(reading, middle_of(form))
+        x, scales, sums = self._round(reading, middle_of(recorder.target.isa, form))
         steps = weights.block * spans // form.step
         tile = byte_tile(recorder.target.isa, rows)
         row_parts = larger(1, round(rows * weights.inner / _ROUNDED_BYTES))
@@ -235,7 +238,7 @@ class WeightProduct:
         instruction."""
         isa = self.recorder.target.isa
         return (
-            isa.has("avx512vnni")
+            multiplies_fours(isa)
             and self.rows >= FEWEST_MANY
             and self.weights.block <= BYTE_DEPTH
         )

@@ -10,6 +10,7 @@ from onnxplug_compiler.ir.elements import NARROW_FLOATS, element_of
 from onnxplug_compiler.ir.parameters import Parameters
 from onnxplug_compiler.ir.traced import smaller
 from onnxplug_compiler.ir.views import View
+from onnxplug_cpu.compiler.codegen.byte_products import multiplies_fours
 from onnxplug_cpu.compiler.codegen.emit import Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.lanes import Lanes
@@ -17,8 +18,11 @@ from onnxplug_cpu.compiler.commands.words import Word
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
-_REGISTER = 32
-"""Bytes of codes that are multiplied at once."""
+_REGISTERS = (64, 32)
+"""Bytes of codes that are multiplied at once: the first where there is VNNI."""
+
+_SHORTEST = 16
+"""The fewest of these."""
 
 _MOST_SUMMED = ((1 << 31) - 1) // (255 * 127)
 """Products of bytes of which int32 holds the sum."""
@@ -160,21 +164,21 @@ class Reading(NamedTuple):
     spans: int
 
     @classmethod
-    def of(cls, weights: Weights) -> Reading | None:
+    def of(cls, weights: Weights, isa: Isa) -> Reading | None:
         """As many as there are instructions for; ``None`` if blocks are too short, or
         too long for sums of int32."""
         nbytes = weights.block // weights.form.per_byte
-        if weights.form.signed or weights.block > _MOST_SUMMED:
+        if weights.form.signed or weights.block > _MOST_SUMMED or nbytes % _SHORTEST:
             return None
-        if nbytes % _REGISTER == 0:
-            return cls(_REGISTER, 1)
-        if nbytes % (_REGISTER // 2):
-            return None
-        # the codes, and the scales, of two blocks next to each other
+        # the codes, and the scales, of blocks next to each other
         together = weights.words["codes_block"] == nbytes and weights.form.dense
-        if nbytes == _REGISTER // 2 and weights.blocks % 2 == 0 and together:
-            return cls(_REGISTER, 2)
-        return cls(_REGISTER // 2, 1)
+        for lanes in _REGISTERS if multiplies_fours(isa) else _REGISTERS[1:]:
+            if nbytes % lanes == 0:
+                return cls(lanes, 1)
+            spans = lanes // nbytes
+            if together and nbytes * spans == lanes and weights.blocks % spans == 0:
+                return cls(lanes, spans)
+        return cls(_SHORTEST, 1)
 
 
 def _shared(view: View, sums: int) -> tuple[int, int]:
