@@ -173,7 +173,7 @@ class _Rows(NamedTuple):
         if self.middle:
             middle = chain.number(float(self.middle))
             zero = middle if zero is None else chain.step("Add", zero, middle)
-        value = dequantised(chain, code, of_blocks(self.scale), zero)
+        value: Number = dequantised(chain, code, of_blocks(self.scale), zero)
         if self.inside is None:
             return value
         lined = as_shape_in_place(self.inside, (shape[0], 1, 1, 1))
