@@ -103,7 +103,7 @@ def test_no_vector_is_spilled(name: str) -> None:
 
 @pytest.mark.parametrize("rows", [5, 6])
 def test_no_sum_of_a_tile_is_spilled(rows: int) -> None:
-    text = assembly(Kernel(ByteTile(rows, 2)), VNNI)
+    text = assembly(Kernel(ByteTile(rows, 2, True)), VNNI)
     assert not re.findall(r".*zmm.*rsp\)", text)
     assert len(re.findall("vpdpbusd", text)) == 2 * rows
 

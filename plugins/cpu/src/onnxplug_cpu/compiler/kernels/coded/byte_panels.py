@@ -36,10 +36,11 @@ class ByteTileArguments(FunctionArguments):
     """The arguments of :class:`ByteTile`; strides are in bytes.
 
     ``a`` has rows of bytes; ``a_scales`` the scales of their blocks, ``a_distance``
-    apart, and ``a_sums`` what these are multiplied with to take zero points away.
-    ``b`` has ``blocks`` of ``quads`` rows of ``b_row``, and ``b_scales`` for each block
-    a row of scales and one of what is added for each of ``a_sums``.  ``c`` receives the
-    product, added to what is there if ``add`` is not 0.
+    apart, and ``a_sums`` what takes zero points away: i32 as far apart with which
+    products begin, or f32.  ``b`` has ``blocks`` of ``quads`` rows of ``b_row``, and
+    ``b_scales`` for each block a row of scales and, for ``a_sums`` of f32, one of what
+    these are multiplied with.  ``c`` receives the product, added to what is there if
+    ``add`` is not 0.
     """
 
     a: Pointer
@@ -65,10 +66,12 @@ class ByteTile(Generator):
     Attributes:
         rows: of the tile.
         vectors: in a row of it.
+        starts: ``a_sums`` are i32.
     """
 
     rows: int
     vectors: int
+    starts: bool
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _Tile(module, name, isa, self).write()
@@ -80,6 +83,7 @@ class _Tile:
     def __init__(self, module: Module, name: str, isa: Isa, form: ByteTile) -> None:
         self.f = f = module.function(name, ByteTileArguments.parameters())
         self.isa, self.rows, self.vectors = isa, form.rows, form.vectors
+        self.starts = form.starts
         self.arguments = arguments = ByteTileArguments(*f.parameters)
         self.strides = [arguments.a_row * row for row in range(1, form.rows)]
         self.width = form.vectors * VECTOR_BYTES
@@ -107,38 +111,53 @@ class _Tile:
         b_scales: Value, *total: Value,
     ) -> list[Value]:  # fmt: skip
         f, given = self.f, self.arguments
-        none = [f.zero(_SUMS)] * len(total)
-        a, b, *sums = f.loop(given.quads, self._quad, [a, b, *none], nonempty=True)
-        factors, away = (
-            [
-                f.load(offset(f, b_scales, first + VECTOR_BYTES * j), _VECTOR)
-                for j in range(self.vectors)
-            ]
-            for first in (0, self.width)
-        )
-        found = list(total)
-        for row in range(self.rows):
-            scale, sum_ = (
-                f.load_splat(offset(f, place, stride * row), _VECTOR)
-                for place, stride in (
-                    (a_scales, given.a_scales_row),
-                    (a_sums, given.a_sums_row),
-                )
-            )
-            for j in range(self.vectors):
-                at = row * self.vectors + j
-                value = f.convert(sums[at], _VECTOR)
-                both = factors[j] * scale
-                found[at] = multiply_add(f, self.isa, value, both, found[at])
-                found[at] = multiply_add(f, self.isa, away[j], sum_, found[at])
+        sums = [f.zero(_SUMS)] * len(total)
+        if self.starts:
+            lines = [given.a_sums_row * row for row in range(self.rows)]
+            begin = [f.load_splat(offset(f, a_sums, line), _SUMS) for line in lines]
+            sums = [each for each in begin for _ in range(self.vectors)]
+        a, b, *sums = f.loop(given.quads, self._quad, [a, b, *sums], nonempty=True)
+        found = self._scaled(a_scales, b_scales, sums, list(total))
+        if not self.starts:
+            found = self._taken(a_sums, offset(f, b_scales, self.width), found)
+        rows = 1 if self.starts else 2
         return [
             a,
             offset(f, a_scales, given.a_distance),
-            offset(f, a_sums, F32.nbytes),
+            offset(f, a_sums, given.a_distance if self.starts else F32.nbytes),
             b,
-            offset(f, b_scales, 2 * self.width),
+            offset(f, b_scales, rows * self.width),
             *found,
         ]
+
+    def _row_of(self, place: Value) -> list[Value]:
+        f, places = self.f, range(0, self.width, VECTOR_BYTES)
+        return [f.load(offset(f, place, distance), _VECTOR) for distance in places]
+
+    def _scaled(
+        self, a_scales: Value, b_scales: Value, sums: list[Value], total: list[Value]
+    ) -> list[Value]:
+        """*total* and the sums of a block."""
+        f, factors = self.f, self._row_of(b_scales)
+        for row in range(self.rows):
+            place = offset(f, a_scales, self.arguments.a_scales_row * row)
+            scale = f.load_splat(place, _VECTOR)
+            for j, factor in enumerate(factors):
+                at = row * self.vectors + j
+                value = f.convert(sums[at], _VECTOR)
+                total[at] = multiply_add(f, self.isa, value, factor * scale, total[at])
+        return total
+
+    def _taken(self, a_sums: Value, b_sums: Value, total: list[Value]) -> list[Value]:
+        """*total* less what zero points add."""
+        f, factors = self.f, self._row_of(b_sums)
+        for row in range(self.rows):
+            place = offset(f, a_sums, self.arguments.a_sums_row * row)
+            sum_ = f.load_splat(place, _VECTOR)
+            for j, factor in enumerate(factors):
+                at = row * self.vectors + j
+                total[at] = multiply_add(f, self.isa, factor, sum_, total[at])
+        return total
 
     def _quad(self, _: Value, a: Value, b: Value, *sums: Value) -> list[Value]:
         f = self.f
@@ -204,13 +223,12 @@ class _ByteMany(Many):
             scales = f.at(self.scales, group, F32)
 
             def one(number: Value) -> None:
-                scale, at = some.scales(first + number), number * (width * 2)
-                place = offset(f, scales, at)
+                scale = some.scales(first + number)
+                place = offset(f, scales, number * (width * (2 if form.zero else 1)))
                 f.store(scale, place)
-                away = -scale
                 if form.zero:
-                    away = away * some.zeros(first + number)
-                f.store(away, offset(f, place, width))
+                    away = -(some.zeros(first + number) * scale)
+                    f.store(away, offset(f, place, width))
                 begin = offset(f, target, number * (self.quads * width))
 
                 def step(rest: Value, place: Value) -> list[Value]:
@@ -249,7 +267,9 @@ class _ByteMany(Many):
             a_scales=offset(f, scales, first * k.a_distance),
             a_scales_row=k.a_scales_row,
             a_distance=k.a_distance,
-            a_sums=f.at(a_sums, first, F32),
+            a_sums=offset(
+                f, a_sums, first * (F32.nbytes if self.form.zero else k.a_distance)
+            ),
             a_sums_row=k.a_sums_row,
             b=panel.target,
             b_row=panel.width,

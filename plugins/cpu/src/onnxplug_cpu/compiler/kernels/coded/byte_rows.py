@@ -29,7 +29,8 @@ def byte_tile(isa: Isa, rows: int) -> tuple[int, int]:
 
 class ByteWords(FewWords):
     """Words of :class:`ByteRows`: ``x_scales`` with ``x_scales_row`` are those of the
-    rows, and ``groups`` how many times blocks are read."""
+    rows, and ``groups`` how many times blocks are read; ``sums`` are what products
+    begin with if all weights have one zero point."""
 
     x_scales: Pointer
     x_scales_row: Integer
@@ -77,6 +78,10 @@ class _Sums(RowSums):
         assert isinstance(k, ByteWords)
         self.k = k
         product = Type("i32", form.form.lanes // 4)
+        self.takes_zeros = bool(form.form.zero)
+        more = [offset(few.f, k.x_scales, first * k.x_scales_row)]
+        if not self.takes_zeros:
+            more.append(offset(few.f, k.sums, first * k.sums_row))
         super().__init__(
             few,
             form,
@@ -87,22 +92,28 @@ class _Sums(RowSums):
             product=product,
             turns=k.groups,
             spans=form.spans,
-            more=[offset(few.f, k.x_scales, first * k.x_scales_row)],
+            more=more,
         )
 
     def _scaled(
         self, codes: Value, scale: Value, rows: Sequence[Value]
     ) -> Iterator[tuple[Value, Value]]:
-        f, (x, x_scales) = self.f, rows
-        factor = self._scales(scale)
-        for row, product in enumerate(self._products(codes, x)):
+        f, (x, x_scales, *more) = self.f, rows
+        factor, starts = self._scales(scale), None
+        if more:
+            starts = [
+                f.load(offset(f, more[0], self.k.sums_row * row), self.product)
+                for row in range(self.rows)
+            ]
+        for row, product in enumerate(self._products(codes, x, starts)):
             line = offset(f, x_scales, self.k.x_scales_row * row)
             both = f.load(line, self.vector) * factor
             yield f.convert(product, self.vector), both
 
     def _advance(self) -> list[Value | int]:
         step = self.few.codes.form.step
-        return [self.k.steps * step, self.vector.lanes * F32.nbytes]
+        lanes = self.vector.lanes * F32.nbytes
+        return [self.k.steps * step, lanes, *([] if self.takes_zeros else [lanes])]
 
     def _scales(self, place: Value) -> Value:
         """The scales of the blocks of a group, each in the lanes of its sums."""

@@ -224,7 +224,7 @@ class BytePanels(PanelProduct):
         }
 
     def tile_of(self, rows: int, vectors: int) -> Callable[..., Kernel]:
-        return functools.partial(_byte_tile, vectors)
+        return functools.partial(_byte_tile, vectors, not self.weights.form.zero)
 
 
 @functools.cache
@@ -233,5 +233,5 @@ def _float_tile(vectors: int, chains: int, rows: int) -> Kernel:
 
 
 @functools.cache
-def _byte_tile(vectors: int, rows: int) -> Kernel:
-    return Kernel(ByteTile(rows, vectors))
+def _byte_tile(vectors: int, starts: bool, rows: int) -> Kernel:
+    return Kernel(ByteTile(rows, vectors, starts))

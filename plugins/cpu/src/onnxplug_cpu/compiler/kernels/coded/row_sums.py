@@ -147,10 +147,13 @@ class RowSums(ABC):
             *total,
         ]
 
-    def _products(self, codes: Value, x: Value) -> list[Value]:
-        """The sums of products of each row with what a turn reads of a column."""
+    def _products(
+        self, codes: Value, x: Value, starts: list[Value] | None = None
+    ) -> list[Value]:
+        """The sums of products of each row with what a turn reads of a column, and of
+        what they begin with."""
         f = self.f
-        found = [f.zero(self.product)] * self.rows
+        found = starts or [f.zero(self.product)] * self.rows
         if self.steps:
             for step in range(self.steps):
                 found = self._step(f.value(step, I64), codes, x, found)

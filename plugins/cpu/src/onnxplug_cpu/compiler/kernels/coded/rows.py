@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import F32, I32, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Float,
     Generator,
     Integer,
     KernelWords,
@@ -21,7 +20,7 @@ class RowWords(KernelWords):
     - ``a`` with ``a_row``, rows of consecutive elements, and ``out`` with ``out_row``,
       which receives them as f32;
     - ``blocks``, of ``steps`` each;
-    - ``sums`` with ``sums_row``, f32, receives the sum of each block times ``factor``.
+    - ``sums`` with ``sums_row``, f32, receives the sum of each block.
     """
 
     a: Pointer
@@ -32,7 +31,6 @@ class RowWords(KernelWords):
     steps: Integer
     sums: Pointer
     sums_row: Integer
-    factor: Float
 
 
 class OrderRows(Generator):
@@ -59,7 +57,7 @@ class OrderRows(Generator):
         source = offset(f, k.a, k.chunk * k.a_row)
         target = offset(f, k.out, k.chunk * k.out_row)
         sums = offset(f, k.sums, k.chunk * k.sums_row)
-        step, steps, factor = self.lanes * self.per_byte, k.steps, k.factor
+        step, steps = self.lanes * self.per_byte, k.steps
 
         def block(number: Value) -> None:
             first = number * (steps * step)
@@ -80,7 +78,7 @@ class OrderRows(Generator):
                 return [total]
 
             (total,) = f.loop(steps, one, [f.zero(to)], nonempty=True)
-            f.store(f.reduce("fadd", total) * factor, f.at(sums, number, F32))
+            f.store(f.reduce("fadd", total), f.at(sums, number, F32))
 
         f.loop(k.blocks, block)
         f.finish()
@@ -88,10 +86,11 @@ class OrderRows(Generator):
 
 class RoundWords(RowWords):
     """Words of :class:`RoundRows`: ``scales`` with ``scales_row`` receives the scales
-    of blocks, each in the lanes of their sums."""
+    of blocks, each in the lanes of their sums; ``middle`` is the zero point of all."""
 
     scales: Pointer
     scales_row: Integer
+    middle: Integer
 
 
 class RoundRows(Generator):
@@ -105,12 +104,16 @@ class RoundRows(Generator):
         lanes: bytes of codes that are read at once.
         spans: blocks that these are of.
         per_byte: codes of a byte.
+        starts: the sums of blocks are i32, in the lanes of scales, and begin sums of
+            products: what was rounded times the zero point, to be taken away, is in
+            the first lane.
     """
 
     element: str
     lanes: int
     spans: int
     per_byte: int
+    starts: bool
 
     words = RoundWords.names
 
@@ -132,7 +135,8 @@ class _Rounding:
         self.target = offset(f, k.out, k.chunk * k.out_row)
         self.sums = offset(f, k.sums, k.chunk * k.sums_row)
         self.scales = offset(f, k.scales, k.chunk * k.scales_row)
-        self.steps, self.factor = k.steps, k.factor
+        self.steps = k.steps
+        self.middle = f.convert(k.middle, I32)
 
     def write(self) -> None:
         self.f.loop(self.k.blocks, self._block)
@@ -176,9 +180,13 @@ class _Rounding:
             return [total]
 
         (total,) = f.loop(self.steps, rounded, [f.zero(wide)], nonempty=True)
-        sum_ = f.convert(f.reduce("add", total), F32) * scale * self.factor
-        f.store(sum_, f.at(self.sums, number, F32))
-        lanes = form.lanes // 4 // form.spans
+        lanes, sum_ = form.lanes // 4 // form.spans, f.reduce("add", total)
+        if form.starts:
+            begin = f.insert(f.zero(I32.vector(lanes)), -(sum_ * self.middle), 0)
+            f.store(begin, f.at(self.sums, number * lanes, I32), align=4)
+        else:
+            scaled = f.convert(sum_, F32) * scale
+            f.store(scaled, f.at(self.sums, number, F32))
         f.store(f.splat(scale, lanes), f.at(self.scales, number * lanes, F32), align=4)
 
     def _place(self, number: Value, step: Value, part: int) -> Value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -49,6 +48,7 @@ _BYTE_FLOPS: Final = 120e9
 _ROUNDED_BYTES: Final = 256 << 10  # of rows that all columns of a chunk meet
 _UNROLLED: Final = 4  # steps of a block
 _F32: Final = np.dtype(np.float32)
+_I32: Final = np.dtype(np.int32)
 
 
 class WeightProduct:
@@ -148,7 +148,6 @@ class WeightProduct:
                 **_row_words("sums", sums),
                 "blocks": weights.blocks,
                 "steps": self.steps,
-                "factor": _bits(self._middle),
             },
             chunks=self.rows,
             label=f"{self.label}: order rows",
@@ -173,30 +172,31 @@ class WeightProduct:
         )
 
     def _round(self, reading: Reading, middle: int) -> tuple[View, View, View]:
-        """The rows as bytes, the scales of their blocks and the sums; *middle* is taken
-        away from codes as they are multiplied."""
+        """The rows as bytes, the scales of their blocks and what takes zero points
+        away; *middle* is taken away from codes as they are multiplied."""
         weights, recorder, rows = self.weights, self.recorder, self.rows
         lanes, spans = reading
         of_sums = lanes // 4 // spans
         x = left_factor(recorder, np.dtype(np.int8), (rows, weights.inner))
-        sums = recorder.temporary(_F32, (rows, weights.blocks))
         scales = recorder.temporary(_F32, (rows, weights.blocks * of_sums))
-        element = element_of(self.x.dtype)
-        assert element is not None
+        sums = recorder.temporary(_F32, (rows, weights.blocks))
+        if not weights.form.zero:
+            sums = recorder.temporary(_I32, scales.shape)
+        offset, element = weights.words["offset"], element_of(self.x.dtype)
+        assert isinstance(offset, int) and element is not None
+        per_byte, starts = weights.form.per_byte, not weights.form.zero
         width = lanes // spans
         call(
             recorder,
-            Kernel(RoundRows(element, lanes, spans, weights.form.per_byte)),
+            Kernel(RoundRows(element, lanes, spans, per_byte, starts)),
             {
                 **_row_words("a", self.x),
                 **_row_words("out", x),
                 **_row_words("sums", sums),
                 **_row_words("scales", scales),
                 "blocks": weights.blocks,
-                "steps": weights.block // (width * weights.form.per_byte),
-                "factor": _bits(
-                    self._middle - (middle if not weights.form.zero else 0)
-                ),
+                "steps": weights.block // (width * per_byte),
+                "middle": offset - middle,
             },
             chunks=rows,
             label=f"{self.label}: round rows",
@@ -242,15 +242,6 @@ class WeightProduct:
             and self.rows >= FEWEST_MANY
             and self.weights.block <= BYTE_DEPTH
         )
-
-    @property
-    def _middle(self) -> float:
-        """What sums of blocks are multiplied with: the zero point, if there is one."""
-        if self.weights.form.zero:
-            return 1.0
-        middle = self.weights.words["offset"]
-        assert isinstance(middle, int)
-        return float(middle)
 
     def _record_few(
         self,
@@ -320,7 +311,3 @@ def _byte_rows(form: Form, rows: int, columns: int, steps: int, spans: int) -> K
 def _row_words(name: str, view: View) -> dict[str, Word]:
     stride = view.strides[0] * view.dtype.itemsize
     return {name: view.address, f"{name}_row": stride}
-
-
-def _bits(number: float) -> int:
-    return int(struct.unpack("<I", struct.pack("<f", number))[0])

@@ -57,8 +57,7 @@ class ZeroPoints:
         f, codes = self.f, self.codes
         place = offset(f, scale, at * codes.words["scale_block"])
         weight = f.lane(codes.scale(place), 0)
-        if codes.form.zero:
-            weight = weight * self._from_middle(codes.zero(zero, at))
+        weight = weight * self._from_middle(codes.zero(zero, at))
         return [
             multiply_add(f, self.isa, weight, f.load(f.at(each, at, F32), F32), total)
             for each, total in zip(sums, carried, strict=True)
@@ -78,13 +77,12 @@ class ZeroPoints:
         weight = lanes.load(form.scale, place, lanes.whole())
         if form.zero == "packed":
             found = self._unpacked(offset(f, zero, (at * form.bits) >> 3))
-            weight = weight * self._from_middle(found)
-        elif form.zero:
+        else:
             beginning = f.at(zero, at, stored(form.zero))
             found = lanes.load(form.zero, beginning, lanes.whole())
             if not found.type.is_float:
                 found = f.convert(f.convert(found, Type("i32", LANES)), _VECTOR)
-            weight = weight * self._from_middle(found)
+        weight = weight * self._from_middle(found)
         return [
             multiply_add(
                 f, self.isa, weight, f.load(f.at(each, at, F32), _VECTOR), total
