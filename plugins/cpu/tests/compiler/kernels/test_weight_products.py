@@ -249,7 +249,7 @@ def test_many_rows(isa: Isa) -> None:
             check(found, expected, sizes, blocks * block)
 
 
-@pytest.mark.parametrize("isa", OF_BYTES, ids=lambda isa: isa.features[-9:])
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("zero", ZEROS)
 def test_rows_that_are_rounded_to_bytes(isa: Isa, bits: int, zero: str) -> None:
@@ -259,13 +259,29 @@ def test_rows_that_are_rounded_to_bytes(isa: Isa, bits: int, zero: str) -> None:
         (1, 7, 18, 32),
         (5, 6, 3, 64),
         (3, 2, 1, 640),
-        (16, 37, 20, 128),
-        (5, 16, 1, 2048),
     ):
         w = weights(rng, (columns, blocks, block), bits, zero)
         x = floats(rng, rows, w) * np.float32(3)
         x[-1, :block] = 0
         found, expected, sizes = product(isa, x, w, workers=2, rounds=True)
+        check(found, expected, sizes + 1e-3, blocks * block)
+
+
+@pytest.mark.skipif(VNNI not in OF_BYTES, reason="the processor has no VNNI")
+@pytest.mark.parametrize(
+    ("bits", "zero"), [(4, ""), (4, "packed"), (8, ""), (8, "float16"), (2, "packed")]
+)
+def test_rounded_rows_with_panels_of_codes(bits: int, zero: str) -> None:
+    rng = np.random.default_rng(bits)
+    for rows, columns, blocks, block in (
+        (1, 7, 18, 32),
+        (4, 6, 3, 64),
+        (5, 16, 1, 2048),
+        (16, 37, 20, 128),
+    ):
+        w = weights(rng, (columns, blocks, block), bits, zero)
+        x = floats(rng, rows, w)
+        found, expected, sizes = product(VNNI, x, w, workers=2, rounds=True)
         check(found, expected, sizes + 1e-3, blocks * block)
 
 
@@ -301,7 +317,7 @@ def test_rounded_rows_in_parts() -> None:
     w = weights(rng, (70, 512, 32), 4)
     x = floats(rng, 37, w)
     bias = rng.standard_normal(70).astype(np.float32)
-    for isa in OF_BYTES:
+    for isa in ISAS:
         for added in (None, bias):
             found, expected, sizes = product(isa, x, w, bias=added, rounds=True)
             check(found, expected, sizes, 512 * 32)
