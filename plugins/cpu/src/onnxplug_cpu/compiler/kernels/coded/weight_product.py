@@ -30,14 +30,11 @@ from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
 from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.machine.isa import LANES
+from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.coded import Factor
     from onnxplug_compiler.ir.epilogue import Epilogue
-
-MOST_FEW: Final = 8
-"""Up to so many rows weights are read once for all of them."""
 
 FEWEST_MANY: Final = 5
 """From so many rows on, which were rounded to bytes, panels of codes are made."""
@@ -49,6 +46,11 @@ _ROUNDED_BYTES: Final = 256 << 10  # of rows that all columns of a chunk meet
 _UNROLLED: Final = 4  # steps of a block
 _F32: Final = np.dtype(np.float32)
 _I32: Final = np.dtype(np.int32)
+
+
+def most_few(isa: Isa) -> int:
+    """Up to how many rows codes become floats for a few of them, without a panel."""
+    return 4 if isa.name == "avx2" else 8
 
 
 class WeightProduct:
@@ -119,7 +121,7 @@ class WeightProduct:
             self._record_bytes(reading)
             return
         ordered, sums = self._order()
-        if self.rows <= MOST_FEW:
+        if self.rows <= most_few(self.recorder.target.isa):
             self._record_floats(ordered, sums)
             return
         given = self.recorder, self._contraction(ordered), self.weights, self.label
