@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onnxplug.ep import DataType
+from onnxplug.graph import packing
 from onnxplug.graph.packing import from_raw
 from onnxplug.graph.weight import LARGE, Weight
 
@@ -69,3 +70,14 @@ def test_a_large_copy_of_few_bits_is_not_kept() -> None:
     gc.collect()
     assert kept() is None
     assert [int(code) for code in weight.array[1, :3]] == [1, 2, 1]
+
+
+def test_what_begins_at_any_byte_is_copied_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packing, "_PIECE", 8)
+    wanted = np.arange(5, dtype=np.float32)
+    raw = memoryview(b"-" + wanted.tobytes())[1:]
+    found = from_raw(raw, DataType.FLOAT32, (5,))
+    assert found.flags.aligned
+    np.testing.assert_array_equal(found, wanted)
