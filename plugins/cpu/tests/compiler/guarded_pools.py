@@ -82,15 +82,14 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
         array, weights = contents(
             rng, placed(shape, lasts), (channels, 1, *taps), coded=coded
         )
-        sums = np.dtype(np.int32) if coded else F32
-        found = np.empty(placed(result, out_lasts), sums)
+        found = np.empty(placed(result, out_lasts), F32)
         recorder = Recorder(CpuTarget(library.isa, workers))
         x = View.contiguous(Input(0, array.nbytes), array.dtype, array.shape)
         x = seen(x, lasts)
         w = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)
         if rng.integers(0, 2):
             w = recorder.constant(weights)
-        out = View.contiguous(Output(0, found.nbytes), sums, found.shape)
+        out = View.contiguous(Output(0, found.nbytes), F32, found.shape)
         out = seen(out, out_lasts)
         activates = weigh and not coded and bool(rng.integers(0, 2))
         if weigh:

@@ -229,6 +229,8 @@ class _Windows:
         self.of_codes = zero is not None or self.element in _CODES
         if self.of_codes:
             _check_codes(x, weights, zero)
+            if epilogue is None and out.dtype != _F32:
+                raise ValueError(f"sums of codes are f32; got {out.dtype}")
         elif any(view.dtype != _F32 for view in views[:-1]) or not (
             views[-1].dtype == _F32 or (weights is not None and is_half(weights.dtype))
         ):
