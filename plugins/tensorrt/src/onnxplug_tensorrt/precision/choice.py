@@ -16,6 +16,7 @@ from onnxplug_tensorrt.precision.hazards import (
     LOOKUPS,
     MOVES,
     ORDINARY,
+    PRODUCTS,
     Fact,
     Hazard,
     cast_fact,
@@ -32,8 +33,8 @@ _SENSITIVE: Final = frozenset({"AffineGrid", "CumSum", "Range", "RoiAlign"})
 _FOLLOWERS: Final = MOVES | {"QuantizeLinear"}
 """Operators that are as well off in the type that they are given."""
 
-_PRODUCTS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators that engines have on integers with results of floats, too."""
+_CODERS: Final = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Operators whose second input is a scale."""
 
 _TOWARDS_SOFTMAX: Final = MOVES | {"Add", "Where"}
 """What may lie between a mask and the softmax in which it makes zeros."""
@@ -60,7 +61,7 @@ class Choice(Record):
         narrow: what of it may be narrow; ``None`` if it stays as it is.
         clipped: positions of inputs that are held to the range, as they are masks.
         reason: why a node that computes in float32 stays so; empty if it has nothing
-            of float32, or follows from sizes and constants only.
+            of float32, only casts, or follows from sizes and constants only.
     """
 
     narrow: Signature | None = None
@@ -90,7 +91,8 @@ class Scope:
         for node in graph.node:
             for name in (*node.input, *_captures(node)):
                 self._readers.setdefault(name, []).append(node)
-        self._results = {value.name for value in graph.output}
+        self._tensors = {tensor.name for tensor in graph.initializer}
+        self._before_softmax, self._elsewhere = _readings(graph)
 
     def element_type(self, name: str) -> str | None:
         """The element type of tensor *name*; ``None`` if it is none, or not known."""
@@ -149,19 +151,17 @@ class Scope:
         """The nodes of this graph that read *name*."""
         return self._readers.get(name, ())
 
-    def only_softmax_reads(self, name: str, depth: int = 16) -> bool:
+    def is_initializer(self, name: str) -> bool:
+        """Whether *name*, of whatever element type, is one of this graph's."""
+        return name in self._tensors
+
+    def only_softmax_reads(self, name: str) -> bool:
         """Whether *name* ends in softmaxes, with only moves and sums between."""
-        readers = self._readers.get(name, ())
-        if not readers or name in self._results or not depth:
-            return False
-        return all(
-            reader.op_type == "Softmax"
-            or (
-                reader.op_type in _TOWARDS_SOFTMAX
-                and self.only_softmax_reads(reader.output[0], depth - 1)
-            )
-            for reader in readers
-        )
+        return name in self._before_softmax and name not in self._elsewhere
+
+    def ends_in_softmax(self, node: Any) -> bool:
+        """Whether only softmaxes read the results of *node*, if it is none itself."""
+        return _ends_in_softmax(node, self._before_softmax, self._elsewhere)
 
 
 def _types_of(graph: Any) -> Iterator[tuple[str, str | None]]:
@@ -171,6 +171,36 @@ def _types_of(graph: Any) -> Iterator[tuple[str, str | None]]:
         yield value.name, DataType.from_onnx(kind.elem_type) if known else None
     for tensor in graph.initializer:
         yield tensor.name, DataType.from_onnx(tensor.data_type)
+
+
+def _readings(graph: Any) -> tuple[set[str], set[str]]:
+    """Values of *graph* that are read towards softmaxes, and that are read elsewhere.
+
+    With only moves and sums between them and the softmax.
+    """
+    found: set[str] = set()
+    elsewhere = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if _ends_in_softmax(node, found, elsewhere):
+            found.update(node.input)
+        else:
+            elsewhere.update(node.input, _captures(node))
+    return found, elsewhere
+
+
+def _ends_in_softmax(
+    node: Any, found: Collection[str], elsewhere: Collection[str]
+) -> bool:
+    """Whether *node* is a softmax, or leads to nothing but softmaxes."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type == "Softmax":
+        return True
+    return (
+        node.op_type in _TOWARDS_SOFTMAX
+        and any(name in found for name in node.output)
+        and not any(name in elsewhere for name in node.output)
+    )
 
 
 def bodies_of(node: Any) -> Iterator[Any]:
@@ -240,7 +270,7 @@ class Chooser:
         ):
             return Choice(reason="types of its values are not known")
         facts = [scope.fact(name, self._element) for name in inputs]
-        if not self._computes(node, facts, scope):
+        if node.op_type == "Cast" or not self._computes(node, facts, scope):
             return Choice()
         constant = node.op_type == "DequantizeLinear" and _has_no_maker(
             node.input[0], makers, scope
@@ -298,15 +328,11 @@ class Chooser:
             if not (scope.is_float32(name) and signature.input(position)):
                 continue
             hazards = scope.fact(name, self._element).hazards
-            if node.op_type == "DequantizeLinear":
+            if node.op_type in _CODERS and position == 1:
                 hazards |= self._of_scales(scope.constant(name))
             if not hazards:
                 continue
-            if (
-                hazards <= {Hazard.MASK}
-                and node.op_type in _TOWARDS_SOFTMAX
-                and scope.only_softmax_reads(node.output[0])
-            ):
+            if hazards <= {Hazard.MASK} and scope.ends_in_softmax(node):
                 clipped.add(position)
                 continue
             return Choice(reason=described(hazards, self._element))
@@ -358,16 +384,16 @@ def _has_no_maker(name: str, makers: Mapping[str, Any], scope: Scope) -> bool:
     """Whether *name* is a constant, of whatever element type."""
     if name in makers:
         return bool(makers[name].op_type == "Constant")
-    return any(tensor.name == name for tensor in scope.graph.initializer)
+    return scope.is_initializer(name)
 
 
 def _between_codes(node: Any, makers: Mapping[str, Any], scope: Scope) -> bool:
     """Whether all that *node* computes with is dequantised, and not only weights.
 
     An engine makes one kernel on integers of it and the nodes around it; of what is
-    no product only if its results become codes again.
+    no product, whose results may be floats, only if they become codes again.
     """
-    if node.op_type not in _PRODUCTS and not all(
+    if node.op_type not in PRODUCTS and not all(
         reader.op_type == "QuantizeLinear"
         for name in node.output
         for reader in scope.readers(name) or [node]

@@ -19,9 +19,9 @@ class Element(Record):
         type_name: as ONNX's operator schemas write a tensor of it.
         largest: the largest finite number.
         smallest: the smallest number that has all digits.
-        mask: a negative number of large magnitude to which others, of ordinary size,
-            can be added without leaving the range; ``exp`` of what is so far below any
-            maximum is 0.
+        mask: a negative number of large magnitude to which others, of ordinary size or
+            masks again, can be added without leaving the range; ``exp`` of what is so
+            far below any maximum is 0.
         holds_counts: whether numbers of elements are within its range.
     """
 
@@ -46,7 +46,7 @@ def _element(dtype: DataType, name: str, *, holds_counts: bool) -> Element:
         type_name=f"tensor({name})",
         largest=largest,
         smallest=float(limits.smallest_normal),
-        mask=-(2.0 ** np.floor(np.log2(largest))),
+        mask=-(2.0 ** (np.floor(np.log2(largest)) - 1)),
         holds_counts=holds_counts,
     )
 

@@ -49,6 +49,8 @@ ORDINARY: Final = Fact(activation=True)
 
 MOVES: Final = frozenset(
     {
+        "CenterCropPad",
+        "Compress",
         "Concat",
         "DepthToSpace",
         "Expand",
@@ -59,12 +61,14 @@ MOVES: Final = frozenset(
         "Identity",
         "Pad",
         "Reshape",
+        "ReverseSequence",
         "Slice",
         "SpaceToDepth",
         "Split",
         "Squeeze",
         "Tile",
         "Transpose",
+        "Trilu",
         "Unsqueeze",
     }
 )
@@ -76,23 +80,39 @@ LOOKUPS: Final = frozenset({"Gather", "GatherElements", "GatherND"})
 INTEGER_PRODUCTS: Final = frozenset({"ConvInteger", "MatMulInteger"})
 """Operators whose results, of int32, are activations."""
 
+PRODUCTS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators that sum products of floats."""
+
 _CARRIERS: Final = MOVES | {
     "Abs",
     "Add",
+    "AveragePool",
+    "Ceil",
     "Clip",
+    "Floor",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "LeakyRelu",
     "Max",
+    "MaxPool",
     "Mean",
     "Min",
     "Mul",
     "Neg",
+    "OneHot",
+    "PRelu",
     "ReduceMax",
     "ReduceMean",
     "ReduceMin",
     "ReduceSum",
+    "Relu",
+    "Resize",
+    "Round",
     "ScatterElements",
     "ScatterND",
     "Sub",
     "Sum",
+    "TopK",
     "Where",
 }
 """Operators whose results may be as large, or as small, as what they read."""
@@ -106,8 +126,8 @@ _INTEGERS: Final = frozenset(
 def constant_fact(array: np.ndarray[Any, Any], element: Element) -> Fact:
     """What *element* makes of a constant of float32.
 
-    Only of one number is it said that it is too small: among many, those that are add
-    little to a sum.
+    Only of one number, once or repeated, is it said that it is too small: among many,
+    those that are add little to a sum.
     """
     if not array.size:
         return Fact(activation=False)
@@ -123,7 +143,7 @@ def constant_fact(array: np.ndarray[Any, Any], element: Element) -> Fact:
         hazards.add(Hazard.LARGE)
     if lowest < -element.largest:
         hazards.add(Hazard.MASK if highest <= 1 else Hazard.LARGE)
-    if array.size == 1 and 0 < abs(highest) < element.smallest / 4:
+    if lowest == highest and 0 < abs(highest) < element.smallest / 4:
         hazards.add(Hazard.TINY)
     unit = lowest >= 0 and highest <= 1
     return Fact(activation=False, unit=unit, hazards=frozenset(hazards))
@@ -157,12 +177,15 @@ def result_fact(operator: str, inputs: Sequence[Fact], *, activation: bool) -> F
     hazards: set[Hazard] = set()
     if operator == "Div" and len(inputs) == 2:
         hazards = set(found[0] - {Hazard.TINY})
-        if Hazard.TINY in found[1] and not activation:
-            hazards.add(Hazard.INVERSE)
+        if Hazard.TINY in found[1] and not inputs[1].activation:
+            hazards.add(Hazard.LARGE if activation else Hazard.INVERSE)
     elif operator == "Reciprocal":
         hazards = {Hazard.INVERSE} if Hazard.TINY in found[0] else set()
     elif operator == "Sqrt":
-        hazards = set(found[0] & {Hazard.TINY})
+        hazards = set(found[0] & {Hazard.TINY, Hazard.LARGE})
+    elif operator in PRODUCTS:
+        if any(each & {Hazard.LARGE, Hazard.MASK} for each in found):
+            hazards = {Hazard.LARGE}
     elif operator in _CARRIERS:
         hazards = set().union(*found) if found else set()
         hazards = _joined(operator, hazards, inputs, activation=activation)
