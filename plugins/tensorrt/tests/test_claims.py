@@ -154,3 +154,17 @@ def test_an_input_that_is_a_shape(make: Any, alone: Any, parse: Any) -> None:
         trt_profile_max_shapes="s:6x6",
     )
     np.testing.assert_allclose(session.run(None, feed)[0], wanted, 1e-6)
+
+
+def test_an_input_of_any_rank_goes_elsewhere(make: Any, parse: Any) -> None:
+    model = parse("e = Exp(x) f = Exp(z) y = Sin(f)", "float[2, 3] x, float[2] z",
+                  "float[2, 3] e, float[2] y")  # fmt: skip
+    for value in (model.graph.input[1], model.graph.output[1]):
+        value.type.tensor_type.ClearField("shape")
+    session = make(model)
+    assert "rank of 'z' is not known" in refusal(session, "Exp")
+    x = np.ones((2, 3), np.float32)
+    for rank in range(3):
+        z = np.ones((2,) * rank, np.float32)
+        found = session.run(None, {"x": x, "z": z})[1]
+        np.testing.assert_allclose(found, np.sin(np.exp(z)), 1e-6)

@@ -48,6 +48,7 @@ def test_they_are_those_of_onnx_runtime() -> None:
         ({"trt_int8_calibration_table_name": "table"}, "quantise the model"),
         ({"trt_dump_ep_context_model": 1}, "ep.context_enable"),
         ({"trt_builder_optimization_level": 6}, "up to 5"),
+        ({"trt_auxiliary_streams": 1 << 31}, "up to 2147483647"),
         ({"trt_min_subgraph_size": 0}, "from 1"),
         ({"trt_fp16_enable": "yes please"}, "expected bool"),
         ({"trt_fp17_enable": 1}, "has no option 'trt_fp17_enable'"),

@@ -40,6 +40,7 @@ def test_the_grammar_is_that_of_onnx_runtime() -> None:
         (("a:1x", "a:1", "a:1"), "expected inputs, each once"),
         (("a:1,a:2", "a:1", "a:1"), "expected inputs, each once"),
         (("a:-1", "a:1", "a:1"), "expected inputs, each once"),
+        (("a:1", "a:1", "a:1" + "0" * 19), "expected inputs, each once"),
         (("a:2", "a:1", "a:3"), "none of them smaller"),
         (("a:1", "a:1x1", "a:3"), "as many sizes in each"),
     ],

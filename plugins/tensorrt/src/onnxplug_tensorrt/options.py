@@ -27,6 +27,9 @@ _IN_MEMORY: Final = (
     "weights are handed to TensorRT where onnxplug has them, also for refitting"
 )
 
+_MOST: Final = (1 << 31) - 1
+"""What TensorRT's integers of 32 bits hold."""
+
 BUILD: Final[Mapping[str, Option]] = {
     "trt_max_workspace_size": Option(
         default=0,
@@ -42,6 +45,7 @@ BUILD: Final[Mapping[str, Option]] = {
     "trt_auxiliary_streams": Option(
         default=-1,
         minimum=-1,
+        maximum=_MOST,
         doc="how many streams an engine may use beside the run's; -1: TensorRT decides",
     ),
     "trt_sparsity_enable": Option(

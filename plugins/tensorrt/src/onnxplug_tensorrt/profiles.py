@@ -11,8 +11,9 @@ from onnxplug.authoring.record import Record
 
 Shape = tuple[int, ...]
 
-_ITEM: Final = re.compile(r"\s*(.+?)\s*:\s*(\d+(?:\s*x\s*\d+)*)\s*(?:,|$)")
-"""Of one input, as ONNX Runtime has it; a name may have colons of its own."""
+_ITEM: Final = re.compile(r"\s*(.+?)\s*:\s*(\d{1,18}(?:\s*x\s*\d{1,18})*)\s*(?:,|$)")
+"""Of one input, as ONNX Runtime has it; a name may have colons of its own, and sizes
+are within 64 bits."""
 
 _NAMES: Final = (
     "trt_profile_min_shapes",

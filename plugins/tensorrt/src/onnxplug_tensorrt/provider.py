@@ -69,6 +69,7 @@ class TensorrtProvider(ep.ExecutionProvider):
         if family is not None:
             family.prepare(family.shapes(partition), lambda: partition.cancelled)
             return self._compiled(Member(family), partition)
+        _refuse_open_ranks(partition)
         self._screening.check(partition)
         profile = self._profile(partition)
         self._workshop.builder.dump(partition)
@@ -92,6 +93,7 @@ class TensorrtProvider(ep.ExecutionProvider):
         Raises:
             Declined: it does not.
         """
+        _refuse_open_ranks(partition)
         self._screening.check(partition)
         self._refuse_shapes(partition, {})
         self._workshop.builder.dump(partition)
@@ -152,6 +154,21 @@ class TensorrtProvider(ep.ExecutionProvider):
             for family in self._families:
                 family.close()
             self._library.close()
+
+
+def _refuse_open_ranks(partition: ep.Partition) -> None:
+    """See that all inputs have ranks, of which TensorRT's networks have one each.
+
+    Raises:
+        Declined: some have none; names the nodes that read them.
+    """
+    unknown = [name for name in partition.inputs if partition.value(name).shape is None]
+    if unknown:
+        reason = ep.Reason(
+            ep.RefusalCode.DYNAMIC_SHAPE,
+            f"the rank of {', '.join(map(repr, unknown))} is not known",
+        )
+        raise ep.Declined(reason, nodes=readers(partition, unknown))
 
 
 class TensorrtSpecialiser(ep.Specialiser):
