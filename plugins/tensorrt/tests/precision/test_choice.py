@@ -430,3 +430,31 @@ def test_casts_are_no_computation() -> None:
           y = Cast<to = 7>(a)
         }""")
     assert narrowed(model).kept == {}
+
+
+def test_what_a_model_of_16_bits_computes_in_float32_stays() -> None:
+    """As norms whose squares leave the range of float16, in exports of that type."""
+    model = parsed("""
+        g (float16[2, 8] x, float16[8, 8] w) => (float16[2, 8] y, float[2, 8] z) {
+          a = MatMul(x, w)
+          t = Transpose<perm = [0, 1]>(a)
+          f = Cast<to = 1>(t)
+          q = Mul(f, f)
+          axes = Constant<value_ints = [1]>()
+          m = ReduceMean(q, axes)
+          r = Sqrt(m)
+          n = Div(f, r)
+          y = Cast<to = 10>(n)
+          b = Cast<to = 1>(x)
+          z = Tanh(b)
+        }""")
+    result = narrowed(model)
+    assert result.narrowed == 1
+    assert set(result.kept) == {"Mul 3", "ReduceMean 5", "Sqrt 6", "Div 7"}
+    feeds = {name: (300 * draw(*shape)).astype(np.float16)
+             for name, shape in (("x", (2, 8)), ("w", (8, 8)))}  # fmt: skip
+    feeds["w"] /= 300
+    for ours, wanted in zip(
+        run(result.exported.model, feeds), run(model, feeds), strict=True
+    ):
+        assert error(wanted, ours) < 2e-3

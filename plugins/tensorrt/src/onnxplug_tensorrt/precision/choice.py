@@ -362,11 +362,12 @@ class Chooser:
         if bodies := list(bodies_of(node)):
             fact = Fact(activation=bool(bodies))
         elif node.op_type == "Cast":
-            sums = makers.get(node.input[0])
+            maker = _maker_past_moves(node.input[0], makers)
             fact = cast_fact(
                 scope.element_type(node.input[0]),
                 self._element,
-                activation=sums is not None and sums.op_type in INTEGER_PRODUCTS,
+                summed=maker in INTEGER_PRODUCTS,
+                computed=maker not in ("", "Cast", "Constant", "DequantizeLinear"),
             )
         elif choice.narrow is not None and choice.clipped:
             fact = Fact(activation=True)
@@ -378,6 +379,13 @@ class Chooser:
             if scope.is_float32(name):
                 narrow = choice.narrow is not None and choice.narrow.output(position)
                 scope.state(name, fact, narrow=narrow)
+
+
+def _maker_past_moves(name: str, makers: Mapping[str, Any]) -> str:
+    """The operator that computes *name*, or what is moved there; empty if none does."""
+    while (maker := makers.get(name)) is not None and maker.op_type in MOVES:
+        name = maker.input[0]
+    return "" if maker is None else str(maker.op_type)
 
 
 def _has_no_maker(name: str, makers: Mapping[str, Any], scope: Scope) -> bool:

@@ -26,6 +26,7 @@ class Hazard(StrEnum):
     COUNT = "a number of elements"
     TINY = "too small"
     INVERSE = "divided by what may be too small"
+    CHOSEN = "cast to float32 by the model, which computes in 16 bits before"
 
 
 class Fact(Record):
@@ -117,6 +118,7 @@ _CARRIERS: Final = MOVES | {
 }
 """Operators whose results may be as large, or as small, as what they read."""
 
+_HALVES: Final = frozenset({"bfloat16", "float16"})
 _UNIT: Final = MOVES | {"Max", "Min", "Mul", "Where"}
 _INTEGERS: Final = frozenset(
     {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
@@ -149,19 +151,24 @@ def constant_fact(array: np.ndarray[Any, Any], element: Element) -> Fact:
     return Fact(activation=False, unit=unit, hazards=frozenset(hazards))
 
 
-def cast_fact(source: str | None, element: Element, *, activation: bool) -> Fact:
+def cast_fact(
+    source: str | None, element: Element, *, summed: bool, computed: bool
+) -> Fact:
     """What is known of a float32 value that was cast from the element type *source*.
 
     Args:
         source: ``None`` if it is not known.
         element: the type to become.
-        activation: the source is what integers were multiplied and summed to.
+        summed: the source is what integers were multiplied and summed to.
+        computed: the source is no input of the model's, and no constant.
     """
+    if computed and source in _HALVES:
+        return Fact(activation=True, hazards=frozenset({Hazard.CHOSEN}))
     if source == "bool":
         return Fact(activation=False, unit=True)
     if source in _INTEGERS:
         counts = () if element.holds_counts else (Hazard.COUNT,)
-        return Fact(activation, unit=not activation, hazards=frozenset(counts))
+        return Fact(summed, unit=not summed, hazards=frozenset(counts))
     return ORDINARY
 
 
@@ -189,6 +196,8 @@ def result_fact(operator: str, inputs: Sequence[Fact], *, activation: bool) -> F
     elif operator in _CARRIERS:
         hazards = set().union(*found) if found else set()
         hazards = _joined(operator, hazards, inputs, activation=activation)
+    if any(Hazard.CHOSEN in each for each in found):
+        hazards = hazards | {Hazard.CHOSEN}
     return Fact(activation=activation, unit=unit, hazards=frozenset(hazards))
 
 
@@ -233,4 +242,5 @@ _WORDS: Final[Mapping[Hazard, str]] = {
     Hazard.COUNT: "it reads numbers of elements, which may be beyond the range of {}",
     Hazard.TINY: "it reads a constant that {} rounds to too few digits",
     Hazard.INVERSE: "it reads the inverse of numbers that {} rounds to too few digits",
+    Hazard.CHOSEN: "a model of 16 bits casts what it reads to float32",
 }
