@@ -90,6 +90,31 @@ def test_networks(alone: Any, name: str, feeds: list[Any]) -> None:
         check(session, model, feed)
 
 
+@pytest.mark.parametrize("given", [{}, {"trt_fp16_enable": 1}])
+def test_weights_of_bodies(alone: Any, given: dict[str, Any]) -> None:
+    random = np.random.default_rng(3)
+    weight = random.standard_normal((32, 32), np.float32) / 8
+    model = onnx.parser.parse_model("""
+        < ir_version: 10, opset_import: ["" : 21] >
+        agraph (float[2, 32] x) => (float[2, 32] y) {
+          count = Constant<value_int = 3>()
+          on = Constant<value = bool {1}>()
+          y = Loop (count, on, x) <
+            body = body (int64 i, bool c, float[2, 32] v) => (bool d, float[2, 32] u) {
+              d = Identity(c)
+              p = MatMul(v, w)
+              u = Tanh(p)
+            }
+          >
+        }""")
+    body = model.graph.node[-1].attribute[0].g
+    body.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    x = random.standard_normal((2, 32), np.float32)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    (found,) = alone(model, **given).run(None, {"x": x})
+    np.testing.assert_allclose(found, wanted, 0, 2e-3 if given else 1e-6)
+
+
 def test_sizes_that_depend_on_elements(alone: Any, parse: Any) -> None:
     model = parse(
         "n = NonZero(x) y = Transpose<perm = [1, 0]>(n)", outputs="int64[n, 2] y"

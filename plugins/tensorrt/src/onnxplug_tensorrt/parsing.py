@@ -182,15 +182,38 @@ def _parsed(parser: Any, exported: ep.ExportedModel) -> bool:
 def _without_weights(
     exported: ep.ExportedModel,
 ) -> tuple[Any, Mapping[str, np.ndarray[Any, Any]]]:
-    """The model, whose large tensors have no content, and that by their names."""
-    weights: dict[str, np.ndarray[Any, Any]] = {}
-    for tensor in exported.model.graph.initializer:
+    """The model, whose large tensors have no content, and that by their names.
+
+    Those of bodies, whose names are not the model's alone, have theirs.
+    """
+    graph = exported.model.graph
+    weights = {
+        tensor.name: _taken_out(tensor, exported)
+        for tensor in graph.initializer
+        if tensor.data_location == tensor.EXTERNAL
+    }
+    for tensor in _tensors_of_bodies(graph):
         if tensor.data_location == tensor.EXTERNAL:
-            places = {entry.key: entry.value for entry in tensor.external_data}
-            weights[tensor.name] = exported.weights[places["location"]]
-            del tensor.external_data[:]
-            tensor.ClearField("data_location")
+            tensor.raw_data = _taken_out(tensor, exported).tobytes()
     return exported.model, weights
+
+
+def _taken_out(tensor: Any, exported: ep.ExportedModel) -> np.ndarray[Any, Any]:
+    """The content of *tensor*, which does not say any more where that is."""
+    places = {entry.key: entry.value for entry in tensor.external_data}
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+    content: np.ndarray[Any, Any] = exported.weights[places["location"]]
+    return content
+
+
+def _tensors_of_bodies(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        for attribute in node.attribute:
+            own = [attribute.g] if attribute.HasField("g") else []
+            for body in (*own, *attribute.graphs):
+                yield from body.initializer
+                yield from _tensors_of_bodies(body)
 
 
 def _verdict(parser: Any, partition: ep.Partition, taken: Sequence[int]) -> Verdict:

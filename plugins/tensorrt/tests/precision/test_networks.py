@@ -150,7 +150,7 @@ def test_of_onnx_s_suite_what_computes_in_float32_can_be_narrowed(
                 if isinstance(wanted, np.ndarray):
                     assert_close(wanted, ours, tolerance, case.name)
                     compared += 1
-    assert compared > 1000
+    assert compared > 700
 
 
 def assert_close(

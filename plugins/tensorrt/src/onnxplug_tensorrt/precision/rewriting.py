@@ -81,6 +81,9 @@ def narrow_model(
     rewriting = _Rewriting(model, weights, ELEMENTS[dtype], exclusions)
     main = _Graph(rewriting, model.graph, None)
     main.rewrite()
+    # to whose open sizes inference has given names
+    del model.graph.output[:]
+    model.graph.output.extend(exported.model.graph.output)
     used = set(_external_locations(model.graph))
     return NarrowedModel(
         exported=ExportedModel(
