@@ -126,8 +126,9 @@ def test_of_onnx_s_suite_what_computes_in_float32_can_be_narrowed(
     from onnx.backend.test.loader import load_model_tests
 
     tolerance = {DataType.FLOAT16: 4e-3, DataType.BFLOAT16: 4e-2}[dtype]
-    # these draw numbers, or are fed some whose digits are not in the element type
-    beyond = ("bernoulli", "softmax_large_number", "test_tan")
+    # these draw numbers, are fed some whose digits are not in the element type, or are
+    # refused by onnx's own checker
+    beyond = ("bernoulli", "softmax_large_number", "test_tan", "test_mvn")
     compared = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite's own generators overflow
