@@ -251,9 +251,10 @@ def wait_for(build: Callable[[], None], progress: Any) -> None:
         while not done.wait(_PATIENCE):
             pass
     except BaseException as error:
+        # a thread that has no identity yet may start all the same
+        progress.failure, progress.is_stopped = error, True
         if thread.ident is None:
             raise
-        progress.failure, progress.is_stopped = error, True
         while not done.is_set():
             with contextlib.suppress(KeyboardInterrupt):  # it is being ended already
                 done.wait(_PATIENCE)

@@ -33,7 +33,7 @@ class NarrowedModel(Record):
         narrowed: how many nodes compute in the element type.
         casts: how many casts were written.
         kept: why nodes stay float32 that compute with values of float32, by the node's
-            name, or its operator and position where it has none.
+            name, or its operator and position where it has none, and the body's name.
     """
 
     exported: ExportedModel
@@ -183,6 +183,8 @@ class _Graph:
         ):
             if choice.reason:
                 name = node.name or f"{node.op_type} {position}"
+                if self._outer is not None:
+                    name = f"{name} of {self._graph.name!r}"
                 self._model.kept[name] = choice.reason
             if choice.narrow is None:
                 self._keep(node)
