@@ -89,7 +89,7 @@ def test_what_the_model_tells() -> None:
         CPU: {
             "compile": "True",
             "fp32_matmul": "auto",
-            "precision": "float32",
+            "precision": "auto",
             "winograd": "2x2",
         }
     }

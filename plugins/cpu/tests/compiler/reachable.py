@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dis
 import importlib
 import inspect
 from collections.abc import Callable
@@ -50,10 +51,15 @@ class Reach:
 
     def _code(self, code: CodeType, names: dict[str, Any]) -> None:
         where = f"{names['__name__']}.{code.co_qualname}"
+        read = {
+            instruction.argval
+            for instruction in dis.get_instructions(code)
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        }
         for name in code.co_names:
             if name in names:
                 self._named(name, names, code, where)
-            elif name in IMPURE and hasattr(builtins, name):
+            elif name in IMPURE & read and hasattr(builtins, name):
                 self.wrong.append(f"{where} calls {name}")
             elif name.startswith(self.package):  # imported where it is used
                 module = importlib.import_module(name)
