@@ -159,7 +159,7 @@ def test_a_way_on_which_others_may_rename_is_refused(
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(root))
     cache_directory("made-up")
     (tmp_path / above).chmod(mode)
-    remedy = rf"\(mode {mode:04o}\); .*chmod go-w {tmp_path / above}, or set"
+    remedy = rf"\(mode {mode:04o}\); .*chmod go-w {tmp_path / above}, or name"
     with pytest.raises(PermissionError, match=remedy):
         cache_directory("made-up")
     # in a sticky folder nobody renames what is not his

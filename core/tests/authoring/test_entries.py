@@ -146,6 +146,25 @@ def test_a_folder_that_is_open_to_others_is_refused(open_cache) -> None:
     assert f"chmod 700 {cache.folder}" in problem
 
 
+def test_a_root_may_be_named(open_cache, tmp_path) -> None:
+    root = tmp_path / "named/root"
+    (tmp_path / "named").mkdir()
+    open_cache().store("one", b"own")
+    cache = Cache("made-up", None, str(root))
+    assert cache.load("one") is None
+    cache.store("one", b"named")
+    assert cache.folder == root / "made-up"
+    assert Cache("made-up", None, str(root)).load("one") == b"named"
+    assert open_cache().load("one") == b"own"
+    # made anew in the same place
+    shutil.rmtree(root)
+    cache.store("one", b"again")
+    assert Cache("made-up", None, str(root)).load("one") == b"again"
+    for wrong in ("relative", "", str(root) + "\0"):
+        with pytest.raises(ValueError, match=r"no absolute path|null"):
+            Cache("made-up", None, wrong)
+
+
 def test_a_file_in_the_way_is_told(open_cache, tmp_path) -> None:
     (tmp_path / "root").write_text("")
     cache = open_cache()

@@ -116,14 +116,22 @@ class CacheFolder:
 
     Args:
         distribution: as of :func:`cache_directory`; the same is raised.
+        root: the folder above, an absolute path, in place of that of
+            :func:`cache_root`; made if need be.
+
+    Raises:
+        ValueError: *root* is relative, or no path can be so.
 
     """
 
-    def __init__(self, distribution: str) -> None:
+    def __init__(self, distribution: str, root: str | None = None) -> None:
         self._descriptor: int | None = None
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", distribution):
             raise ValueError(f"{distribution!r} is no name of a distribution")
-        root = _root()
+        if root is None:
+            root = _root()
+        elif not os.path.isabs(root):
+            raise ValueError(f"{root!r} is no absolute path")
         self._path: Final = os.path.join(root, distribution)
         self._place: Final = os.path.join(
             require_own_way(root, make=True), distribution
@@ -378,7 +386,7 @@ def _unsafe(
 ) -> OSError:
     return OSError(
         errno.EPERM,
-        f"{what} {fault}; the cache may hold code that is run. {remedy}, or set "
-        f"{DIRECTORY} to another folder",
+        f"{what} {fault}; the cache may hold code that is run. {remedy}, or name "
+        f"another folder, as {DIRECTORY} does for onnxplug's own caches",
         folder,
     )

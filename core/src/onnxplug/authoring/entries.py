@@ -47,6 +47,11 @@ class Cache:
     Args:
         limit: bytes that it may have, by default what :func:`size_limit` says; with
             0 nothing is read or written.
+        root: the folder above that for *distribution*, an absolute path, in place of
+            that of :func:`~.cache.cache_root`; made if need be, and as safe as that.
+
+    Raises:
+        ValueError: *root* is relative, or no path can be so.
 
     Attributes:
         problem: why nothing is read or written although it should; ``None`` if all is
@@ -55,10 +60,13 @@ class Cache:
             there was none.
     """
 
-    def __init__(self, distribution: str, limit: int | None = None) -> None:
+    def __init__(
+        self, distribution: str, limit: int | None = None, root: str | None = None
+    ) -> None:
         self.problem: str | None = None
         self.refused: str | None = None
         self._distribution = distribution
+        self._root = root
         self._limit = size_limit() if limit is None else limit
         self._opened = self._open()
         self._unlooked = self._limit  # bytes stored since the folder was looked at
@@ -77,7 +85,7 @@ class Cache:
         if not self._limit:
             return None
         try:
-            return CacheFolder(self._distribution)
+            return CacheFolder(self._distribution, self._root)
         except OSError as error:
             raise_interruption(error)
             self.problem = str(error)
