@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,98 @@ def test_what_is_no_plan_is_refused() -> None:
     for each in damaged(content):
         with pytest.raises(ValueError, match=r"cut off|cannot be read"):
             unpacked(memoryview(each))
+
+
+def test_a_folder_that_the_program_names(
+    alone: Any,
+    model: Any,
+    tensorrt: TensorRT,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = KEPT | {"trt_engine_cache_path": "a/b", "trt_engine_cache_prefix": "my-m"}
+    run(alone, model, 2, **named)
+    (entry,) = (tmp_path / "a/b/onnxplug-tensorrt").glob("*.entry")
+    assert entry.name.startswith("my-m_engine-")
+    assert not entries(tmp_path, "*engine")
+    if os.name == "posix":
+        for folder in (tmp_path / "a", tmp_path / "a/b", entry.parent):
+            assert folder.stat().st_mode & 0o777 == 0o700
+    # the same folder, whatever its name
+    named["trt_engine_cache_path"] = str(tmp_path / "a/b")
+    run(alone, model, 2, **named)
+    assert tensorrt.counts["builds"] == 1
+    content = bytearray(entry.read_bytes())
+    content[-1] ^= 1
+    entry.write_bytes(content)
+    run(alone, model, 2, **named)
+    run(alone, model, 2, **named)
+    assert tensorrt.counts["builds"] == 2
+    # neither with another prefix, nor in onnxplug's own cache, is it found
+    run(alone, model, 2, **named | {"trt_engine_cache_prefix": ""})
+    run(alone, model, 2, **KEPT)
+    assert tensorrt.counts["builds"] == 4
+
+
+def test_times_in_a_folder_that_the_program_names(
+    alone: Any, model: Any, tensorrt: TensorRT, tmp_path: Path
+) -> None:
+    named = {
+        "trt_timing_cache_enable": "1",
+        "trt_engine_cache_path": str(tmp_path / "engines"),
+        "trt_engine_cache_prefix": "mine",
+    }
+    for options in (named, named | {"trt_timing_cache_path": str(tmp_path / "times")}):
+        before = tensorrt.counts["measured"]
+        for _ in range(2):
+            run(alone, model, 2, **options)
+            assert tensorrt.counts["measured"] == before + 2
+    for name in ("engines", "times"):
+        (entry,) = (tmp_path / name / "onnxplug-tensorrt").glob("*.entry")
+        assert entry.name.startswith("times-")
+    assert not entries(tmp_path, "times")
+
+
+def test_a_folder_left_alone(alone: Any, model: Any, tmp_path: Path) -> None:
+    """One that is named, and nothing is to be kept."""
+    run(alone, model, 2, trt_engine_cache_path=str(tmp_path / "engines"))
+    assert not (tmp_path / "engines").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="about rights of POSIX")
+@pytest.mark.parametrize(
+    ("option", "switch"),
+    [
+        ("trt_engine_cache_path", "trt_engine_cache_enable"),
+        ("trt_engine_cache_path", "trt_timing_cache_enable"),
+        ("trt_timing_cache_path", "trt_timing_cache_enable"),
+    ],
+)
+def test_a_folder_that_others_may_write_to(
+    alone: Any, model: Any, tensorrt: TensorRT, tmp_path: Path, option: str, switch: str
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    options = {option: str(folder), switch: "1"}
+    for mode in (0o777, 0o770, 0o702):
+        folder.chmod(mode)
+        message = rf"'{option}' is .*\(mode {mode:04o}\).* chmod go-w .*leave the"
+        with pytest.raises(errors.OptionError, match=message):
+            alone(model, **options)
+    assert not list(folder.iterdir())
+    folder.chmod(0o755)
+    run(alone, model, 2, **options)
+    (folder / "onnxplug-tensorrt").chmod(0o755)
+    with pytest.raises(errors.OptionError, match=r"open to other users \(mode 0755\)"):
+        alone(model, **options)
+    (folder / "onnxplug-tensorrt").chmod(0o700)
+    run(alone, model, 2, **options)
+    assert tensorrt.counts["builds"] == (1 if "engine" in switch else 2)
+
+
+def test_what_is_no_folder(alone: Any, model: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("file", "\ud800", "a" * 300):
+        with pytest.raises(errors.OptionError, match="where nothing can be kept"):
+            alone(model, trt_engine_cache_path=f"{tmp_path}/{name}", **KEPT)

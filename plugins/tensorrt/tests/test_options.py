@@ -59,6 +59,7 @@ def test_they_are_those_of_onnx_runtime() -> None:
         ({"has_user_compute_stream": 1}, "set the latter"),
         ({"user_compute_stream": 2}, "a stream that you create"),
         ({"user_compute_stream": 1, "trt_cuda_graph_enable": 1}, "cannot be captured"),
+        ({"trt_engine_cache_prefix": "../mine"}, "names of files begin with it"),
         ({"device_id": 3}, "CUDA sees 1 devices"),
         ({"trt_fp16_enable": 1, "trt_bf16_enable": 1}, "set one of them"),
     ],
@@ -73,8 +74,6 @@ def test_what_is_refused(
 @pytest.mark.parametrize(
     "given",
     [
-        {"trt_engine_cache_path": "/tmp/engines"},
-        {"trt_engine_cache_prefix": "mine"},
         {"trt_build_heuristics_enable": 1},
         {"trt_load_user_initializer": 1},
         {"trt_int8_use_native_calibration_table": 1},

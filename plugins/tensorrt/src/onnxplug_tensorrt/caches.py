@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Final
 
 from onnxplug.authoring.entries import Cache, fingerprint, size_limit
 from onnxplug_tensorrt import __version__
 from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.plans import Plan, unpacked
-from onnxplug_tensorrt.settings import Settings
+from onnxplug_tensorrt.settings import NamedFolder, Settings
 
 FOLDER: Final = "onnxplug-tensorrt"
-"""The name of the folder that they are in."""
+"""The name of the folder that they are in, in onnxplug's cache or where options say."""
 
 DEFAULT_SIZE: Final = 16 << 30
 """Bytes that they may take where ``ONNXPLUG_CACHE_SIZE`` does not say."""
@@ -27,12 +28,16 @@ class EngineCache:
     Args:
         library: TensorRT, on the GPU that engines are for.
         settings: those of the session.
+
+    Raises:
+        OptionError: engines cannot be kept where the options say, or not safely.
     """
 
     def __init__(self, library: Library, settings: Settings) -> None:
         self._library = library
-        wanted = settings.caches.engines
-        self._store = Cache(FOLDER, size_limit(DEFAULT_SIZE)) if wanted else None
+        caches = settings.caches
+        self._store = _opened(caches.folder) if caches.engines else None
+        self._prefix = f"{caches.prefix}_" if caches.prefix else ""
         self._facts = json.dumps(_facts(library, settings), sort_keys=True)
 
     def name_of(self, fingerprint_of_partition: str, profile: object) -> str:
@@ -42,7 +47,7 @@ class EngineCache:
             profile: what is asked of shapes, as JSON has it.
         """
         text = json.dumps([fingerprint_of_partition, profile, self._facts])
-        return f"engine-{fingerprint(text).hex()[:40]}"
+        return f"{self._prefix}engine-{fingerprint(text).hex()[:40]}"
 
     def load(self, name: str) -> Plan | None:
         """The engine of that name; ``None``: there is none that can be used."""
@@ -81,13 +86,16 @@ class TimingCache:
     Args:
         library: TensorRT, on that GPU.
         settings: those of the session.
+
+    Raises:
+        OptionError: times cannot be kept where the options say, or not safely.
     """
 
     def __init__(self, library: Library, settings: Settings) -> None:
         self._library = library
-        self._ignores_device = settings.caches.ignores_device
-        wanted = settings.caches.times
-        self._store = Cache(FOLDER, size_limit(DEFAULT_SIZE)) if wanted else None
+        caches = settings.caches
+        self._ignores_device = caches.ignores_device
+        self._store = _opened(caches.times_folder) if caches.times else None
         facts = [str(library.tensorrt.__version__), library.facts.architecture]
         self._name = f"times-{fingerprint(json.dumps(facts)).hex()[:40]}"
 
@@ -115,6 +123,23 @@ class TimingCache:
         if cache is not None:
             self._store.store(self._name, memoryview(cache.serialize()))
             self._store.prune_if_due()
+
+
+def _opened(folder: NamedFolder | None) -> Cache:
+    limit = size_limit(DEFAULT_SIZE)
+    if folder is None:
+        return Cache(FOLDER, limit)
+    try:
+        # relative to the working folder of now, also when the program leaves it
+        root = folder.path
+        if not os.path.isabs(root):
+            root = os.path.join(os.getcwd(), root)
+        found = Cache(FOLDER, limit, root)
+    except (OSError, ValueError) as error:
+        raise folder.refused(str(error)) from error
+    if found.problem is not None:
+        raise folder.refused(found.problem)
+    return found
 
 
 def _facts(library: Library, settings: Settings) -> dict[str, object]:

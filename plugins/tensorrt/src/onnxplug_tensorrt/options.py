@@ -11,10 +11,6 @@ from typing import Final
 
 from onnxplug.ep import Option
 
-_KEPT: Final = (
-    "engines are code, so they are kept in onnxplug's own cache, which only the user "
-    "may write to; ONNXPLUG_CACHE_DIR says where that is"
-)
 _AHEAD: Final = (
     "what a session compiled is written by onnxplug, whatever the EP: set the session "
     "config entry ep.context_enable, or run `onnxplug compile`"
@@ -153,14 +149,14 @@ CACHES: Final[Mapping[str, Option]] = {
     "trt_engine_cache_path": Option(
         default="",
         compiled_in=False,
-        doc="for programs that set it for ONNX Runtime",
-        ignored=_KEPT,
+        doc="the folder below which engines and times are kept if they are, which may "
+        "be relative to the working folder; empty: onnxplug's own cache",
     ),
     "trt_engine_cache_prefix": Option(
         default="",
         compiled_in=False,
-        doc="for programs that set it for ONNX Runtime",
-        ignored="engines are found by all that they depend on, not by name",
+        doc="what the names of files with engines begin with; engines of another "
+        "prefix are not found",
     ),
     "trt_timing_cache_enable": Option(
         default=False,
@@ -171,8 +167,8 @@ CACHES: Final[Mapping[str, Option]] = {
     "trt_timing_cache_path": Option(
         default="",
         compiled_in=False,
-        doc="for programs that set it for ONNX Runtime",
-        ignored=_KEPT,
+        doc="the folder below which times are kept if they are, as of "
+        "trt_engine_cache_path; empty: that one",
     ),
     "trt_force_timing_cache": Option(
         default=False,

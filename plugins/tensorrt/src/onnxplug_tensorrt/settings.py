@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -60,17 +61,42 @@ class Precision(Record):
     nodes_in_float32: tuple[str, ...] = ()
 
 
+class NamedFolder(Record):
+    """A folder that an option names.
+
+    Attributes:
+        option: the option's name.
+        path: its value, which may be relative to the working folder.
+    """
+
+    option: str
+    path: str
+
+    def refused(self, why: str) -> ep.OptionError:
+        """What to raise where nothing can be kept there."""
+        return ep.OptionError(
+            f"option {self.option!r} is {self.path!r}, where nothing can be kept: "
+            f"{why}; name another folder, or leave the option out, and onnxplug's own "
+            "cache is used"
+        )
+
+
 class CacheSettings(Record):
     """What is kept on disk.
 
     Attributes:
         engines, times: these are.
         ignores_device: times of other GPUs count, too.
+        folder, times_folder: where; ``None``: in onnxplug's own cache.
+        prefix: what the names of engines begin with.
     """
 
     engines: bool = False
     times: bool = False
     ignores_device: bool = False
+    folder: NamedFolder | None = None
+    times_folder: NamedFolder | None = None
+    prefix: str = ""
 
 
 class Settings(Record):
@@ -124,11 +150,7 @@ def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
             _listed(options["trt_fp32_op_types"], ","),
             _listed(options["trt_fp32_nodes"], ","),
         ),
-        CacheSettings(
-            bool(options["trt_engine_cache_enable"]),
-            bool(options["trt_timing_cache_enable"]),
-            bool(options["trt_force_timing_cache"]),
-        ),
+        _caches(options),
         read_profile(options),
         int(options["trt_min_subgraph_size"]),
         int(options["trt_max_partition_iterations"]),
@@ -250,3 +272,27 @@ def _tactics(text: str) -> tuple[tuple[str, bool], ...]:
             )
         found.append((part[1:], part[0] == "+"))
     return tuple(found)
+
+
+def _caches(options: Mapping[str, ep.OptionValue]) -> CacheSettings:
+    prefix = str(options["trt_engine_cache_prefix"])
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", prefix):
+        raise ep.OptionError(
+            f"option 'trt_engine_cache_prefix' is {prefix!r}; expected up to 100 "
+            "letters of ASCII, digits, dots, hyphens and underscores, as names of "
+            "files begin with it"
+        )
+    folder = _named(options, "trt_engine_cache_path")
+    return CacheSettings(
+        bool(options["trt_engine_cache_enable"]),
+        bool(options["trt_timing_cache_enable"]),
+        bool(options["trt_force_timing_cache"]),
+        folder,
+        _named(options, "trt_timing_cache_path") or folder,
+        prefix,
+    )
+
+
+def _named(options: Mapping[str, ep.OptionValue], name: str) -> NamedFolder | None:
+    path = str(options[name])
+    return NamedFolder(name, path) if path else None
