@@ -22,6 +22,7 @@ from plugins.cuda.tests.standin import Machine
 import onnxplug
 from onnxplug import errors
 from onnxplug_tensorrt import callbacks, parsing
+from onnxplug_tensorrt.ranges import tensors_of
 
 from . import bindings
 from .conftest import EP
@@ -220,3 +221,22 @@ def test_its_library_for_onnx_runtime_is_hosted(real: Any, tmp_path: Path) -> No
     found = json.loads(done.stdout)
     assert found["vendor"] == "NVIDIA"
     assert "could not resolve the GPU device properties" in found["reason"]
+
+
+def test_tensors_of_a_network(real: Any) -> None:
+    """By the names of the model's, for which there are ranges in TensorRT 10."""
+    model = onnx.parser.parse_model("""
+        < ir_version: 10, opset_import: ["" : 21] >
+        agraph (float[2, 3] x) => (float[2, 3] y)
+        < float[3, 3] w = {1,2,3,4,-9,6,7,8,5}, int64[1] axes = {0} >
+        { m = MatMul(x, w) s = ReduceSum(m, axes) y = Sub(m, s) }
+    """)
+    builder = real.Builder(real.Logger(real.Logger.ERROR))
+    network = builder.create_network(0)
+    parser = real.OnnxParser(network, real.Logger(real.Logger.ERROR))
+    assert parser.parse(model.SerializeToString())
+    found = {tensor.name: each for tensor, each in tensors_of(real, network)}
+    assert {"x", "m", "s", "y"} <= found.keys()
+    elements = {name: each for name, each in found.items() if each is not None}
+    assert elements.keys() == {"w_output"}
+    assert np.ravel(elements["w_output"]).tolist() == [1, 2, 3, 4, -9, 6, 7, 8, 5]

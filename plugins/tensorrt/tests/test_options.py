@@ -45,7 +45,10 @@ def test_they_are_those_of_onnx_runtime() -> None:
     [
         ({"trt_engine_decryption_enable": 1}, "decrypt the model before"),
         ({"trt_engine_decryption_lib_path": "lib.so"}, "decrypt the model before"),
-        ({"trt_int8_calibration_table_name": "table"}, "quantise the model"),
+        (
+            {"trt_int8_calibration_table_name": "table", "trt_int8_enable": 1},
+            "is for TensorRT 10.*quantise the model",
+        ),
         ({"trt_dump_ep_context_model": 1}, "ep.context_enable"),
         ({"trt_builder_optimization_level": 6}, "up to 5"),
         ({"trt_auxiliary_streams": 1 << 31}, "up to 2147483647"),
@@ -76,7 +79,6 @@ def test_what_is_refused(
     [
         {"trt_build_heuristics_enable": 1},
         {"trt_load_user_initializer": 1},
-        {"trt_int8_use_native_calibration_table": 1},
     ],
 )
 def test_what_has_no_meaning_is_told(

@@ -23,6 +23,7 @@ CLASSES = (
     building.IHostMemory,
     building.IOptimizationProfile,
     building.ITimingCache,
+    parsing.ILayer,
     parsing.ITensor,
     parsing.ParserError,
     module.IPluginRegistry,
@@ -67,8 +68,11 @@ def test_its_classes_are_those_of_the_bindings(real: Any) -> None:
 def test_its_properties_are_those_of_the_bindings(real: Any) -> None:
     for name in building.IBuilderConfig.PROPERTIES:
         assert isinstance(getattr(real.IBuilderConfig, name), property), name
-    for name in ("name", "shape", "is_shape_tensor"):
+    for name in ("name", "shape", "dtype", "is_shape_tensor"):
         assert isinstance(getattr(real.ITensor, name), property), name
+    for name in ("type", "num_outputs"):
+        assert isinstance(getattr(real.ILayer, name), property), name
+    assert isinstance(real.IConstantLayer.weights, property)
 
 
 def test_its_numbers_are_those_of_the_bindings(real: Any) -> None:

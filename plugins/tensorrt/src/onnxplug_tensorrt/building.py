@@ -16,6 +16,7 @@ from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.parsing import Network, load_weights, named, parse
 from onnxplug_tensorrt.plans import Plan
 from onnxplug_tensorrt.profiles import Range
+from onnxplug_tensorrt.ranges import set_ranges
 from onnxplug_tensorrt.settings import STRONG, BuildSettings, Settings
 
 _one_at_a_time: Final = new_lock()
@@ -76,6 +77,9 @@ class Builder:
             config = self._configured(network.builder)
             if profile:
                 _add_profile(network, config, profile)
+            ranges = self._settings.precision.ranges
+            if ranges:
+                set_ranges(library, network.network, ranges, named(partition.nodes))
             self._times.begin(config)
             content = self._built(network, config, partition, is_unwanted)
             self._times.end(config)
@@ -87,6 +91,7 @@ class Builder:
             library.facts,
             build.hardware_compatible,
             build.stripped,
+            self._settings.precision.of_ranges,
         )
 
     def refit(self, native: Any, partition: ep.Partition) -> None:
@@ -114,7 +119,10 @@ class Builder:
     @property
     def _chooses_types(self) -> bool:
         """Whether TensorRT chooses among types."""
-        return bool(self._settings.precision.types) and self._library.version < STRONG
+        precision = self._settings.precision
+        return self._library.version < STRONG and bool(
+            precision.types or precision.ranges
+        )
 
     def _exported(self, partition: ep.Partition) -> ep.ExportedModel:
         """The model of *partition*, in the types that it is to be computed in."""

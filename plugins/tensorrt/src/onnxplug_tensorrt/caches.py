@@ -146,6 +146,7 @@ def _facts(library: Library, settings: Settings) -> dict[str, object]:
     """What engines depend on besides partition and shapes."""
     build = settings.build._replace(sequential=False, detailed_log=False)
     device = library.facts
+    precision = settings.precision
     return {
         "onnxplug-tensorrt": __version__,
         "tensorrt": str(library.tensorrt.__version__),
@@ -153,6 +154,7 @@ def _facts(library: Library, settings: Settings) -> dict[str, object]:
             device.name, device.capability, device.processors
         ],
         "build": list(build),
-        "precision": list(map(str, settings.precision)),
+        "precision": list(map(str, precision._replace(ranges={}))),
+        "ranges": precision.of_ranges,
         "plugins": settings.plugins,
     }  # fmt: skip

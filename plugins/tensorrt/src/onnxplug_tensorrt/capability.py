@@ -13,6 +13,7 @@ from onnxplug import ep
 from onnxplug_tensorrt.library import Library
 from onnxplug_tensorrt.parsing import judge
 from onnxplug_tensorrt.profiles import readers
+from onnxplug_tensorrt.ranges import refuse_codes
 from onnxplug_tensorrt.settings import Settings
 
 _TYPES: Final = frozenset(
@@ -102,8 +103,11 @@ class Screening:
         Raises:
             Declined: it does not; names the nodes that it does not take for one of its
                 reasons.
+            SessionRefused: its tensors have ranges from a table and from itself.
         """
         self._give_back_known(partition)
+        if self._settings.precision.ranges:
+            refuse_codes(partition)
         smallest = self._settings.smallest
         if len(partition.nodes) < smallest:
             raise ep.Declined(

@@ -123,6 +123,7 @@ class TensorrtFactory(ep.EpFactory):
             detailed=settings.build.detailed_log,
         )
         check(settings, tensorrt, library.facts)
+        settings = settings.calibrated()
         library.load_plugins(settings.plugins)
         return TensorrtProvider(library, context, settings)
 

@@ -123,19 +123,20 @@ PRECISION: Final[Mapping[str, Option]] = {
     "trt_int8_enable": Option(
         default=False,
         compiled_in=False,
-        doc="for programs that set it for ONNX Runtime: what QuantizeLinear and "
-        "DequantizeLinear say is always followed",
+        doc="TensorRT 10 may compute with codes of 8 bits, where it chooses types or "
+        "has a calibration table; what QuantizeLinear and DequantizeLinear say is "
+        "always followed",
     ),
     "trt_int8_calibration_table_name": Option(
         default="",
-        refused="TensorRT 11 has no calibration; quantise the model, such that it has "
-        "QuantizeLinear and DequantizeLinear",
+        compiled_in=False,
+        doc="the path of a file with the ranges of tensors, for TensorRT 10: "
+        "calibration.flatbuffers of ONNX Runtime's",
     ),
     "trt_int8_use_native_calibration_table": Option(
         default=False,
         compiled_in=False,
-        doc="for programs that set it for ONNX Runtime",
-        ignored="there is no calibration table",
+        doc="that file is one that TensorRT wrote",
     ),
 }
 """In which types is computed."""

@@ -27,6 +27,7 @@ class Plan(Record):
         device: that it was built on.
         portable: it runs on every GPU from Ampere on.
         stripped: it has no weights.
+        ranges: what tells the ranges of its tensors from others; empty: none were set.
     """
 
     content: Any
@@ -35,6 +36,7 @@ class Plan(Record):
     device: DeviceFacts
     portable: bool = False
     stripped: bool = False
+    ranges: str = ""
 
     def obstacle(self, version: str, device: DeviceFacts) -> str:
         """Why it does not run on *device*; empty if nothing speaks against it."""
@@ -60,6 +62,7 @@ class Plan(Record):
             "device": list(self.device),
             "portable": self.portable,
             "stripped": self.stripped,
+            "ranges": self.ranges,
         }
         text = json.dumps(facts).encode()
         text += b" " * (-(_LENGTH + len(text)) % _ALIGNMENT)
@@ -91,6 +94,7 @@ def unpacked(data: memoryview) -> Plan:
             device,
             bool(facts["portable"]),
             bool(facts["stripped"]),
+            str(facts["ranges"]),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"what it says of itself cannot be read: {error}") from error

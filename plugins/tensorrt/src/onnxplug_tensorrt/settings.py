@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.authoring.entries import fingerprint
 from onnxplug.authoring.record import Record
+from onnxplug_tensorrt.calibration import NAME as TABLE
+from onnxplug_tensorrt.calibration import Ranges, Table
 from onnxplug_tensorrt.driver import AMPERE, DeviceFacts
 from onnxplug_tensorrt.profiles import Range, read_profile
 
@@ -52,6 +57,7 @@ class Precision(Record):
         norms_in_float32: layer norms are not.
         operators_in_float32, nodes_in_float32: neither are these.
         codes: TensorRT before 11 may compute with codes where it may choose types.
+        ranges: of tensors, for codes, by their names.
     """
 
     types: tuple[ep.DataType, ...] = ()
@@ -59,6 +65,14 @@ class Precision(Record):
     codes: bool = False
     operators_in_float32: tuple[str, ...] = ()
     nodes_in_float32: tuple[str, ...] = ()
+    ranges: Ranges = MappingProxyType({})
+
+    @property
+    def of_ranges(self) -> str:
+        """What tells these ranges from all others; empty: there are none."""
+        if not self.ranges:
+            return ""
+        return fingerprint(json.dumps(sorted(self.ranges.items()))).hex()
 
 
 class NamedFolder(Record):
@@ -112,6 +126,7 @@ class Settings(Record):
         shares_memory: engines compute in memory of the host's arena.
         captures: bound runs are captured.
         plugins: paths of libraries.
+        table: where ranges of tensors are read from.
     """
 
     build: BuildSettings = BuildSettings()
@@ -125,6 +140,18 @@ class Settings(Record):
     shares_memory: bool = False
     captures: bool = False
     plugins: tuple[str, ...] = ()
+    table: Table | None = None
+
+    def calibrated(self) -> Settings:
+        """They, with the ranges that the table has.
+
+        Raises:
+            OptionError: there is no such table, or it is damaged.
+        """
+        if self.table is None:
+            return self
+        ranges = self.table.read()
+        return self._replace(precision=self.precision._replace(ranges=ranges))
 
 
 def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
@@ -159,6 +186,7 @@ def read_settings(options: Mapping[str, ep.OptionValue]) -> Settings:
         bool(options["trt_context_memory_sharing_enable"]),
         bool(options["trt_cuda_graph_enable"]),
         _listed(options["trt_extra_plugin_lib_paths"], ";"),
+        _table(options),
     )
 
 
@@ -171,6 +199,12 @@ def check(settings: Settings, tensorrt: Any, device: DeviceFacts) -> None:
     """
     build = settings.build
     _check_types(settings.precision, tensorrt)
+    if settings.table is not None and version_of(tensorrt) >= STRONG:
+        raise ep.OptionError(
+            f"option {TABLE!r} is for TensorRT 10, and {tensorrt.__version__} has no "
+            "calibration; quantise the model, such that it has QuantizeLinear and "
+            "DequantizeLinear"
+        )
     for option, enum, names in (
         ("trt_preview_features", tensorrt.PreviewFeature, build.preview_features),
         (
@@ -234,6 +268,18 @@ def _build(options: Mapping[str, ep.OptionValue]) -> BuildSettings:
         bool(options["trt_force_sequential_engine_build"]),
         bool(options["trt_detailed_build_log"]),
     )
+
+
+def _table(options: Mapping[str, ep.OptionValue]) -> Table | None:
+    path = str(options[TABLE])
+    if not path:
+        return None
+    if not options["trt_int8_enable"]:
+        raise ep.OptionError(
+            f"option {TABLE!r} is set and 'trt_int8_enable' is not, without which a "
+            "calibration table is of no use; set both or none"
+        )
+    return Table(path, bool(options["trt_int8_use_native_calibration_table"]))
 
 
 def _check_stream(options: Mapping[str, ep.OptionValue]) -> None:

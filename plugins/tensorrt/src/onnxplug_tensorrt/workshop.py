@@ -30,6 +30,7 @@ class Workshop:
         self.builder = Builder(library, settings)
         self._cache = EngineCache(library, settings)
         self._shares_memory = settings.shares_memory
+        self._ranges = settings.precision.of_ranges
 
     def engine(
         self,
@@ -70,12 +71,18 @@ class Workshop:
         """The engine that *plan* is.
 
         Raises:
-            ValueError: TensorRT does not take it, or it is for another GPU.
+            ValueError: TensorRT does not take it, or it is for another GPU, or of other
+                ranges of tensors.
         """
         library = self.library
         obstacle = plan.obstacle(str(library.tensorrt.__version__), library.facts)
         if obstacle:
             raise ValueError(obstacle)
+        if plan.ranges != self._ranges:
+            raise ValueError(
+                "its tensors have other ranges than this session's calibration table "
+                "says, or one of both has none"
+            )
         return Engine(library, plan, shares_memory=self._shares_memory)
 
     def _name_for_runs(self, partition: ep.Partition) -> str:

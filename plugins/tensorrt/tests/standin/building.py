@@ -147,6 +147,8 @@ class Builder:
             world.builds += 1
             world.most_builds = max(world.builds, world.most_builds)
         try:
+            if network._ranges:
+                assert world.BuilderFlag.INT8 in config._flags
             if world.fails:
                 return self._fail(world.fails)
             if not self._time(network, config):

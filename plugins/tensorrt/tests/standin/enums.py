@@ -96,6 +96,11 @@ class DeviceType(IntEnum):
     DLA = 1
 
 
+class LayerType(IntEnum):
+    ACTIVATION = 2
+    CONSTANT = 19
+
+
 class TensorFormat(IntEnum):
     LINEAR = 0
     CHW16 = 4
@@ -125,6 +130,7 @@ ALL = (
     ExecutionContextAllocationStrategy,
     NetworkDefinitionCreationFlag,
     DeviceType,
+    LayerType,
     TensorFormat,
     ErrorCode,
 )

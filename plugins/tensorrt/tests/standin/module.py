@@ -58,6 +58,7 @@ class TensorRT(SimpleNamespace):
         builds, most_builds: how many are under way, and were at once.
         fails: why the next builds fail.
         aliases: outputs that are written over inputs.
+        rangeless: tensors of which no range is taken.
         engines: those that are there.
         configs, networks: of builds, as they were made.
     """
@@ -80,6 +81,7 @@ class TensorRT(SimpleNamespace):
         self.builds = self.most_builds = 0
         self.fails = ""
         self.aliases: dict[str, str] = {}
+        self.rangeless: set[str] = set()
         self.engines: weakref.WeakSet[running.ICudaEngine] = weakref.WeakSet()
         self.configs: list[building.IBuilderConfig] = []
         self.networks: list[parsing.INetworkDefinition] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -27,6 +28,57 @@ class ITensor:
         self.is_shape_tensor = is_shape_tensor
 
 
+class ITensorBefore11(ITensor):
+    """As documented of TensorRT 10."""
+
+    def __init__(
+        self,
+        value: onnx.ValueInfoProto,
+        network: INetworkDefinition,
+        *,
+        is_shape_tensor: bool = False,
+    ) -> None:
+        super().__init__(value, is_shape_tensor=is_shape_tensor)
+        self.dtype = _DTYPES[value.type.tensor_type.elem_type]
+        self._network = network
+
+    def set_dynamic_range(self, min: float, max: float) -> bool:
+        assert not self._network._flags & 1 << 1, "a network that is strongly typed"
+        self._network._ranges[self.name] = min, max
+        return self.name not in self._network.world.rangeless
+
+
+_DTYPES = {
+    onnx.TensorProto.FLOAT: enums.DataType.FLOAT,
+    onnx.TensorProto.FLOAT16: enums.DataType.HALF,
+    onnx.TensorProto.BFLOAT16: enums.DataType.BF16,
+    onnx.TensorProto.INT64: enums.DataType.INT64,
+}
+
+
+class ILayer:
+    def __init__(self, kind: enums.LayerType, *outputs: ITensor) -> None:
+        self._kind, self._outputs = kind, outputs
+        self._elements: Any = None
+
+    @property
+    def type(self) -> enums.LayerType:
+        return self._kind
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self._outputs)
+
+    def get_output(self, index: int) -> ITensor:
+        return self._outputs[index]
+
+
+class IConstantLayer(ILayer):
+    @property
+    def weights(self) -> Any:
+        return self._elements
+
+
 class INetworkDefinition:
     world: Any
 
@@ -34,10 +86,11 @@ class INetworkDefinition:
         self.model: onnx.ModelProto | None = None
         self.weights: dict[str, tuple[int, int]] = {}
         self._flags = 0
+        self._ranges: dict[str, tuple[float, float]] = {}
         self.world.networks.append(self)
 
     @property
-    def _inputs(self) -> list[ITensor]:
+    def _inputs(self) -> Sequence[ITensor]:
         assert self.model is not None
         graph = self.model.graph
         shapes = {
@@ -46,10 +99,43 @@ class INetworkDefinition:
             for index in READ_AS_SHAPES.get(node.op_type, ())
             if index < len(node.input)
         }
-        return [
-            ITensor(value, is_shape_tensor=value.name in shapes)
-            for value in graph.input
-        ]
+        made = []
+        for value in graph.input:
+            is_shape = value.name in shapes
+            if self.world.__version__.startswith("10."):
+                made.append(ITensorBefore11(value, self, is_shape_tensor=is_shape))
+            else:
+                made.append(ITensor(value, is_shape_tensor=is_shape))
+        return made
+
+    @property
+    def _layers(self) -> list[ILayer]:
+        """Of TensorRT 10: one of each constant, and of each node."""
+        assert self.model is not None
+        graph = with_weights(self).graph
+        values = {each.name: each for each in (*graph.value_info, *graph.output)}
+        layers = []
+        for tensor in graph.initializer:
+            value = onnx.helper.make_tensor_value_info(
+                f"{tensor.name}_output", tensor.data_type, tensor.dims
+            )
+            layer = ILayer(enums.LayerType.CONSTANT, ITensorBefore11(value, self))
+            layer._elements = numpy_helper.to_array(tensor)
+            layers.append(layer)
+        for node in graph.node:
+            outputs = [
+                ITensorBefore11(values.get(name) or _of_float32(name), self)
+                for name in node.output
+            ]
+            layers.append(ILayer(enums.LayerType.ACTIVATION, *outputs))
+        return layers
+
+    @property
+    def num_layers(self) -> int:
+        return len(self._layers)
+
+    def get_layer(self, index: int) -> ILayer:
+        return self._layers[index]
 
     @property
     def num_inputs(self) -> int:
@@ -57,6 +143,10 @@ class INetworkDefinition:
 
     def get_input(self, index: int) -> ITensor:
         return self._inputs[index]
+
+
+def _of_float32(name: str) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
 
 
 class ParserError:
@@ -214,4 +304,4 @@ def shape_of(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     )
 
 
-CLASSES = (INetworkDefinition, OnnxParser, Refitter, OnnxParserRefitter)
+CLASSES = (INetworkDefinition, IConstantLayer, OnnxParser, Refitter, OnnxParserRefitter)
