@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -130,7 +131,12 @@ def test_the_bindings_call_what_the_ep_gives_them(real: Any, tmp_path: Path) -> 
     """Nothing is raised through them, and what Python returns is what they get."""
     script = Path(__file__).with_name("called_back.py")
     done = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False
+        [sys.executable, script, tmp_path],
+        # where pytest finds what is not installed
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
