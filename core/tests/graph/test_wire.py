@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxplug.errors import InvalidModel
@@ -58,11 +58,13 @@ def test_field_numbers_above_15_have_longer_tags() -> None:
     assert scan(data) == [(tag(536870911, VARINT), 7, 5)]
 
 
+@settings(deadline=None)  # others may keep the processor busy
 @given(st.integers(0, 2**64 - 1))
 def test_varints_of_every_length_are_read(value: int) -> None:
     assert scan(b"\x08" + varint(value))[0][1] == value
 
 
+@settings(deadline=None)  # others may keep the processor busy
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_negative_numbers_are_two_s_complement(value: int) -> None:
     assert signed(value % 2**64) == value
@@ -106,6 +108,7 @@ def test_a_field_may_not_reach_beyond_its_message_into_the_buffer(data: bytes) -
             Message(memoryview(data + bytes(20)), 0, end).fields()
 
 
+@settings(deadline=None)  # others may keep the processor busy
 @given(st.binary(max_size=64))
 def test_any_bytes_are_fields_within_bounds_or_invalid(data: bytes) -> None:
     try:
@@ -139,6 +142,7 @@ def unpack(data: bytes) -> np.ndarray:
     return Message.whole(memoryview(data)).varints(0, len(data))
 
 
+@settings(deadline=None)  # others may keep the processor busy
 @given(st.lists(st.integers(0, 2**64 - 1)))
 def test_packed_varints_are_read(values: list[int]) -> None:
     array = unpack(b"".join(map(varint, values)))
@@ -180,6 +184,7 @@ def integers(values: list[int]) -> bytes:
     return b"".join(bytes([INTS]) + varint(value) for value in values)
 
 
+@settings(deadline=None)  # others may keep the processor busy
 @given(
     st.lists(st.integers(0, 2**64 - 1), max_size=40),
     st.lists(st.floats(width=32, allow_nan=False), max_size=40),
@@ -207,6 +212,7 @@ def test_runs_longer_than_a_chunk_are_read_whole() -> None:
     assert split(integers(values)) == ([], values, [], [])
 
 
+@settings(deadline=None)  # others may keep the processor busy
 @given(
     st.lists(st.binary(max_size=5), min_size=1, max_size=9),
     st.lists(st.integers(0, 2**16), max_size=9),
@@ -245,6 +251,7 @@ def test_what_comes_later_is_among_the_fields() -> None:
     assert split(data) == ([(INTS, 2, 6)], [1], [], [b"x"])
 
 
+@settings(deadline=None)  # others may keep the processor busy
 @given(st.binary(max_size=60))
 def test_whatever_the_bytes_both_ways_of_reading_agree(data: bytes) -> None:
     data = bytes([INTS]) + data
