@@ -119,10 +119,12 @@ def test_what_is_between_convolutions_of_bytes_lies_as_they_do() -> None:
     found = run(model, feeds, threads=2)
     for one, other in zip(found, peer.run(None, feeds), strict=True):
         assert one.dtype == other.dtype
+        # codes may be a step from those of ONNX Runtime, which rounds sums and products
+        # with their zero points added, and so may be those that a float is the sum of
         is_of_codes = one.dtype == np.uint8
         apart = np.abs(one.astype(float) - other.astype(float))
-        assert apart.max() <= (2 if is_of_codes else 0.05 * np.abs(other).max())
-        assert apart.mean() <= (0.1 if is_of_codes else 0.01 * np.abs(other).max())
+        assert apart.max() <= (1 if is_of_codes else 0.01 * np.abs(other).max())
+        assert apart.mean() <= (0.1 if is_of_codes else 0.001 * np.abs(other).max())
 
 
 def test_a_mean_of_more_codes_than_int32_sums_is_right() -> None:
