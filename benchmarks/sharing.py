@@ -135,7 +135,7 @@ def _taken(content: bytes, side: int, rows: int, free: Free) -> Mapping[str, Any
     for name, options in (
         ("no limit", {}),
         ("kSameAsRequested", {"arena_extend_strategy": "kSameAsRequested"}),
-        ("a limit of twice the weights", {"gpu_mem_limit": 2 * weights}),
+        ("a limit of four times the weights", {"gpu_mem_limit": 4 * weights}),
     ):
         session = opened(content, **options)
         session.run(None, {"x": x})

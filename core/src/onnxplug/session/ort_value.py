@@ -244,19 +244,21 @@ class OrtValue:
         return math.prod(map(int, self.shape())) * self.dtype.numpy.itemsize
 
     def data_ptr(self) -> int:
-        """The address of a host tensor's first element.
+        """The address of a tensor's first element, on the host or on a device of CUDA.
 
         Raises:
-            InvalidArgument: the memory is a device's, which gives no address here.
+            InvalidArgument: the memory is of a device that gives no addresses.
         """
         tensor = self._tensor()
-        if not isinstance(tensor, np.ndarray):
+        if isinstance(tensor, np.ndarray):
+            return int(tensor.ctypes.data)
+        interface = getattr(tensor, "__cuda_array_interface__", None)
+        if interface is None:
             raise InvalidArgument(
-                f"a tensor in {self._location} has no address on the host; copy it "
-                "with .numpy() first"
+                f"a tensor in {self._location} has no address; copy it with .numpy() "
+                "first"
             )
-        address: int = tensor.ctypes.data
-        return address
+        return int(interface["data"][0])
 
     # reading and writing
 

@@ -34,7 +34,9 @@ def rest(body: Body, kind: str, x: Sequence[str], *, of_dividend: bool) -> str:
     """
     zero = body.number(kind, 0)
     is_zero, divisor = _by(body, kind, x[1])
-    found = body.let(kind, body.dialect.select(is_zero, zero, f"{x[0]} % {divisor}"))
+    # of negative numbers Vulkan leaves a rest undefined, but no quotient
+    found = f"{x[0]} - {x[0]} / {divisor} * {divisor}"
+    found = body.let(kind, body.dialect.select(is_zero, zero, found))
     if of_dividend or kind == "u32":
         return found
     apart = f"({found} != {zero}) && (({found} < {zero}) != ({divisor} < {zero}))"
