@@ -81,7 +81,9 @@ def modulo(torch: Any, x: Any, y: Any, *, fmod: int = 0) -> Any:
     if x.dtype == torch.uint64:
         quotient = unsigned_quotient(torch, x, y)
         rest = subtract(torch, x, multiply(torch, quotient, y))
-        return torch.where(y.to(torch.int64) == 0, torch.zeros_like(rest), rest)
+        # on CUDA torch selects no uint64
+        whole = torch.where(y.to(torch.int64) == 0, 0, rest.to(torch.int64))
+        return whole.to(torch.uint64)
 
     def of_integers(x: Any, y: Any) -> Any:
         edge = (y == 0) | (y == -1) if y.dtype.is_signed else y == 0
