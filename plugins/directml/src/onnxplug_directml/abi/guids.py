@@ -12,7 +12,6 @@ IID_IDXGIFactory4: Final = GUID("1bc6ea02-ef36-464f-bf0c-21ca39e5168a")
 IID_IDXGIFactory6: Final = GUID("c1b6694f-ff09-44a9-b03c-77900a0a1d17")
 IID_IDXGIAdapter1: Final = GUID("29038f61-3839-4626-91fd-086879011a05")
 IID_IDXGIAdapter3: Final = GUID("645967a4-1392-4310-a798-8053ce3e93fd")
-IID_IDXGIDevice: Final = GUID("54ec77fa-1377-44e6-8c32-88fd5f44c84c")
 
 IID_IDXCoreAdapterFactory: Final = GUID("78ee5945-c36e-4b13-a669-005dd11c0f06")
 IID_IDXCoreAdapterList: Final = GUID("526c7776-40e9-459b-b711-f32ad76dfc28")

@@ -25,6 +25,7 @@ from onnxplug_directml.abi.types import (
     UINT64,
 )
 from onnxplug_directml.com.method import (
+    CHECKED,
     Array,
     Creates,
     DataThenSize,
@@ -36,14 +37,14 @@ from onnxplug_directml.com.unknown import IUnknown
 
 
 class ID3D12Object(IUnknown):
-    SetName = Method(6, HRESULT, Text())
+    SetName = Method(6, CHECKED, Text())
 
 
 class ID3D12Fence(ID3D12Object):
     IID = guids.IID_ID3D12Fence
     GetCompletedValue = Method(8, UINT64)
-    SetEventOnCompletion = Method(9, HRESULT, UINT64, POINTER_SIZED)
-    Signal = Method(10, HRESULT, UINT64)
+    SetEventOnCompletion = Method(9, CHECKED, UINT64, POINTER_SIZED)
+    Signal = Method(10, CHECKED, UINT64)
 
 
 class ID3D12Resource(ID3D12Object):
@@ -63,7 +64,7 @@ class ID3D12DescriptorHeap(ID3D12Object):
 
 class ID3D12CommandAllocator(ID3D12Object):
     IID = guids.IID_ID3D12CommandAllocator
-    Reset = Method(8, HRESULT)
+    Reset = Method(8, CHECKED)
 
 
 class ID3D12CommandList(ID3D12Object):
@@ -74,8 +75,8 @@ class ID3D12GraphicsCommandList(ID3D12CommandList):
     """Of no type but that of its queue; its initial state is none."""
 
     IID = guids.IID_ID3D12GraphicsCommandList
-    Close = Method(9, HRESULT)
-    Reset = Method(10, HRESULT, ID3D12CommandAllocator, POINTER_SIZED)
+    Close = Method(9, CHECKED)
+    Reset = Method(10, CHECKED, ID3D12CommandAllocator, POINTER_SIZED)
     CopyBufferRegion = Method(
         15, None, ID3D12Resource, UINT64, ID3D12Resource, UINT64, UINT64
     )
@@ -86,8 +87,8 @@ class ID3D12GraphicsCommandList(ID3D12CommandList):
 class ID3D12CommandQueue(ID3D12Object):
     IID = guids.IID_ID3D12CommandQueue
     ExecuteCommandLists = Method(10, None, Array(ID3D12CommandList))
-    Signal = Method(14, HRESULT, ID3D12Fence, UINT64)
-    Wait = Method(15, HRESULT, ID3D12Fence, UINT64)
+    Signal = Method(14, CHECKED, ID3D12Fence, UINT64)
+    Wait = Method(15, CHECKED, ID3D12Fence, UINT64)
     GetTimestampFrequency = Method(16, Fills(UINT64))
     GetDesc = Method(18, D3D12_COMMAND_QUEUE_DESC)
 
@@ -106,7 +107,7 @@ class ID3D12Device(ID3D12Object):
         ID3D12CommandAllocator,
         POINTER_SIZED,
     )
-    CheckFeatureSupport = Method(13, HRESULT, ENUM, DataThenSize())
+    CheckFeatureSupport = Method(13, CHECKED, ENUM, DataThenSize())
     CreateDescriptorHeap = Method(
         14, Creates(ID3D12DescriptorHeap), POINTER(D3D12_DESCRIPTOR_HEAP_DESC)
     )
@@ -121,7 +122,7 @@ class ID3D12Device(ID3D12Object):
         POINTER_SIZED,
     )
     CreateFence = Method(36, Creates(ID3D12Fence), UINT64, FLAGS)
-    GetDeviceRemovedReason = Method(37, ENUM)
+    GetDeviceRemovedReason = Method(37, HRESULT)
     GetAdapterLuid = Method(43, LUID)
 
     @property

@@ -14,12 +14,19 @@ from onnxplug_directml.abi.directml import (
 )
 from onnxplug_directml.abi.types import BOOL, ENUM, FLAGS, HRESULT
 from onnxplug_directml.com.d3d12 import ID3D12CommandList
-from onnxplug_directml.com.method import Array, Creates, Method, SizeThenData, Text
+from onnxplug_directml.com.method import (
+    CHECKED,
+    Array,
+    Creates,
+    Method,
+    SizeThenData,
+    Text,
+)
 from onnxplug_directml.com.unknown import IUnknown
 
 
 class IDMLObject(IUnknown):
-    SetName = Method(6, HRESULT, Text())
+    SetName = Method(6, CHECKED, Text())
 
 
 class IDMLOperator(IDMLObject):
@@ -37,7 +44,7 @@ class IDMLCompiledOperator(IDMLDispatchable):
 
 class IDMLOperatorInitializer(IDMLDispatchable):
     IID = guids.IID_IDMLOperatorInitializer
-    Reset = Method(9, HRESULT, Array(IDMLCompiledOperator))
+    Reset = Method(9, CHECKED, Array(IDMLCompiledOperator))
 
 
 class IDMLBindingTable(IDMLObject):
@@ -46,7 +53,7 @@ class IDMLBindingTable(IDMLObject):
     BindOutputs = Method(9, None, Array(DML_BINDING_DESC))
     BindTemporaryResource = Method(10, None, POINTER(DML_BINDING_DESC))
     BindPersistentResource = Method(11, None, POINTER(DML_BINDING_DESC))
-    Reset = Method(12, HRESULT, POINTER(DML_BINDING_TABLE_DESC))
+    Reset = Method(12, CHECKED, POINTER(DML_BINDING_TABLE_DESC))
 
 
 class IDMLCommandRecorder(IDMLObject):
@@ -60,7 +67,7 @@ class IDMLDevice1(IDMLObject):
     """``IDMLDevice``, and ``CompileGraph``."""
 
     IID = guids.IID_IDMLDevice1
-    CheckFeatureSupport = Method(7, HRESULT, ENUM, SizeThenData(), SizeThenData())
+    CheckFeatureSupport = Method(7, CHECKED, ENUM, SizeThenData(), SizeThenData())
     CreateOperator = Method(8, Creates(IDMLOperator), POINTER(DML_OPERATOR_DESC))
     CompileOperator = Method(9, Creates(IDMLCompiledOperator), IDMLOperator, FLAGS)
     CreateOperatorInitializer = Method(
@@ -70,7 +77,7 @@ class IDMLDevice1(IDMLObject):
     CreateBindingTable = Method(
         12, Creates(IDMLBindingTable), POINTER(DML_BINDING_TABLE_DESC)
     )
-    GetDeviceRemovedReason = Method(15, ENUM)
+    GetDeviceRemovedReason = Method(15, HRESULT)
     CompileGraph = Method(
         17, Creates(IDMLCompiledOperator), POINTER(DML_GRAPH_DESC), FLAGS
     )

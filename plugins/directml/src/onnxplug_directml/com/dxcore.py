@@ -6,10 +6,8 @@ import ctypes
 
 from onnxplug_directml.abi import guids
 from onnxplug_directml.abi.types import ENUM, GUID, LUID, SIZE_T, UINT
-from onnxplug_directml.com.method import Array, Creates, Fills, Method
+from onnxplug_directml.com.method import CHECKED, Array, Creates, Fills, Method
 from onnxplug_directml.com.unknown import IUnknown
-
-_HRESULT = ctypes.c_int32
 
 
 class IDXCoreAdapter(IUnknown):
@@ -17,7 +15,7 @@ class IDXCoreAdapter(IUnknown):
     IsValid = Method(3, ctypes.c_bool)
     IsAttributeSupported = Method(4, ctypes.c_bool, ctypes.POINTER(GUID))
     IsPropertySupported = Method(5, ctypes.c_bool, ENUM)
-    GetProperty = Method(6, _HRESULT, ENUM, SIZE_T, ctypes.c_void_p)
+    GetProperty = Method(6, CHECKED, ENUM, SIZE_T, ctypes.c_void_p)
     GetPropertySize = Method(7, Fills(SIZE_T), ENUM)
 
 

@@ -90,6 +90,10 @@ class Text(Parameter):
         return (ctypes.create_string_buffer(f"{value}\0".encode("utf-16-le")),)
 
 
+CHECKED: Final = object()
+"""The result of a method whose ``HRESULT`` is raised if it is a failure."""
+
+
 class Creates:
     """The result of a method that ends in ``REFIID riid, void** ppv``: an object.
 
@@ -119,9 +123,8 @@ class Method:
 
     Args:
         slot: its place in the table of functions.
-        result: None; ``HRESULT``, which is raised if it is a failure; another type of
-            C's; a structure; or :class:`Creates` or :class:`Fills`, of methods that
-            return an ``HRESULT``.
+        result: None; a type of C's; a structure; or, of methods that return an
+            ``HRESULT``, :data:`CHECKED`, :class:`Creates` or :class:`Fills`.
         parameters: types of C's; pointers to structures, for which structures are
             given; interfaces, for objects; or :class:`Parameter`.
     """
@@ -163,6 +166,8 @@ class Method:
             elif isinstance(result, Fills):
                 kinds.append(_ADDRESS)
                 result = HRESULT
+            elif result is CHECKED:
+                result = HRESULT
             elif _is_structure(result):
                 kinds.insert(0, _ADDRESS)
                 result = _ADDRESS
@@ -195,7 +200,7 @@ class Method:
             function(this.address, ctypes.byref(filled), *arguments)
             return filled
         answer = function(this.address, *arguments)
-        if result is HRESULT:
+        if result is CHECKED:
             self._check(this, answer, asked)
         return answer
 
