@@ -41,7 +41,8 @@ from onnxplug_directml.com.errors import (
     Unsupported,
     error_of,
 )
-from onnxplug_directml.com.method import Creates, Method
+from onnxplug_directml.com.method import Method
+from onnxplug_directml.com.signature import Creates
 from onnxplug_directml.com.unknown import IUnknown
 
 from . import definitions

@@ -24,13 +24,13 @@ from onnxplug_directml.abi.types import (
     UINT,
     UINT64,
 )
-from onnxplug_directml.com.method import (
+from onnxplug_directml.com.method import Method
+from onnxplug_directml.com.signature import (
     CHECKED,
     Array,
     Creates,
     DataThenSize,
     Fills,
-    Method,
     Text,
 )
 from onnxplug_directml.com.unknown import IUnknown

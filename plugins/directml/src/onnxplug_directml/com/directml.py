@@ -14,14 +14,8 @@ from onnxplug_directml.abi.directml import (
 )
 from onnxplug_directml.abi.types import BOOL, ENUM, FLAGS, HRESULT
 from onnxplug_directml.com.d3d12 import ID3D12CommandList
-from onnxplug_directml.com.method import (
-    CHECKED,
-    Array,
-    Creates,
-    Method,
-    SizeThenData,
-    Text,
-)
+from onnxplug_directml.com.method import Method
+from onnxplug_directml.com.signature import CHECKED, Array, Creates, SizeThenData, Text
 from onnxplug_directml.com.unknown import IUnknown
 
 

@@ -6,7 +6,8 @@ import ctypes
 
 from onnxplug_directml.abi import guids
 from onnxplug_directml.abi.types import ENUM, GUID, LUID, SIZE_T, UINT
-from onnxplug_directml.com.method import CHECKED, Array, Creates, Fills, Method
+from onnxplug_directml.com.method import Method
+from onnxplug_directml.com.signature import CHECKED, Array, Creates, Fills
 from onnxplug_directml.com.unknown import IUnknown
 
 

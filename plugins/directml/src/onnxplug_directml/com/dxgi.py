@@ -10,7 +10,8 @@ from onnxplug_directml.abi.dxgi import (
     DXGI_QUERY_VIDEO_MEMORY_INFO,
 )
 from onnxplug_directml.abi.types import ENUM, GUID, LUID, UINT
-from onnxplug_directml.com.method import Creates, Fills, Method
+from onnxplug_directml.com.method import Method
+from onnxplug_directml.com.signature import Creates, Fills
 from onnxplug_directml.com.unknown import IUnknown
 
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 from onnxplug_directml.abi.guids import IID_IUnknown
 from onnxplug_directml.abi.types import GUID, UINT
 from onnxplug_directml.com.errors import error_of
-from onnxplug_directml.com.method import FUNCTION, Interface, Method, adopt
+from onnxplug_directml.com.method import Method
+from onnxplug_directml.com.signature import FUNCTION, Interface, adopt
 
 _QUERY = FUNCTION(
     ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(GUID), ctypes.c_void_p
