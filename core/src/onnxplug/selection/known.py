@@ -134,7 +134,8 @@ KNOWN: Final = (
     KnownEp("ACLExecutionProvider", platforms={"Linux": _ARM, "Android": _ARM}),
     KnownEp(
         "DmlExecutionProvider",
-        platforms={"Windows": _ANY},
+        "onnxplug-directml",
+        {"Windows": _BOTH},
         aliases=("directml",),
         instead=("OpenVINOExecutionProvider",),
     ),

@@ -80,7 +80,7 @@ class Export(Signature):
 class Libraries:
     """Windows' libraries, each loaded when a function of it is first called.
 
-    A call raises RuntimeError where the library is not there or lacks the function.
+    A call raises ``RuntimeError`` where the library is not there or lacks the function.
 
     Args:
         directml: the path of ``DirectML.dll``, or its name for the system's.
@@ -111,10 +111,12 @@ class Libraries:
         if found is not None:
             return found
         path = self._directml if export.library == DIRECTML else export.library
-        try:
-            library = self._loaded.setdefault(path, load(path))
-        except OSError as error:
-            raise RuntimeError(f"{path} cannot be loaded: {error}") from error
+        if path not in self._loaded:
+            try:
+                self._loaded[path] = load(path)
+            except OSError as error:
+                raise RuntimeError(f"{path} cannot be loaded: {error}") from error
+        library = self._loaded[path]
         exported = getattr(library, export.name, None)
         if exported is None:
             raise RuntimeError(f"{path} has no {export.name}: it is too old; {UPDATE}")
