@@ -21,9 +21,6 @@ _VERSION_KEY: Final = "VS_VERSION_INFO".encode("utf-16-le")
 _FIXED_INFO: Final = struct.pack("<I", 0xFEEF04BD)
 """How ``VS_FIXEDFILEINFO`` begins, which follows that key."""
 
-_OLDEST_BUILD: Final = 17763
-"""Of Windows: 10, version 1809, which is the oldest that DirectML is for."""
-
 
 class Installation(Record):
     """A DirectML.dll.
@@ -48,12 +45,6 @@ def problem() -> str:
         return f"DirectML is a part of Windows, and this system is {sys.platform}"
     if sys.maxsize < 1 << 32:
         return "the process has 32 bits; DirectML is used in 64"
-    version = sys.getwindowsversion()  # type: ignore[unreachable, unused-ignore]
-    if version.build < _OLDEST_BUILD:
-        return (
-            f"Windows {version.major}, build {version.build}, is older than Windows "
-            f"10, version 1809, build {_OLDEST_BUILD}"
-        )
     return ""
 
 
