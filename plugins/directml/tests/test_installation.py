@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,64 +22,40 @@ from onnxplug_directml.installation import (
     problem,
     program_folders,
     read_library,
+    system_name,
 )
 
-AMD64, ARM64 = 0x8664, 0xAA64
-
-
-def library(
-    machine: int = AMD64, version: tuple[int, int, int, int] | None = (1, 15, 4, 0)
-) -> bytes:
-    """What a library of Windows begins with, and where it has its version."""
-    dos = b"MZ".ljust(60, b"\0") + struct.pack("<I", 0x80)
-    content = dos.ljust(0x80, b"\0") + b"PE\0\0" + struct.pack("<H", machine)
-    content += bytes(500)
-    if version:
-        major, minor, build, private = version
-        fixed = struct.pack("<2I", 0xFEEF04BD, 0x10000)
-        fixed += struct.pack("<2I", major << 16 | minor, build << 16 | private)
-        text = "VS_VERSION_INFO\0".encode("utf-16-le")
-        content += struct.pack("<3H", 0x34C, 52, 0) + text
-        content += bytes(-len(content) % 4) + fixed + bytes(36)
-    return content
+from .machine import Folders, set_up
+from .portable_executable import ARM64, library
 
 
 @pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """The folders of a machine: the system's, and the program's."""
-    folders = SimpleNamespace(
-        system=tmp_path / "Windows" / "System32", program=tmp_path / "Program"
-    )
-    folders.system.mkdir(parents=True)
-    folders.program.mkdir()
-    monkeypatch.setenv("SYSTEMROOT", str(tmp_path / "Windows"))
-    monkeypatch.setattr(sys, "executable", str(folders.program / "python.exe"))
-    monkeypatch.setattr(sys, "_base_executable", sys.executable)
-    monkeypatch.setattr(installation.sysconfig, "get_platform", lambda: "win-amd64")
-    return folders
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Folders:
+    """The folders of a machine, empty."""
+    return set_up(monkeypatch, tmp_path)
 
 
 def test_the_option_comes_before_the_program_and_that_before_the_system(
-    windows: SimpleNamespace, tmp_path: Path
+    folders: Folders, tmp_path: Path
 ) -> None:
     with pytest.raises(RuntimeError, match=r"neither beside the program .*System32"):
         find_directml()
-    (windows.system / "DirectML.dll").write_bytes(library(version=(1, 8, 0, 1)))
+    (folders.system / "DirectML.dll").write_bytes(library(version=(1, 8, 0, 1)))
     found = find_directml()
     assert (found.origin, found.version) == ("System32", "1.8.0.1")
-    (windows.program / "DirectML.dll").write_bytes(library())
+    (folders.program / "DirectML.dll").write_bytes(library())
     assert find_directml().origin == "app-local"
     named = tmp_path / "other.dll"
     named.write_bytes(library(version=(2, 3, 4, 65535)))
     found = find_directml(str(named))
     assert (found.path, found.version) == (named, "2.3.4.65535")
-    found = find_directml(str(windows.system))
-    assert found.path == windows.system / "DirectML.dll"
+    found = find_directml(str(folders.system))
+    assert found.path == folders.system / "DirectML.dll"
     assert str(found).startswith("DirectML 1.8.0.1 (")
 
 
 def test_the_current_directory_is_not_searched(
-    windows: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "DirectML.dll").write_bytes(library())
     monkeypatch.chdir(tmp_path)
@@ -102,7 +77,7 @@ def test_the_current_directory_is_not_searched(
     ids=["none", "arm64", "other", "short", "elf", "header beyond the end"],
 )
 def test_what_the_option_names_has_to_be_a_library_for_this_process(
-    windows: SimpleNamespace, tmp_path: Path, content: bytes | None, said: str
+    folders: Folders, tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     path = tmp_path / "named.dll"
     if content is not None:
@@ -113,9 +88,9 @@ def test_what_the_option_names_has_to_be_a_library_for_this_process(
 
 
 def test_a_library_beside_the_program_for_another_processor_is_said(
-    windows: SimpleNamespace,
+    folders: Folders,
 ) -> None:
-    (windows.program / "DirectML.dll").write_bytes(library(ARM64))
+    (folders.program / "DirectML.dll").write_bytes(library(ARM64))
     with pytest.raises(RuntimeError, match=r"win-arm64.*Microsoft\.AI\.DirectML"):
         find_directml()
 
@@ -137,11 +112,21 @@ def test_other_systems_are_told_why_not() -> None:
         Libraries().CreateDXGIFactory2(0)
 
 
-def test_a_process_of_32_bits_is_told_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
+def test_a_process_of_32_bits_is_told_why_not(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert problem() == ""
-    monkeypatch.setattr(sys, "maxsize", (1 << 31) - 1)
+    monkeypatch.setattr(installation.sys, "maxsize", (1 << 31) - 1)
     assert "32 bits" in problem()
+
+
+def test_windows_11_is_told_by_its_build(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert system_name() == "Windows 11, build 22631, win-amd64"
+    version = SimpleNamespace(build=19045)
+    monkeypatch.setattr(installation.sys, "getwindowsversion", lambda: version)
+    assert system_name() == "Windows 10, build 19045, win-amd64"
 
 
 class Loaded:

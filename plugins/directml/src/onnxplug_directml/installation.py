@@ -22,6 +22,9 @@ _FIXED_INFO: Final = struct.pack("<I", 0xFEEF04BD)
 """How ``VS_FIXEDFILEINFO`` begins, which follows that key."""
 
 
+_FIRST_BUILD_OF_11: Final = 22000
+
+
 class Installation(Record):
     """A DirectML.dll.
 
@@ -46,6 +49,13 @@ def problem() -> str:
     if sys.maxsize < 1 << 32:
         return "the process has 32 bits; DirectML is used in 64"
     return ""
+
+
+def system_name() -> str:
+    """Windows, as people know it."""
+    build = sys.getwindowsversion().build  # type: ignore[attr-defined, unused-ignore]
+    release = 11 if build >= _FIRST_BUILD_OF_11 else 10
+    return f"Windows {release}, build {build}, {sysconfig.get_platform()}"
 
 
 def find_directml(dll_path: str = "") -> Installation:

@@ -1,0 +1,48 @@
+"""A machine with Windows as the EP finds it: its folders, and its libraries.
+
+The EP asks Python which system it is on in one module, and loads libraries by one
+function; nothing else is told otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+from onnxplug_directml import installation
+from onnxplug_directml.com import libraries
+
+
+class Folders(NamedTuple):
+    """Where libraries are looked for."""
+
+    system: Path
+    program: Path
+
+
+def set_up(monkeypatch: pytest.MonkeyPatch, root: Path) -> Folders:
+    """Have the EP find Windows 11 on x86-64, with folders below *root*."""
+    folders = Folders(root / "Windows" / "System32", root / "Program")
+    for folder in folders:
+        folder.mkdir(parents=True)
+    program = str(folders.program / "python.exe")
+    python = SimpleNamespace(
+        platform="win32",
+        maxsize=(1 << 63) - 1,
+        executable=program,
+        _base_executable=program,
+        getwindowsversion=lambda: SimpleNamespace(build=22631),
+    )
+    monkeypatch.setattr(installation, "sys", python)
+    build = SimpleNamespace(get_platform=lambda: "win-amd64")
+    monkeypatch.setattr(installation, "sysconfig", build)
+    monkeypatch.setenv("SYSTEMROOT", str(root / "Windows"))
+    return folders
+
+
+def provide(monkeypatch: pytest.MonkeyPatch, library: object) -> None:
+    """Have every library be this one, whose attributes are C functions."""
+    monkeypatch.setattr(libraries, "load", lambda name: library)
