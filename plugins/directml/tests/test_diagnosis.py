@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,19 @@ from onnxplug.ep import Level
 from onnxplug_directml import installation
 from onnxplug_directml.diagnosis import findings
 
+from .machine import provide, set_up
+from .portable_executable import library
 from .standin import GPU, NPU, SOFTWARE, Windows
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Windows]:
+    """A machine with the stand-in as its libraries; in the end all is checked."""
+    folders = set_up(monkeypatch, tmp_path)
+    (folders.system / "DirectML.dll").write_bytes(library(version=(1, 15, 4, 0)))
+    with Windows() as machine:
+        provide(monkeypatch, machine)
+        yield machine
 
 
 def test_the_system_the_library_and_each_adapter_are_told(windows: Windows) -> None:
