@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Protocol, overload
 
-from onnxplug_directml.com.signature import Signature
+from onnxplug_directml.com.signature import Object, Signature
 
-if TYPE_CHECKING:
-    from onnxplug_directml.com.unknown import IUnknown
+
+class WithMethods(Object, Protocol):
+    """An object, as far as its methods have to do with it."""
+
+    def function(self, slot: int, prototype: Any, name: str) -> Any:
+        """The function at a place in its table."""
 
 
 class Method(Signature):
@@ -32,15 +36,15 @@ class Method(Signature):
     @overload
     def __get__(self, this: None, owner: type) -> Method: ...
     @overload
-    def __get__(self, this: IUnknown, owner: type) -> Callable[..., Any]: ...
+    def __get__(self, this: WithMethods, owner: type) -> Callable[..., Any]: ...
     def __get__(
-        self, this: IUnknown | None, owner: type
+        self, this: WithMethods | None, owner: type
     ) -> Method | Callable[..., Any]:
         if this is None:
             return self
         return lambda *values, asked="": self._call(this, values, asked)
 
-    def _call(self, this: IUnknown, values: tuple[Any, ...], asked: str) -> Any:
+    def _call(self, this: WithMethods, values: tuple[Any, ...], asked: str) -> Any:
         function = this.function(self.slot, self.prototype, self.name)
         subject = f"{self.name} ({asked})" if asked else self.name
         return self.call(function, values, subject, this)

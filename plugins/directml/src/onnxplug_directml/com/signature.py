@@ -9,15 +9,33 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from onnxplug_directml.abi.types import GUID, HRESULT, UINT
 from onnxplug_directml.com.errors import ComError, error_of
 
-if TYPE_CHECKING:
-    from onnxplug_directml.com.unknown import IUnknown
 
-Interface = TypeVar("Interface", bound="IUnknown")
+class Object(Protocol):
+    """An object of Windows, as far as functions have to do with it.
+
+    Attributes:
+        IID: of its interface.
+        address: where it is.
+        device: the one that it is of, or itself if it is one.
+    """
+
+    IID: ClassVar[GUID]
+
+    def __init__(self, address: int, device: Any) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def device(self) -> Any: ...
+    def removal_reason(self) -> int | None:
+        """Why its device was removed, if it was."""
+
+
+Interface = TypeVar("Interface", bound=Object)
 
 FUNCTION: Final[Callable[..., Any]] = getattr(ctypes, "WINFUNCTYPE", ctypes.CFUNCTYPE)
 """Types of functions by Windows' calling convention; on 64-bit systems the only one."""
@@ -105,7 +123,7 @@ class Creates:
         by_interface: the function takes its GUID.
     """
 
-    def __init__(self, interface: type[IUnknown], *, by_interface: bool = True) -> None:
+    def __init__(self, interface: type[Object], *, by_interface: bool = True) -> None:
         self.interface = interface
         self.by_interface = by_interface
 
@@ -166,7 +184,7 @@ class Signature:
         function: Any,
         values: Sequence[Any],
         subject: str,
-        this: IUnknown | None = None,
+        this: Object | None = None,
     ) -> Any:
         """What a function of this signature returns for *values*.
 
@@ -217,7 +235,7 @@ def adopt(
     interface: type[Interface],
     made: ctypes.c_void_p,
     subject: str,
-    device: IUnknown | None = None,
+    device: Object | None = None,
 ) -> Interface:
     """The object at an address that Windows has handed out.
 
@@ -233,7 +251,7 @@ def adopt(
     return interface(made.value, device)
 
 
-def _check(status: int, subject: str, this: IUnknown | None) -> None:
+def _check(status: int, subject: str, this: Object | None) -> None:
     if status < 0:
         reason = None if this is None else this.removal_reason()
         raise error_of(status, subject, reason)
