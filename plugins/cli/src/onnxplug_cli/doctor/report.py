@@ -52,7 +52,7 @@ _DRIVES: Final[Mapping[str, Mapping[DeviceType, int]]] = {
     "CUDAExecutionProvider": {DeviceType.GPU: _NVIDIA},
     "OpenVINOExecutionProvider": {DeviceType.GPU: _INTEL, DeviceType.NPU: _INTEL},
     "CoreMLExecutionProvider": {DeviceType.GPU: 0, DeviceType.NPU: 0},
-    "DmlExecutionProvider": {DeviceType.GPU: 0},
+    "DmlExecutionProvider": {DeviceType.GPU: 0, DeviceType.NPU: 0},
     "CPUExecutionProvider": {DeviceType.CPU: 0},
 }
 """What to suggest for which hardware: kinds of devices, and their maker; 0: any."""
