@@ -1,4 +1,4 @@
-"""A machine with Windows as the EP finds it: its folders, and its libraries.
+"""A machine with Windows as the EP finds it.
 
 The EP asks Python which system it is on in one module, and loads libraries by one
 function; nothing else is told otherwise.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from onnxplug_directml import installation
 from onnxplug_directml.com import libraries
+
+from .standin import Windows
 
 
 class Folders(NamedTuple):
@@ -43,6 +45,11 @@ def set_up(monkeypatch: pytest.MonkeyPatch, root: Path) -> Folders:
     return folders
 
 
-def provide(monkeypatch: pytest.MonkeyPatch, library: object) -> None:
-    """Have every library be this one, whose attributes are C functions."""
-    monkeypatch.setattr(libraries, "load", lambda name: library)
+def provide(monkeypatch: pytest.MonkeyPatch, windows: Windows) -> None:
+    """Have the stand-in's libraries be the machine's, its DirectML.dll that of any
+    path of which it has no file of its own."""
+
+    def load(name: str) -> Any:
+        return windows.load(name if name in windows.files else Path(name).name)
+
+    monkeypatch.setattr(libraries, "load", load)
