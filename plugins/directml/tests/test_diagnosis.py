@@ -68,6 +68,15 @@ def test_an_adapter_without_a_device_says_why(windows: Windows) -> None:
         assert "driver" in each.remedy
 
 
+def test_a_library_of_windows_10_is_to_be_replaced(windows: Windows) -> None:
+    windows.lacking = {"DMLCreateDevice1"}
+    *_, gpu, npu = findings()
+    for each in (gpu, npu):
+        assert each.level is Level.WARNING
+        assert "has no DMLCreateDevice1: it is too old" in each.message
+        assert "Microsoft.AI.DirectML" in each.remedy
+
+
 def test_software_alone_is_not_enough(windows: Windows) -> None:
     windows.adapters = (SOFTWARE,)
     *_, last = findings()

@@ -74,13 +74,25 @@ def _names(adapters: Sequence[Adapter]) -> Iterator[str]:
 
 
 def _of_adapter(libraries: Libraries, adapter: Adapter, name: str) -> ep.Finding:
+    remedy = _DRIVER
     try:
-        level = _level(libraries, adapter)
+        with contextlib.ExitStack() as ends:
+            native = ends.enter_context(opened(libraries, adapter))
+            device = ends.enter_context(
+                libraries.D3D12CreateDevice(native, adapter.level)
+            )
+            remedy = UPDATE
+            directml = ends.enter_context(
+                libraries.DMLCreateDevice1(
+                    device, DML_CREATE_DEVICE_FLAGS.NONE, DML_FEATURE_LEVEL.LEVEL_1_0
+                )
+            )
+            level = level_of(directml)
     except (ComError, RuntimeError, LookupError) as error:
         return ep.Finding(
             level=ep.Level.WARNING,
             message=f"{name} cannot be used: {error}",
-            remedy=_DRIVER,
+            remedy=remedy,
         )
     message = f"{name}: feature level {level_name(level)}"
     if level < LEAST_LEVEL:
@@ -90,15 +102,3 @@ def _of_adapter(libraries: Libraries, adapter: Adapter, name: str) -> ep.Finding
             remedy=UPDATE,
         )
     return ep.Finding(level=ep.Level.OK, message=message)
-
-
-def _level(libraries: Libraries, adapter: Adapter) -> int:
-    with contextlib.ExitStack() as ends:
-        native = ends.enter_context(opened(libraries, adapter))
-        device = ends.enter_context(libraries.D3D12CreateDevice(native, adapter.level))
-        directml = ends.enter_context(
-            libraries.DMLCreateDevice1(
-                device, DML_CREATE_DEVICE_FLAGS.NONE, DML_FEATURE_LEVEL.LEVEL_1_0
-            )
-        )
-        return level_of(directml)
