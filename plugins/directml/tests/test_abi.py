@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 import pytest
+from onnxplug_directml.lowering.support import SUPPORT
 
 from onnxplug_directml.abi import d3d12, directml, dxcore, dxgi, guids
 from onnxplug_directml.abi.directml import (
@@ -15,7 +16,6 @@ from onnxplug_directml.abi.directml import (
     DML_OPERATOR_TYPE,
     OPERATOR_DESCS,
     OPERATOR_FIELDS,
-    introduced,
 )
 from onnxplug_directml.abi.operators import FieldKind
 from onnxplug_directml.abi.types import GUID, LUID
@@ -74,6 +74,20 @@ NEWER_OPERATORS = {
 }
 """Operators behind the last of Windows' metadata: their numbers, which count on, and
 the sizes of their fields, which are aligned to them."""
+
+
+NEWER_LEVELS = {
+    DML_FEATURE_LEVEL.LEVEL_5_1: "ACTIVATION_GELU ACTIVATION_SOFTMAX1 "
+    "ACTIVATION_LOG_SOFTMAX1 ACTIVATION_HARDMAX1 RESAMPLE2 DIAGONAL_MATRIX1",
+    DML_FEATURE_LEVEL.LEVEL_6_1: "MULTIHEAD_ATTENTION",
+    DML_FEATURE_LEVEL.LEVEL_6_2: "LP_POOLING1 AVERAGE_POOLING1 ACTIVATION_SWISH "
+    "ACTIVATION_HARD_SWISH QUANTIZED_LINEAR_AVERAGE_POOLING "
+    "MATRIX_MULTIPLY_INTEGER_TO_FLOAT",
+    DML_FEATURE_LEVEL.LEVEL_6_3: "MEAN_VARIANCE_NORMALIZATION2 MULTIHEAD_ATTENTION1 "
+    "QUANTIZE DEQUANTIZE",
+    DML_FEATURE_LEVEL.LEVEL_6_4: "RESAMPLE3 FOLD UNFOLD",
+}
+"""The feature levels that brought them, as the header has it."""
 
 
 def _of(kind: type, modules: tuple[types.ModuleType, ...] = HEADERS) -> dict[str, Any]:
@@ -145,7 +159,16 @@ def test_a_newer_operator_lies_as_its_header_says(name: str) -> None:
         begin += size
     assert list(_layout(desc).values()) == expected
     assert ctypes.sizeof(desc) == -(-begin // 8) * 8
-    assert introduced(operator) > DML_FEATURE_LEVEL.LEVEL_5_0
+
+
+def test_no_operator_is_used_below_its_feature_level() -> None:
+    levels = {
+        name: level for level, names in NEWER_LEVELS.items() for name in names.split()
+    }
+    assert set(levels) == set(NEWER_OPERATORS)
+    for operator, rows in SUPPORT.items():
+        least = levels.get(operator.name, DML_FEATURE_LEVEL.LEVEL_5_0)
+        assert rows[0].level >= least, operator.name
 
 
 @pytest.mark.parametrize("name", sorted(ENUMERATIONS))
