@@ -72,8 +72,7 @@ class IUnknown:
     def close(self) -> None:
         """Give the reference back, once."""
         if self._address:
-            release = self.Release
-            release()
+            self.Release()
             self._address = 0
 
     def query(self, interface: type[Interface]) -> Interface:
