@@ -8,7 +8,6 @@ import types
 from typing import Any
 
 import pytest
-from onnxplug_directml.lowering.support import SUPPORT
 
 from onnxplug_directml.abi import d3d12, directml, dxcore, dxgi, guids
 from onnxplug_directml.abi.directml import (
@@ -19,6 +18,7 @@ from onnxplug_directml.abi.directml import (
 )
 from onnxplug_directml.abi.operators import FieldKind
 from onnxplug_directml.abi.types import GUID, LUID
+from onnxplug_directml.lowering.support import SUPPORT
 
 from . import definitions
 
