@@ -23,13 +23,13 @@ dimensions, and the data types.  The oldest level is that which introduced the o
 A device takes the newest row that its level has.  What the table says is checked before
 ``check`` is called, as are the enumerations' values and the sizes of arrays.
 
-``check(desc, tensors)`` raises `Rejected` where the documentation's other constraints are
-broken.  ``tensors`` are the tensors by field, of the fields that are not null.
+``check(desc, tensors)`` raises `Rejected` where the documentation's other constraints
+are broken.  ``tensors`` are the tensors by field, of the fields that are not null.
 
 ``evaluate(desc, inputs)`` gets an array, or None, for each input field in the struct's
-order (fields that are arrays of tensors have as many places as tensors), of the tensor's
-sizes and dtype, and read-only; it returns arrays for the output fields in order, of the
-outputs' sizes and dtypes, with None for an output that is null.
+order (fields that are arrays of tensors have as many places as tensors), of the
+tensor's sizes and dtype, and read-only; it returns arrays for the output fields in
+order, of the outputs' sizes and dtypes, with None for an output that is null.
 
 An operator that is an activation, and may be fused into another, has
 ``apply(desc, array) -> array`` too, on float64; others call it as `fused`.
