@@ -1,7 +1,7 @@
 """Windows' DirectML.dll, d3d12.dll and dxgi.dll, as far as their documentation says.
 
-A `Windows` has the functions that these libraries export as attributes, which are C
-functions.  What they return are COM objects behind real tables of functions, so what
+`Windows.load` gives these libraries, with C functions as attributes, to a program that
+loads them.  What they return are COM objects behind real tables of functions, so what
 crosses the border are the bytes that Windows would get.  Rules are written from
 Microsoft's documentation and layouts from its metadata, neither from the plugin; what
 breaks one is noted, and fails the test in the end, also where Windows would go on.

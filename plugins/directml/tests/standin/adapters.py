@@ -76,7 +76,7 @@ SOFTWARE = AdapterDescription(
 
 def luid_of(parts: Any) -> int:
     """The 64 bits of Windows' structure."""
-    return (parts.HighPart & 0xFFFFFFFF) << 32 | parts.LowPart
+    return int((parts.HighPart & 0xFFFFFFFF) << 32 | parts.LowPart)
 
 
 class DxgiFactory(ComObject):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .queue import Submission
     from .windows import Windows
 
-OBJECTS: dict[int, ComObject] = {}
-"""Every object by its address.  None is ever freed, so no call of one can crash."""
+OBJECTS: dict[int, ComObject | Grave] = {}
+"""Every object by its address, or what was one: no call of any can crash."""
 
 Object = TypeVar("Object", bound="ComObject")
 
@@ -24,6 +24,22 @@ class Cell(ctypes.Structure):
     """What a pointer to an interface points to."""
 
     _fields_ = (("table", ctypes.c_void_p),)
+
+
+class Grave:
+    """What is left of an object, to hear of calls that come too late."""
+
+    __slots__ = ("INTERFACE", "_cell", "_name", "windows")
+    destroyed = True
+
+    def __init__(self, of: ComObject) -> None:
+        self.INTERFACE = of.INTERFACE
+        self._cell = of._cell
+        self._name = repr(of)
+        self.windows = of.windows
+
+    def __repr__(self) -> str:
+        return self._name
 
 
 class ComObject:
@@ -46,7 +62,7 @@ class ComObject:
         self.references = 1
         self.name = ""
         self.uses: set[Submission] = set()
-        self._table, functions = table(type(self))
+        self._table, functions = table(type(self))  # type: ignore[arg-type]  # the class is what it asks to hash
         self._cell = Cell(ctypes.addressof(functions))
         self.address = ctypes.addressof(self._cell)
         OBJECTS[self.address] = self
@@ -86,6 +102,7 @@ class ComObject:
     def destroy(self) -> None:
         """Takes leave of an object that nobody refers to."""
         self.windows.alive.discard(self)
+        OBJECTS[self.address] = Grave(self)
         if self.HELD and self.uses:
             self.windows.note(
                 f"{self} was released while the GPU may still use it: no fence that "
@@ -196,7 +213,7 @@ def _safe(kind: Any) -> Any:
 
 def call(this: int, method: Any, arguments: tuple[Any, ...]) -> Any:
     """What a method of an object returns, or what it answers when it fails."""
-    found = OBJECTS[this]
+    found: Any = OBJECTS[this]
     windows = found.windows
     what = f"{found.INTERFACE}.{method.name}"
     with windows.lock:

@@ -271,5 +271,6 @@ class GraphicsCommandList(ComObject):
         self.record(Transition(found, barrier.StateBefore, barrier.StateAfter))
 
     def dispose(self) -> None:
+        self.commands = []
         if self.open and self.allocator.recording is self:
             self.allocator.recording = None

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from .. import definitions
-from .com import OBJECTS, ComObject
+from .com import ComObject
 from .results import Invalid
 
 if TYPE_CHECKING:
@@ -99,11 +99,8 @@ def range_of(
                     f"{count} descriptors from {index} on of {len(heap.slots)}"
                 )
             return heap, index
-    gone = [o for o in OBJECTS.values() if isinstance(o, DescriptorHeap)]
-    late = any(o.start <= bare < o.start + 2**32 and o.destroyed for o in gone)
     raise Invalid(
-        f"the {name} handle {handle:#x} is of "
-        + ("a descriptor heap that was released" if late else "no descriptor heap")
+        f"the {name} handle {handle:#x} is of no descriptor heap that is there"
     )
 
 

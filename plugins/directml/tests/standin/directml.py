@@ -41,14 +41,18 @@ class DmlDevice(ComObject):
     """A device of DirectML; there may be many on one of Direct3D 12.
 
     Attributes:
+        level: its feature level.
         removed: why it is lost, or 0.
     """
 
     INTERFACE = "IDMLDevice1"
 
-    def __init__(self, windows: Windows, device: D3D12Device) -> None:
+    def __init__(
+        self, windows: Windows, device: D3D12Device, level: tuple[int, int]
+    ) -> None:
         super().__init__(windows, device)
         self.device = device
+        self.level = level
         self.removed = device.removed
         device.directml.add(self)
 
@@ -93,7 +97,7 @@ class DmlDevice(ComObject):
             name = members("DML_TENSOR_DATA_TYPE").get(question.DataType, "")
             data.IsSupported = int(name in self.device.adapter.data_types)
             return
-        major, minor = self.windows.directml_level
+        major, minor = self.level
         count = question.RequestedFeatureLevelCount
         levels = [question.RequestedFeatureLevels[i] for i in range(count)]
         known = [level for level in levels if level <= major << 12 | minor << 8]
@@ -105,7 +109,7 @@ class DmlDevice(ComObject):
         self.present()
         if not desc:
             raise Invalid("the description is null")
-        level, types = self.windows.directml_level, self.device.adapter.data_types
+        level, types = self.level, self.device.adapter.data_types
         found = _accepted(lambda: decode(desc.contents, level, types))
         DmlOperator(self, found).hand_out(riid, place)
 

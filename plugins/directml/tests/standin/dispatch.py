@@ -119,7 +119,7 @@ class CompiledOperator(Dispatchable):
                 part = slice(start, start + len(source.data))
                 Region(region.data[part], region.written[part]).copy_from(source)
             region.written[:_HEADER] = True
-            checksum = zlib.crc32(region.data)
+            checksum = zlib.crc32(region.data.data)
         self.state = persistent, checksum
 
     def execute(self, bindings: Bindings) -> None:
@@ -140,7 +140,7 @@ class CompiledOperator(Dispatchable):
                     f"{self} was initialised with another persistent resource: what is "
                     "in one cannot be moved"
                 )
-            if zlib.crc32(first.region.data) != checksum:
+            if zlib.crc32(first.region.data.data) != checksum:
                 raise Invalid(f"the persistent resource of {self} was changed")
         self.windows.counts.dispatches += 1
         inputs: list[Region | None] = []

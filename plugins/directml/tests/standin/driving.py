@@ -20,6 +20,12 @@ DEFAULT, UPLOAD, READBACK = 1, 2, 3
 COMMON, UNORDERED_ACCESS, COPY_DEST, COPY_SOURCE = 0, 8, 0x400, 0x800
 GENERIC_READ = 0xAC3
 OWNED = 1
+LIBRARIES = {
+    "CreateDXGIFactory2": "dxgi.dll",
+    "DXCoreCreateAdapterFactory": "dxcore.dll",
+    "D3D12CreateDevice": "d3d12.dll",
+    "DMLCreateDevice1": "DirectML.dll",
+}
 
 
 class Answer(Exception):
@@ -90,7 +96,8 @@ def create(
     """
     place = ctypes.c_void_p()
     values = [a.address if isinstance(a, Reference) else a for a in arguments]
-    check(getattr(windows, function)(*values, guid(interface), ctypes.byref(place)))
+    called = getattr(windows.load(LIBRARIES[function]), function)
+    check(called(*values, guid(interface), ctypes.byref(place)))
     return Reference(interface, place.value or 0)
 
 
@@ -153,6 +160,7 @@ class Program:
 
     def __init__(self, windows: Windows, *, adapter: Reference | None = None) -> None:
         self.windows = windows
+        self.kernel32 = windows.load("kernel32.dll")
         self.made: list[Reference] = []
         level, kind = (0xB000, 0) if adapter is None else (0x100, 2)
         self.kind = kind
@@ -298,10 +306,10 @@ class Program:
         """Waits until the GPU has done everything."""
         self.value += 1
         check(self.queue.Signal(self.fence, self.value))
-        event = self.windows.CreateEventW(None, 0, 0, None)
+        event = self.kernel32.CreateEventW(None, 0, 0, None)
         check(self.fence.SetEventOnCompletion(self.value, event))
-        assert self.windows.WaitForSingleObject(event, 60_000) == 0
-        self.windows.CloseHandle(event)
+        assert self.kernel32.WaitForSingleObject(event, 60_000) == 0
+        self.kernel32.CloseHandle(event)
 
     def again(self) -> None:
         """Starts a new list, after `wait`."""

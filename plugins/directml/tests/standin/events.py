@@ -22,7 +22,6 @@ class Event:
         self.manual = manual
         self.state = state
         self.seen: list[Callable[[], None]] = []
-        self.awaited = 0
 
 
 class Events:
@@ -43,14 +42,9 @@ class Events:
 
     def CloseHandle(self, handle: int | None) -> int:
         with self.windows.lock:
-            event = self.open.pop(handle or 0, None)
-            if event is None:
+            if self.open.pop(handle or 0, None) is None:
                 self.windows.note(f"CloseHandle: {handle} is not open")
                 return 0
-            if event.awaited:
-                self.windows.note(
-                    f"CloseHandle: a fence has yet to set the event {handle}"
-                )
             return 1
 
     def SetEvent(self, handle: int | None) -> int:

@@ -1,9 +1,11 @@
-"""The functions that the libraries export, as C functions of this machine."""
+"""The libraries of Windows, whose functions are C functions of this machine."""
 
 from __future__ import annotations
 
 import ctypes
+import ntpath
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .. import definitions
@@ -35,37 +37,59 @@ if TYPE_CHECKING:
 _ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_uint32
 
 
-def exports(windows: Windows) -> dict[str, Any]:
-    """C functions by their names, of dxgi, dxcore, d3d12, DirectML and kernel32.
+def library(windows: Windows, name: str) -> SimpleNamespace:
+    """A library with its functions as attributes.
 
-    An attribute ``library`` of each names the DLL that it is of.
+    Args:
+        windows: the machine.
+        name: of one of the system's libraries, or the path of a DirectML.dll that the
+            machine has.
+
+    Raises:
+        OSError: there is no such library.
     """
-    made: dict[str, Any] = {}
-    for library, name, arguments, answer in (
-        ("dxgi", "CreateDXGIFactory2", (_NUMBER, _ADDRESS, _ADDRESS), _dxgi_factory),
-        ("dxcore", "DXCoreCreateAdapterFactory", (_ADDRESS, _ADDRESS), _dxcore_factory),
-        ("d3d12", "D3D12CreateDevice", (_ADDRESS, _NUMBER, _ADDRESS, _ADDRESS), _d3d12),
-        ("d3d12", "D3D12GetDebugInterface", (_ADDRESS, _ADDRESS), _no_debug_layer),
-        (
-            "directml",
-            "DMLCreateDevice1",
-            (_ADDRESS, _NUMBER, _NUMBER, _ADDRESS, _ADDRESS),
-            _dml_device,
-        ),
-    ):
-        made[name] = _export(windows, name, arguments, answer)
-        made[name].library = library
+    found: dict[str, Any] = {}
+    plain = name.lower()
+    if ntpath.basename(name) != name:
+        if name not in windows.files:
+            raise OSError(f"there is no file {name}")
+        plain = "directml.dll"
+    if plain in windows.lacking:
+        raise OSError(f"the machine lacks {name}")
+    if plain == "kernel32.dll":
+        found = _kernel32(windows)
+    elif plain == "directml.dll":
+        level = windows.files.get(name, windows.directml_level)
+
+        def make_device(here: Windows, *values: Any) -> None:
+            _dml_device(here, level, *values)
+
+        kinds = (_ADDRESS, _NUMBER, _NUMBER, _ADDRESS, _ADDRESS)
+        found["DMLCreateDevice1"] = _export(
+            windows, "DMLCreateDevice1", kinds, make_device
+        )
+    elif plain in _LIBRARIES:
+        for function, (kinds, answer) in _LIBRARIES[plain].items():
+            found[function] = _export(windows, function, kinds, answer)
+    else:
+        raise OSError(f"the stand-in has no {name}")
+    kept = {f: made for f, made in found.items() if f not in windows.lacking}
+    return SimpleNamespace(**kept)
+
+
+def _kernel32(windows: Windows) -> dict[str, Any]:
     events = windows.events
-    for name, result, arguments in (
-        ("CreateEventW", _ADDRESS, (_ADDRESS, _NUMBER, _NUMBER, _ADDRESS)),
-        ("CloseHandle", _NUMBER, (_ADDRESS,)),
-        ("SetEvent", _NUMBER, (_ADDRESS,)),
-        ("ResetEvent", _NUMBER, (_ADDRESS,)),
-        ("WaitForSingleObject", _NUMBER, (_ADDRESS, _NUMBER)),
-    ):
-        made[name] = ctypes.CFUNCTYPE(result, *arguments)(getattr(events, name))
-        made[name].library = "kernel32"
-    return made
+    signatures: dict[str, tuple[Any, ...]] = {
+        "CreateEventW": (_ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _ADDRESS),
+        "CloseHandle": (_NUMBER, _ADDRESS),
+        "SetEvent": (_NUMBER, _ADDRESS),
+        "ResetEvent": (_NUMBER, _ADDRESS),
+        "WaitForSingleObject": (_NUMBER, _ADDRESS, _NUMBER),
+    }
+    return {
+        name: ctypes.CFUNCTYPE(*kinds)(getattr(events, name))
+        for name, kinds in signatures.items()
+    }
 
 
 def _export(
@@ -126,7 +150,7 @@ def _described(windows: Windows, address: int | None) -> AdapterDescription:
     return found.description
 
 
-def _d3d12(
+def _d3d12_device(
     windows: Windows,
     adapter: int | None,
     level: int,
@@ -152,9 +176,10 @@ def _d3d12(
 
 def _dml_device(
     windows: Windows,
+    level: tuple[int, int],
     d3d12: int | None,
     flags: int,
-    level: int,
+    least: int,
     riid: int | None,
     place: int | None,
 ) -> None:
@@ -165,12 +190,25 @@ def _dml_device(
         raise Invalid(f"flags {flags:#x} are not known")
     if flags and not windows.debug_layers:
         raise Failure(DXGI_ERROR_SDK_COMPONENT_MISSING, "there are no debug layers")
-    if level not in definitions.members("DML_FEATURE_LEVEL").values():
-        raise Invalid(f"there is no feature level {level:#x}")
-    major, minor = windows.directml_level
-    if level > major << 12 | minor << 8:
-        raise Failure(DXGI_ERROR_UNSUPPORTED, f"DirectML is of {major}.{minor}")
+    if least not in definitions.members("DML_FEATURE_LEVEL").values():
+        raise Invalid(f"there is no feature level {least:#x}")
+    if least > level[0] << 12 | level[1] << 8:
+        raise Failure(DXGI_ERROR_UNSUPPORTED, f"DirectML is of {level}")
     guid = _guid(riid)
     if bytes(guid.contents) not in interfaces(DmlDevice.INTERFACE):
         raise Failure(E_NOINTERFACE, "a device has no such interface")
-    DmlDevice(windows, device).hand_out(guid, _place(place))
+    DmlDevice(windows, device, level).hand_out(guid, _place(place))
+
+
+_LIBRARIES: dict[str, dict[str, tuple[Any, Callable[..., int | None]]]] = {
+    "dxgi.dll": {
+        "CreateDXGIFactory2": ((_NUMBER, _ADDRESS, _ADDRESS), _dxgi_factory),
+    },
+    "dxcore.dll": {
+        "DXCoreCreateAdapterFactory": ((_ADDRESS, _ADDRESS), _dxcore_factory),
+    },
+    "d3d12.dll": {
+        "D3D12CreateDevice": ((_ADDRESS, _NUMBER, _ADDRESS, _ADDRESS), _d3d12_device),
+        "D3D12GetDebugInterface": ((_ADDRESS, _ADDRESS), _no_debug_layer),
+    },
+}

@@ -48,10 +48,12 @@ class Allocation:
         if not zeroed:
             self.data.fill(UNWRITTEN)
 
-    def free(self) -> None:
-        """Gives the memory back, and spoils what is left of it."""
+    def free(self, keep: bool) -> None:
+        """Gives the memory back; what the GPU may still use is kept, and spoilt."""
         self.windows.free(self.luid, self.size)
         self.data.fill(UNWRITTEN)
+        if not keep:
+            self.data, self.written = self.data[:0].copy(), self.written[:0].copy()
 
 
 class Heap(ComObject):
@@ -77,7 +79,7 @@ class Heap(ComObject):
         return definitions.find("D3D12_HEAP_DESC").from_buffer_copy(self._desc)
 
     def dispose(self) -> None:
-        self.allocation.free()
+        self.allocation.free(keep=bool(self.uses))
 
 
 class Resource(ComObject):
@@ -159,7 +161,7 @@ class Resource(ComObject):
 
     def dispose(self) -> None:
         if not isinstance(self.parent, Heap):
-            self.allocation.free()
+            self.allocation.free(keep=bool(self.uses))
 
 
 def check_heap(properties: Any, flags: int) -> None:

@@ -50,7 +50,12 @@ class Submission:
 
 
 class Fence(ComObject):
-    """A value that goes up; ``behind`` are submissions that a value covers."""
+    """A value that goes up.
+
+    Attributes:
+        behind: submissions that are complete when a value is reached.
+        pending: signals to which the GPU has not come.
+    """
 
     INTERFACE = "ID3D12Fence"
 
@@ -59,6 +64,7 @@ class Fence(ComObject):
         self.device = device
         self.value = value
         self.behind: list[tuple[int, list[Submission]]] = []
+        self.pending = 0
         self._waiting: list[tuple[int, int]] = []
         device.fences.add(self)
 
@@ -78,12 +84,12 @@ class Fence(ComObject):
         event = self.windows.events.open.get(handle)
         if event is None:
             return
-        event.awaited -= 1
         event.state = True
         event.seen.append(lambda: self.see(wanted))
 
     def lost(self) -> None:
         """The device is removed."""
+        self.pending = 0
         self.reach(LAST, [])
         self.see(LAST)
 
@@ -108,7 +114,6 @@ class Fence(ComObject):
         event = self.windows.events.open.get(handle)
         if event is None:
             raise Invalid(f"{handle} is no open event")
-        event.awaited += 1
         if self.value >= value:
             self._set(value, handle)
             self.windows.changed.notify_all()
@@ -121,8 +126,8 @@ class Fence(ComObject):
 
     def dispose(self) -> None:
         self.device.fences.discard(self)
-        if self._waiting:
-            self.windows.note(f"{self} was released while an event waits for it")
+        if self.pending:
+            self.windows.note(f"{self} was released before the GPU came to signal it")
 
 
 class CommandQueue(ComObject):
@@ -172,6 +177,7 @@ class CommandQueue(ComObject):
     def Signal(self, fence: int | None, value: int) -> None:
         self.device.present()
         found = object_at(fence, Fence, "the fence")
+        found.pending += 1
         self._give("signal", (found, list(self.submitted)), value)
 
     def Wait(self, fence: int | None, value: int) -> None:
@@ -235,10 +241,8 @@ class CommandQueue(ComObject):
         if windows.counts.signals == windows.faults.stall_at_signal:
             windows.stalled = True
         windows.changed.wait_for(lambda: not windows.stalled or self.device.removed)
-        if fence.destroyed:
-            windows.note(f"{fence} was released before the GPU came to signal it")
-            return
-        if not self.device.removed:
+        if not self.device.removed and not fence.destroyed:
+            fence.pending -= 1
             fence.reach(value, behind)
             self.submitted = [s for s in self.submitted if s not in behind]
 

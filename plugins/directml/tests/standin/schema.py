@@ -193,7 +193,8 @@ def members(enumeration: str) -> dict[int, str]:
 def schema(operator: str) -> Schema:
     """The schema of an operator by its name, such as ``GEMM``."""
     if operator in LATER:
-        fields = dict(reversed(field.split()) for field in LATER[operator].split(", "))
+        pairs = (field.split() for field in LATER[operator].split(", "))
+        fields = {name: kind for kind, name in pairs}
         types = [(name, _ctype(kind)) for name, kind in fields.items()]
         base = (ctypes.Structure,)
         made = type(f"DML_{operator}_OPERATOR_DESC", base, {"_fields_": types})

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from .adapters import GPU, NPU, SOFTWARE, AdapterDescription
 from .events import Events
-from .exports import exports
+from .exports import library
 from .results import DXGI_ERROR_DEVICE_HUNG, E_OUTOFMEMORY, Failure
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Windows:
         delay: seconds that the GPU waits before it does what it was given.
         patience: seconds after which a wait without an end is noted and ends.
         debug_layers: whether the optional component with the debug layers is installed.
+        files: feature levels of other DirectML.dlls by their paths.
+        lacking: libraries, in lower case, and functions that the machine has not.
         spare: bytes by which temporary and persistent resources are larger than what
             their contents need, to be different from any guess.
     """
@@ -90,6 +93,8 @@ class Windows:
         delay: float = 0.0005,
         patience: float = 60.0,
         debug_layers: bool = False,
+        files: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        lacking: Collection[str] = (),
         spare: int = 20,
     ) -> None:
         self.adapters = tuple(adapters)
@@ -97,6 +102,8 @@ class Windows:
         self.delay = delay
         self.patience = patience
         self.debug_layers = debug_layers
+        self.files = files
+        self.lacking = lacking
         self.spare = spare
         self.faults = Faults()
         self.counts = Counts()
@@ -108,13 +115,21 @@ class Windows:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.events = Events(self)
-        for name, export in exports(self).items():
-            setattr(self, name, export)
+        self._loaded: dict[str, Any] = {}
 
-    if TYPE_CHECKING:
+    def load(self, name: str) -> Any:
+        """A library, of which the attributes are C functions.
 
-        def __getattr__(self, name: str) -> Any:
-            """The functions that the libraries export."""
+        Args:
+            name: ``DirectML.dll``, ``d3d12.dll``, ``dxgi.dll``, ``dxcore.dll`` or
+                ``kernel32.dll``, or one of ``files``.
+
+        Raises:
+            OSError: the machine lacks it.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = library(self, name)
+        return self._loaded[name]
 
     def __enter__(self) -> Windows:
         return self

@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "FLOAT16": np.dtype(np.float16),
     "FLOAT32": np.dtype(np.float32),
     "FLOAT64": np.dtype(np.float64),
