@@ -121,6 +121,9 @@ COUNTS = {
 }
 """The fields that say how long an array is; ``DimensionCount`` says it of others."""
 
+_OLDER_NAMES = {"SCATTER_ELEMENTS": "SCATTER"}
+"""Operators whose structure win32more has by an older name, which are the same."""
+
 _POINTERS = {
     "DML_TENSOR_DESC": "tensor",
     "DML_OPERATOR_DESC": "operator",
@@ -199,7 +202,8 @@ def schema(operator: str) -> Schema:
         base = (ctypes.Structure,)
         made = type(f"DML_{operator}_OPERATOR_DESC", base, {"_fields_": types})
         return Schema(made, fields)
-    structure = definitions.find(f"DML_{operator}_OPERATOR_DESC")
+    name = _OLDER_NAMES.get(operator, operator)
+    structure = definitions.find(f"DML_{name}_OPERATOR_DESC")
     annotations = structure.__annotations__
     return Schema(structure, {n: _kind(n, str(a)) for n, a in annotations.items()})
 
