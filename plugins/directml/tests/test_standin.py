@@ -406,14 +406,16 @@ def test_libraries_are_those_that_the_machine_has() -> None:
             windows.load(path.replace("program", "elsewhere"))
         with pytest.raises(OSError, match=r"no nvcuda\.dll"):
             windows.load("nvcuda.dll")
-        assert not hasattr(windows.load("dxgi.dll"), "CreateDXGIFactory2")
+        for place in (windows, windows.load("dxgi.dll")):
+            assert not hasattr(place, "CreateDXGIFactory2")
+        assert callable(windows.D3D12CreateDevice)
         device = create(windows, "D3D12CreateDevice", "ID3D12Device", None, 0xB000)
-        place = ctypes.c_void_p()
-        wanted = guid("IDMLDevice"), ctypes.byref(place)
+        place_of_it = ctypes.c_void_p()
+        wanted = guid("IDMLDevice"), ctypes.byref(place_of_it)
         for name, result in {"DirectML.dll": UNSUPPORTED, path: 0}.items():
             make = windows.load(name).DMLCreateDevice1
             assert make(device.address, 0, 0x6300, *wanted) == result
-        Reference("IDMLDevice", place.value or 0).Release()
+        Reference("IDMLDevice", place_of_it.value or 0).Release()
         device.Release()
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .com import ComObject
     from .device import D3D12Device
 
+SYSTEM = ("directml.dll", "d3d12.dll", "dxgi.dll", "dxcore.dll", "kernel32.dll")
+"""The libraries that the system has, unless a machine lacks them."""
+
 LEAVING = ("AddRef", "Release", "QueryInterface", "GetDeviceRemovedReason", "SetName")
 """Methods that do not count as calls of a device."""
 
@@ -130,6 +133,19 @@ class Windows:
         if name not in self._loaded:
             self._loaded[name] = library(self, name)
         return self._loaded[name]
+
+    def __getattr__(self, name: str) -> Any:
+        """A function of any of the system's libraries, for a program that takes one.
+
+        Raises:
+            AttributeError: none has it.
+        """
+        for each in SYSTEM:
+            if not name.startswith("_") and each not in self.lacking:
+                found = getattr(self.load(each), name, None)
+                if found is not None:
+                    return found
+        raise AttributeError(f"no library exports {name}")
 
     def __enter__(self) -> Windows:
         return self
