@@ -240,7 +240,9 @@ class CommandQueue(ComObject):
         windows.counts.signals += 1
         if windows.counts.signals == windows.faults.stall_at_signal:
             windows.stalled = True
-        windows.changed.wait_for(lambda: not windows.stalled or self.device.removed)
+        windows.changed.wait_for(
+            lambda: not windows.stalled or self.device.removed or self._ended
+        )
         if not self.device.removed and not fence.destroyed:
             fence.pending -= 1
             fence.reach(value, behind)
@@ -248,5 +250,5 @@ class CommandQueue(ComObject):
 
     def _wait(self, fence: Fence, value: int) -> None:
         self.windows.changed.wait_for(
-            lambda: fence.value >= value or bool(self.device.removed)
+            lambda: fence.value >= value or self.device.removed or self._ended
         )

@@ -1,0 +1,188 @@
+"""States, barriers, lists, fences and lifetimes follow Direct3D 12's rules."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ..standin.driving import (
+    COMMON,
+    COPY_DEST,
+    READBACK,
+    UNORDERED_ACCESS,
+    UPLOAD,
+    Answer,
+    Program,
+    bind,
+    check,
+)
+from .product import E_INVALIDARG, EXPECTED, A, Run, refused, run_result, sum_and_relu
+
+
+def test_a_recorded_list_is_executed_again(program: Program) -> None:
+    run = Run(program)
+    run.initialize()
+    run.execute()
+    program.submit()
+    program.wait()
+    program.execute()
+    program.wait()
+    program.again()
+    assert program.windows.counts.dispatches == 2
+    np.testing.assert_array_equal(run_result(run), EXPECTED)
+
+
+def test_dependent_dispatches_need_a_barrier(program: Program) -> None:
+    run = Run(program)
+    program.dispatch(run.initializer, run.table)
+    run.execute()  # reads the persistent resource
+    refused(program, "a UAV barrier is missing", program.submit)
+
+
+def test_a_barrier_between_makes_it_right(program: Program) -> None:
+    run = Run(program)
+    program.dispatch(run.initializer, run.table)
+    program.uav_barrier(run.persistent)
+    run.execute()
+    np.testing.assert_array_equal(run.result(), EXPECTED)
+
+
+def test_dispatches_that_share_scratch_need_a_barrier(program: Program) -> None:
+    compiled = program.compiled_graph(sum_and_relu(program))
+    scratch = program.buffer(compiled.GetBindingProperties().TemporaryResourceSize)
+    for _ in range(2):
+        table = program.table(compiled)
+        bind(
+            table,
+            inputs=[program.buffer(24), program.buffer(24)],
+            outputs=[program.buffer(48)],
+            temporary=scratch,
+        )
+        program.dispatch(compiled, table)
+    refused(program, "the temporary resource", program.submit)
+
+
+STATES: dict[str, Callable[[Program], Any]] = {
+    "a transition barrier is missing": lambda p: p.list.CopyBufferRegion(
+        p.buffer(32), 0, p.resident(A), 0, 4
+    ),
+    "as the barrier says": lambda p: p.transition(p.resident(A), 0x800, COPY_DEST),
+    "to the same state": lambda p: p.transition(p.buffer(4), 8, 8),
+    "no buffer can be in the state 0x808": lambda p: p.transition(
+        p.buffer(4), COMMON, 0x808
+    ),
+    "cannot leave the state": lambda p: p.transition(
+        p.buffer(4, UPLOAD), 0xAC3, COPY_DEST
+    ),
+    "does not allow unordered": lambda p: p.transition(
+        p.buffer(4, flags=0), COMMON, UNORDERED_ACCESS
+    ),
+}
+
+
+@pytest.mark.parametrize("words", STATES)
+def test_states_of_buffers_are_looked_at(program: Program, words: str) -> None:
+    STATES[words](program)
+    refused(program, words, program.submit)
+
+
+def test_inputs_are_in_the_state_for_unordered_access(program: Program) -> None:
+    run = Run(program)
+    run.initialize()
+    source = program.buffer(A.nbytes)
+    program.list.CopyBufferRegion(source, 0, program.uploaded(A), 0, A.nbytes)
+    run.execute(inputs=[source, None, None])
+    refused(program, "is used as 0x8: a transition barrier", program.submit)
+
+
+def test_nothing_is_released_that_the_gpu_uses(program: Program) -> None:
+    run = Run(program)
+    run.initialize()
+    table = run.bound()
+    program.dispatch(run.compiled, table)
+    program.submit()
+    for unused in (program.list, table, run.table, run.initializer):
+        program.release(unused)  # none of which the GPU uses now
+    for used in (run.source, run.compiled, program.allocator):
+        with program.windows.expected("while the GPU may still use it"):
+            program.release(used)
+    program.wait()
+
+
+def test_lists_and_allocators_follow_their_rules(program: Program) -> None:
+    windows = program.windows
+    with windows.expected("records with"), pytest.raises(Answer):
+        program.again()  # the list is open
+    with windows.expected("before it was closed"):
+        assert program.list.Reset(program.allocator, None) < 0
+    run = Run(program)
+    run.initialize()
+    run.execute()
+    program.submit()
+    with windows.expected("is reset while the GPU may execute"):
+        assert program.allocator.Reset() < 0
+    with windows.expected("before its last execution"):
+        program.execute()
+
+
+def test_what_an_allocator_lost_is_not_executed(program: Program) -> None:
+    check(program.list.Close())
+    check(program.allocator.Reset())
+    refused(program, "its allocator was reset", program.execute)
+
+
+def test_a_list_with_an_error_never_closes_well(program: Program) -> None:
+    small = program.buffer(4)
+    with program.windows.expected("32 bytes at 0"):
+        program.list.CopyBufferRegion(small, 0, program.buffer(32), 0, 32)
+    assert program.list.Close() == E_INVALIDARG
+    assert program.list.Reset(program.allocator, None) == E_INVALIDARG
+
+
+def test_a_released_buffer_is_not_executed_with(program: Program) -> None:
+    source, target = program.buffer(4), program.buffer(4)
+    program.list.CopyBufferRegion(target, 0, source, 0, 4)
+    program.release(source)
+    refused(program, "which was released", program.submit)
+
+
+def test_a_released_object_is_not_called(program: Program) -> None:
+    heap = program.heap(3)
+    program.release(heap)
+    with program.windows.expected("which was released"):
+        heap.GetDesc()
+
+
+def test_read_back_waits_for_the_copy(program: Program) -> None:
+    back = program.buffer(24, READBACK)
+    program.list.CopyBufferRegion(back, 0, program.uploaded(A), 0, 24)
+    program.submit()
+    with program.windows.expected("before the copy into it"):
+        assert back.Map(0, None, ctypes.pointer(ctypes.c_void_p())) == E_INVALIDARG
+    program.wait()
+    with program.windows.expected("default heap"):
+        assert program.buffer(4).Map(0, None, None) == E_INVALIDARG
+    with program.windows.expected("is not mapped"):
+        back.Unmap(0, None)
+
+
+def test_values_of_fences_are_seen_by_looking(program: Program) -> None:
+    check(program.list.Close())
+    program.execute()
+    check(program.queue.Signal(program.fence, 5))
+    while program.fence.GetCompletedValue() < 5:
+        pass
+    program.again()  # which the GPU has executed, as the program knows
+
+
+def test_queues_wait_for_fences(program: Program) -> None:
+    check(program.queue.Wait(program.fence, 3))
+    check(program.queue.Signal(program.fence, 4))
+    assert program.fence.GetCompletedValue() == 0
+    check(program.fence.Signal(3))
+    check(program.fence.SetEventOnCompletion(4, None))
+    assert program.fence.GetCompletedValue() == 4
