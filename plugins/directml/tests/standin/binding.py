@@ -315,6 +315,8 @@ class BindingTable(ComObject):
             if found.SizeInBytes:
                 raise Invalid(f"{what}: {found.SizeInBytes} bytes of no buffer")
             return None
+        if not size:
+            raise Invalid(f"{what}: nothing is to be bound there, and a buffer is")
         resource = object_at(found.Buffer.value, Resource, f"the buffer of {what}")
         if resource.device is not self.device:
             raise Invalid(f"{what}: {resource} is of another device")
@@ -335,4 +337,4 @@ class BindingTable(ComObject):
             raise Invalid(f"{what}: {length} bytes are no multiple of 4")
         if length < size:
             raise Invalid(f"{what}: {length} bytes are bound, and {size} are needed")
-        return Bound(resource, offset, size) if size else None
+        return Bound(resource, offset, size)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .com import ComObject, addresses, object_at, optional_at
 from .descriptors import DescriptorHeap
-from .memory import Resource
+from .memory import READBACK, Resource
 from .results import E_FAIL, E_INVALIDARG, Invalid
 from .states import COPY_DEST, COPY_SOURCE, Timeline
 
@@ -60,6 +60,11 @@ class CopyRegion(Command):
         return self.target, self.source
 
     def check(self, timeline: Timeline) -> None:
+        if self.target.kind == READBACK and self.target.mapped:
+            raise Invalid(
+                f"{self.target} is mapped while the GPU writes it, which buffers on "
+                "read-back heaps must not be"
+            )
         timeline.use(self.target, COPY_DEST)
         timeline.use(self.source, COPY_SOURCE)
 

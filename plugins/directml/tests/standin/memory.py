@@ -154,7 +154,8 @@ class Resource(ComObject):
         self.mapped -= 1
 
     def _range(self, found: Any) -> None:
-        if found and not found.contents.Begin <= found.contents.End <= self.size:
+        # a range that ends before it begins has nothing in it, as documented
+        if found and self.size < found.contents.End > found.contents.Begin:
             raise Invalid(
                 f"bytes {found.contents.Begin} to {found.contents.End} of {self.size}"
             )

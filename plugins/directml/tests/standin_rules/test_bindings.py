@@ -18,7 +18,18 @@ from ..standin.driving import (
     bind,
     structure,
 )
-from .product import EXPECTED, A, B, C, Run, loses, refused, run_result, sum_and_relu
+from .product import (
+    EXPECTED,
+    A,
+    B,
+    C,
+    Run,
+    gemm,
+    loses,
+    refused,
+    run_result,
+    sum_and_relu,
+)
 
 BINDINGS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "2 bindings for 3 inputs": lambda run: {"inputs": [run.source, None]},
@@ -53,6 +64,9 @@ BINDINGS: dict[str, Callable[[Run], dict[str, Any]]] = {
         "persistent": (run.program.buffer(4096), 16, 4000)
     },
     "needs a persistent resource": lambda run: {"persistent": None},
+    "the temporary resource: nothing is": lambda run: {
+        "temporary": run.program.buffer(256)
+    },
 }
 
 
@@ -104,6 +118,14 @@ def test_a_temporary_resource_has_to_be_bound(program: Program) -> None:
     whole = [program.buffer(24), program.buffer(24)]
     bind(table, inputs=whole, outputs=[program.buffer(48)])
     loses(program, "a temporary", lambda: program.dispatch(compiled, table))
+
+
+def test_nothing_is_bound_for_inputs_that_are_null(program: Program) -> None:
+    operator = gemm(program, owned=False, CTensor=None)
+    compiled = program.compiled(operator)
+    table = program.table(compiled)
+    buffers = [program.buffer(48) for _ in range(3)]
+    loses(program, "input 2: nothing is", lambda: bind(table, inputs=buffers))
 
 
 def test_a_table_is_for_one_dispatchable(program: Program) -> None:

@@ -170,6 +170,13 @@ def test_read_back_waits_for_the_copy(program: Program) -> None:
         back.Unmap(0, None)
 
 
+def test_read_back_buffers_are_not_mapped_for_long(program: Program) -> None:
+    back = program.buffer(24, READBACK)
+    check(back.Map(0, None, None))
+    program.list.CopyBufferRegion(back, 0, program.uploaded(A), 0, 24)
+    refused(program, "is mapped while the GPU writes it", program.submit)
+
+
 def test_values_of_fences_are_seen_by_looking(program: Program) -> None:
     check(program.list.Close())
     program.execute()
