@@ -50,6 +50,7 @@ class CopyRegion(Command):
     ) -> None:
         (self.target, self.to), (self.source, self.start) = target, source
         self.size = size
+        self._checksum: int | None = None
         for found, offset in (target, source):
             if offset + size > found.size:
                 raise Invalid(f"{size} bytes at {offset} of {found}, of {found.size}")
@@ -67,8 +68,10 @@ class CopyRegion(Command):
             )
         timeline.use(self.target, COPY_DEST)
         timeline.use(self.source, COPY_SOURCE)
+        self._checksum = self.source.checksum(self.start, self.size)
 
     def execute(self) -> None:
+        self.source.unchanged(self.start, self.size, self._checksum)
         there = slice(self.to, self.to + self.size)
         here = slice(self.start, self.start + self.size)
         self.target.data[there] = self.source.data[here]

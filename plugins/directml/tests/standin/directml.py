@@ -51,6 +51,7 @@ class DmlDevice(ComObject):
         self, windows: Windows, device: D3D12Device, level: tuple[int, int]
     ) -> None:
         super().__init__(windows, device)
+        self.dml = self
         self.device = device
         self.level = level
         self.removed = device.removed

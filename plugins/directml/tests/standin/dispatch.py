@@ -218,6 +218,7 @@ class Dispatch(Command):
     volatile: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self._checksums: dict[Bound, int | None] = {}
         self.volatile = bool(self.dispatchable.flags & DESCRIPTORS_VOLATILE)
 
     def objects(self) -> Iterable[ComObject]:
@@ -250,6 +251,10 @@ class Dispatch(Command):
         if bindings.persistent:
             reads.append(bindings.persistent.access("the persistent resource"))
         timeline.dispatch(reads, writes)
+        self._checksums = {
+            bound: bound.resource.checksum(bound.offset, bound.size)
+            for bound in bindings.ranges()
+        }
 
     def _look_at_descriptors(self) -> None:
         count = self.dispatchable.descriptor_count
@@ -265,6 +270,8 @@ class Dispatch(Command):
 
     def execute(self) -> None:
         self._look_at_descriptors()
+        for bound, checksum in self._checksums.items():
+            bound.resource.unchanged(bound.offset, bound.size, checksum)
         if isinstance(self.dispatchable, CompiledOperator):
             self.dispatchable.execute(self.bindings)
         elif isinstance(self.dispatchable, OperatorInitializer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,6 +118,24 @@ class Resource(ComObject):
     def fixed_state(self) -> int | None:
         """The state in which a buffer on an upload or read-back heap always is."""
         return {UPLOAD: GENERIC_READ, READBACK: COPY_DEST}.get(self.kind)
+
+    def checksum(self, start: int, size: int) -> int | None:
+        """What `unchanged` compares with; None if only the GPU can write the buffer."""
+        if self.kind != UPLOAD:
+            return None
+        return zlib.crc32(self.data[start : start + size].data)
+
+    def unchanged(self, start: int, size: int, checksum: int | None) -> None:
+        """Checks that the program left alone what the GPU is about to read.
+
+        Raises:
+            Invalid: it has written since it submitted the command.
+        """
+        if self.checksum(start, size) != checksum:
+            raise Invalid(
+                f"{size} bytes at {start} of {self} were written by the program after "
+                "it submitted a command that reads them, and before the GPU read them"
+            )
 
     def GetDesc(self) -> Any:
         return definitions.find("D3D12_RESOURCE_DESC").from_buffer_copy(self._desc)

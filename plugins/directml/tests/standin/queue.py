@@ -130,6 +130,12 @@ class Fence(ComObject):
             self.windows.note(f"{self} was released before the GPU came to signal it")
 
 
+class Worker(threading.Thread):
+    """A GPU's thread; it ends when its queue is released, and all is done."""
+
+    ends = False
+
+
 class CommandQueue(ComObject):
     """Does what it was given, in order and after a while."""
 
@@ -141,10 +147,10 @@ class CommandQueue(ComObject):
         self.kind = kind
         self.submitted: list[Submission] = []
         self._work: deque[tuple[str, Any, int]] = deque()
-        self._ended = False
         device.queues.add(self)
-        self._thread = threading.Thread(target=self._run, daemon=True, name=repr(self))
-        self._thread.start()
+        self._worker = Worker(target=self._run, daemon=True, name=repr(self))
+        device.windows.threads.append(self._worker)
+        self._worker.start()
 
     def ExecuteCommandLists(self, count: int, lists: Any) -> None:
         windows = self.windows
@@ -199,7 +205,7 @@ class CommandQueue(ComObject):
         self.submitted.clear()
 
     def dispose(self) -> None:
-        self._ended = True
+        self._worker.ends = True
         self.device.queues.discard(self)
         self.windows.changed.notify_all()
 
@@ -207,7 +213,7 @@ class CommandQueue(ComObject):
         windows = self.windows
         while True:
             with windows.lock:
-                windows.changed.wait_for(lambda: self._work or self._ended)
+                windows.changed.wait_for(lambda: self._work or self._worker.ends)
                 if not self._work:
                     return
                 what, subject, value = self._work.popleft()
@@ -241,7 +247,7 @@ class CommandQueue(ComObject):
         if windows.counts.signals == windows.faults.stall_at_signal:
             windows.stalled = True
         windows.changed.wait_for(
-            lambda: not windows.stalled or self.device.removed or self._ended
+            lambda: not windows.stalled or self.device.removed or self._worker.ends
         )
         if not self.device.removed and not fence.destroyed:
             fence.pending -= 1
@@ -250,5 +256,5 @@ class CommandQueue(ComObject):
 
     def _wait(self, fence: Fence, value: int) -> None:
         self.windows.changed.wait_for(
-            lambda: fence.value >= value or self.device.removed or self._ended
+            lambda: fence.value >= value or self.device.removed or self._worker.ends
         )

@@ -19,6 +19,7 @@ from .results import DXGI_ERROR_DEVICE_HUNG, E_OUTOFMEMORY, Failure
 if TYPE_CHECKING:
     from .com import ComObject
     from .device import D3D12Device
+    from .queue import Worker
 
 SYSTEM = ("directml.dll", "d3d12.dll", "dxgi.dll", "dxcore.dll", "kernel32.dll")
 """The libraries that the system has, unless a machine lacks them."""
@@ -40,6 +41,7 @@ class Faults:
         remove_at_submission: the call of ExecuteCommandLists whose work removes it.
         removed_reason: what ``GetDeviceRemovedReason`` says then.
         no_memory_at: the allocation of memory that fails.
+        lose_directml_at_call: the call of DirectML that finds only its device removed.
         compile_at: the compilation that fails.
         compile_result: what it answers.
         stall_at_signal: the signal to which the GPU comes at `Windows.resume` only.
@@ -51,6 +53,7 @@ class Faults:
     remove_at_submission: int = 0
     removed_reason: int = DXGI_ERROR_DEVICE_HUNG
     no_memory_at: int = 0
+    lose_directml_at_call: int = 0
     compile_at: int = 0
     compile_result: int = E_OUTOFMEMORY
     stall_at_signal: int = 0
@@ -63,6 +66,7 @@ class Counts:
     """How often what `Faults` numbers has happened, and what tests want to know."""
 
     calls: int = 0
+    directml_calls: int = 0
     submissions: int = 0
     allocations: int = 0
     compilations: int = 0
@@ -114,6 +118,7 @@ class Windows:
         self.alive: set[ComObject] = set()
         self.devices: dict[int, D3D12Device] = {}
         self.memory_used: dict[int, int] = {}
+        self.threads: list[Worker] = []
         self.stalled = False
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -171,6 +176,9 @@ class Windows:
         Raises:
             Violation: with all that was noted.
         """
+        for thread in self.threads:
+            if thread.ends:
+                thread.join(self.patience)
         with self.lock:
             found = list(self.notes)
             found += [
@@ -208,6 +216,11 @@ class Windows:
         counts.calls += 1
         if counts.calls == self.faults.remove_at_call:
             device.remove(self.faults.removed_reason)
+        directml = getattr(found, "dml", None)
+        if directml is not None:
+            counts.directml_calls += 1
+            if counts.directml_calls == self.faults.lose_directml_at_call:
+                directml.lose(self.faults.removed_reason)
 
     def allocate(self, luid: int, size: int) -> None:
         """Takes memory of an adapter.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -226,4 +227,14 @@ def refused(program: Program, words: str, action: Callable[[], Any]) -> None:
     """A submission that breaks a rule is dropped, and removes the device."""
     with program.windows.expected(words):
         action()
+    assert program.device.GetDeviceRemovedReason() == 0x887A0001 - 2**32
+
+
+def fails_late(program: Program, words: str) -> None:
+    """The GPU finds that a rule is broken, which removes the device."""
+    with program.windows.expected(words):
+        program.submit()
+        # the signal is given before or after that
+        with contextlib.suppress(Answer):
+            program.wait()
     assert program.device.GetDeviceRemovedReason() == 0x887A0001 - 2**32

@@ -24,6 +24,7 @@ from .product import (
     B,
     C,
     Run,
+    fails_late,
     gemm,
     loses,
     refused,
@@ -231,9 +232,7 @@ def test_volatile_descriptors_may_be_bound_late(program: Program) -> None:
 def test_an_operator_is_initialised_exactly_once(program: Program) -> None:
     run = Run(program)
     run.execute()
-    program.submit()
-    with program.windows.expected("before it is initialised"):
-        program.wait()
+    fails_late(program, "before it is initialised")
 
 
 def test_an_operator_is_not_initialised_twice(program: Program) -> None:
@@ -248,9 +247,7 @@ def test_an_operator_is_not_initialised_twice(program: Program) -> None:
         temporary=run.scratch,
     )
     program.dispatch(run.initializer, run.table)
-    program.submit()
-    with program.windows.expected("initialised twice"):
-        program.wait()
+    fails_late(program, "initialised twice")
 
 
 def test_a_persistent_resource_is_left_alone(program: Program) -> None:
@@ -259,9 +256,7 @@ def test_a_persistent_resource_is_left_alone(program: Program) -> None:
     program.list.CopyBufferRegion(run.persistent, 256, program.uploaded(A), 0, 4)
     program.transition(run.persistent, COPY_DEST, UNORDERED_ACCESS)
     run.execute()
-    program.submit()
-    with program.windows.expected("was changed"):
-        program.wait()
+    fails_late(program, "was changed")
 
 
 def test_a_persistent_resource_is_not_moved(program: Program) -> None:
@@ -269,15 +264,11 @@ def test_a_persistent_resource_is_not_moved(program: Program) -> None:
     run.initialize()
     size = run.compiled.GetBindingProperties().PersistentResourceSize
     run.execute(persistent=program.buffer(size))
-    program.submit()
-    with program.windows.expected("cannot be moved"):
-        program.wait()
+    fails_late(program, "cannot be moved")
 
 
 def test_what_nobody_has_written_is_not_read(program: Program) -> None:
     run = Run(program)
     run.initialize()
     run.execute(inputs=[program.buffer(24, heap_flags=0x1000), None, None])
-    program.submit()
-    with program.windows.expected("24 bytes that nobody has written"):
-        program.wait()
+    fails_late(program, "24 bytes that nobody has written")

@@ -229,6 +229,21 @@ def test_a_device_is_removed_at_a_call(program: Program) -> None:
     assert error.value.result == DEVICE_HUNG
 
 
+def test_a_device_of_directml_may_be_removed_alone(program: Program) -> None:
+    counts, faults = program.windows.counts, program.windows.faults
+    faults.lose_directml_at_call = counts.directml_calls + 1
+    with pytest.raises(Answer) as error:
+        gemm(program)
+    assert error.value.result == DEVICE_REMOVED
+    assert program.dml.GetDeviceRemovedReason() == DEVICE_HUNG
+    assert program.device.GetDeviceRemovedReason() == 0
+    again = create(
+        program.windows, "DMLCreateDevice1", "IDMLDevice1", program.device, 0, 0x2000
+    )
+    assert again.GetDeviceRemovedReason() == 0
+    again.Release()
+
+
 def test_a_device_is_removed_while_it_works(program: Program) -> None:
     run = Run(program)
     program.windows.faults.remove_at_submission = 1

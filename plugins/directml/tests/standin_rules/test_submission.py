@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -175,6 +176,20 @@ def test_read_back_buffers_are_not_mapped_for_long(program: Program) -> None:
     check(back.Map(0, None, None))
     program.list.CopyBufferRegion(back, 0, program.uploaded(A), 0, 24)
     refused(program, "is mapped while the GPU writes it", program.submit)
+
+
+def test_what_the_gpu_is_to_read_is_left_alone(program: Program) -> None:
+    program.windows.delay = 0.1
+    source, target = program.uploaded(A), program.buffer(24)
+    place = ctypes.c_void_p()
+    check(source.Map(0, None, ctypes.pointer(place)))
+    program.list.CopyBufferRegion(target, 0, source, 0, 24)
+    with program.windows.expected("24 bytes at 0 of"):
+        program.submit()
+        ctypes.memset(place.value or 0, 7, 4)
+        source.Unmap(0, None)
+        with contextlib.suppress(Answer):
+            program.wait()
 
 
 def test_values_of_fences_are_seen_by_looking(program: Program) -> None:
