@@ -139,8 +139,13 @@ class BindingTable(ComObject):
 
     def _wrap(self, desc: Any) -> None:
         former, self.dispatchable = self.dispatchable, None
-        if former is not None:
-            former.Release()
+        try:
+            self._refer(desc)
+        finally:
+            if former is not None:  # which may be the same
+                former.Release()
+
+    def _refer(self, desc: Any) -> None:
         self.bindings = Bindings()
         self.gpu: tuple[DescriptorHeap, int] | None = None
         self.cpu: tuple[DescriptorHeap, int] | None = None

@@ -279,6 +279,11 @@ class Program:
         barrier.Transition.StateAfter = after
         self.list.ResourceBarrier(1, ctypes.pointer(barrier))
 
+    def barrier(self, **fields: Any) -> None:
+        """Records a barrier of no buffer."""
+        barrier = structure("D3D12_RESOURCE_BARRIER", **fields)
+        self.list.ResourceBarrier(1, ctypes.pointer(barrier))
+
     def uav_barrier(self, buffer: Reference | None = None) -> None:
         """Records a barrier between dispatches."""
         barrier = structure("D3D12_RESOURCE_BARRIER", Type=2)
@@ -376,11 +381,13 @@ class Program:
             "ID3D12DescriptorHeap", "CreateDescriptorHeap", ctypes.pointer(desc)
         )
 
-    def set_heap(self, heap: Reference) -> None:
-        """Sets a descriptor heap on the list."""
-        array = (ctypes.c_void_p * 1)(heap.address)
+    def set_heap(self, *heaps: Reference) -> None:
+        """Sets descriptor heaps on the list."""
+        array = (ctypes.c_void_p * len(heaps))(*(heap.address for heap in heaps))
         method = _methods("ID3D12GraphicsCommandList")["SetDescriptorHeaps"][0]
-        self.list.SetDescriptorHeaps(1, ctypes.cast(array, method.arguments[1]))
+        self.list.SetDescriptorHeaps(
+            len(heaps), ctypes.cast(array, method.arguments[1])
+        )
 
     def table(
         self,

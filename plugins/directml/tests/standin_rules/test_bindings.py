@@ -14,11 +14,14 @@ from ..standin.driving import (
     UNORDERED_ACCESS,
     Answer,
     Program,
+    Reference,
     array_binding,
     bind,
+    check,
     structure,
 )
 from .product import (
+    E_INVALIDARG,
     EXPECTED,
     A,
     B,
@@ -64,6 +67,17 @@ BINDINGS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "no multiple of 256": lambda run: {
         "persistent": (run.program.buffer(4096), 16, 4000)
     },
+    "2 bindings for 1 outputs": lambda run: {"outputs": [run.source, None]},
+    "output 0 of": lambda run: {"outputs": [None]},
+    "0 of 3 inputs are bound": lambda run: {"inputs": None},
+    "0 of 1 outputs are bound": lambda run: {"outputs": None},
+    "as the type 2, not as a buffer": lambda run: {
+        "inputs": [array_binding([None]), None, None]
+    },
+    "24 bytes of no buffer": lambda run: {
+        "inputs": [(Reference("ID3D12Resource", 0), 0, 24), None, None]
+    },
+    "is bound for two purposes": lambda run: {"outputs": [(run.persistent, 256, 32)]},
     "needs a persistent resource": lambda run: {"persistent": None},
     "the temporary resource: nothing is": lambda run: {
         "temporary": run.program.buffer(256)
@@ -99,6 +113,33 @@ def test_a_wrong_initial_binding_is_noted(program: Program, words: str) -> None:
         program.dispatch(run.initializer, run.table)
 
     loses(program, words, action)
+
+
+def test_a_persistent_resource_is_bound_at_initialisation(program: Program) -> None:
+    run = Run(program)
+
+    def action() -> None:
+        bind(run.table, outputs=[None])
+        program.dispatch(run.initializer, run.table)
+
+    loses(program, "the persistent resource of", action)
+
+
+def test_an_empty_table_binds_nothing(program: Program) -> None:
+    run = Run(program)
+    check(run.table.Reset(None))
+    loses(program, "for no dispatchable", lambda: bind(run.table, outputs=[None]))
+
+
+def test_an_initializer_is_used_again(program: Program) -> None:
+    run = Run(program)
+    program.dispatch(run.initializer, run.table)
+    program.submit()
+    with program.windows.expected("is reset while the GPU may execute it"):
+        assert run.initializer.Reset(0, None) == E_INVALIDARG
+    program.wait()
+    check(run.initializer.Reset(0, None))
+    assert run.initializer.GetBindingProperties().RequiredDescriptorCount == 0
 
 
 def test_a_temporary_resource_is_as_large_as_asked_for(program: Program) -> None:

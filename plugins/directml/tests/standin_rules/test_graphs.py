@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ..standin import Windows, decoding, schema
+from .. import definitions
+from ..standin import GPU, Windows, decoding, schema
 from ..standin.driving import (
     OWNED,
     UNORDERED_ACCESS,
@@ -109,6 +111,67 @@ def test_a_wrong_tensor_is_rejected(program: Program, words: str) -> None:
             OutputTensor=output,
         )
     assert error.value.result == E_INVALIDARG
+
+
+def test_what_the_adapter_does_not_compute_with_is_rejected() -> None:
+    adapter = dataclasses.replace(GPU, data_types=frozenset({"FLOAT16"}))
+    with Windows([adapter]) as windows:
+        program = Program(windows)
+        with windows.expected("which the device does not have"), pytest.raises(Answer):
+            gemm(program)
+        program.close()
+
+
+def broken(desc: Any, **fields: Any) -> Any:
+    """A description of a tensor with fields changed, of which ``Type`` is its own."""
+    kind = definitions.find("DML_BUFFER_TENSOR_DESC")
+    for name, value in fields.items():
+        buffer = kind.from_address(desc.contents.Desc)
+        setattr(desc.contents if name == "Type" else buffer, name, value)
+    return desc
+
+
+def test_broken_structures_are_rejected(program: Program) -> None:
+    for words, wrong in {
+        "no DML_TENSOR_TYPE_BUFFER": broken(tensor([2, 3]), Type=0),
+        "no data type 99": broken(tensor([2, 3]), DataType=99),
+    }.items():
+        with program.windows.expected(words), pytest.raises(Answer):
+            program.operator(
+                "ACTIVATION_RELU", InputTensor=wrong, OutputTensor=tensor([2, 3])
+            )
+    with program.windows.expected("InputTensors is null"), pytest.raises(Answer):
+        program.operator("JOIN", InputCount=2, OutputTensor=tensor([4, 3]))
+    desc = operator_desc("ACTIVATION_RELU")
+    for words, field, value in (
+        ("has no description", "Desc", None),
+        ("there is no operator 999", "Type", 999),
+    ):
+        setattr(desc, field, value)
+        with program.windows.expected(words), pytest.raises(Answer):
+            program.dml.make("IDMLOperator", "CreateOperator", ctypes.pointer(desc))
+    with program.windows.expected("flags 0x8"), pytest.raises(Answer):
+        program.compiled(gemm(program), 8)
+
+
+def test_broken_arrays_of_graphs_are_rejected(program: Program) -> None:
+    changes: dict[str, Callable[[Any], None]] = {
+        "is no operator": lambda d: setattr(d.Nodes[1], "Type", 0),
+        "has the type 2": lambda d: setattr(d.InputEdges[1], "Type", 2),
+        "of which the array is null": lambda d: setattr(d, "InputEdges", None),
+        "at least one output": lambda d: setattr(d, "OutputCount", 0),
+        "leads to the graph's output 5": lambda d: _set(d.OutputEdges, 5),
+    }
+    for words, change in changes.items():
+        desc = sum_and_relu(program)
+        change(desc)
+        with program.windows.expected(words), pytest.raises(Answer):
+            program.compiled_graph(desc)
+
+
+def _set(edges: Any, output: int) -> None:
+    kind = definitions.find("DML_OUTPUT_GRAPH_EDGE_DESC")
+    kind.from_address(edges[0].Desc).GraphOutputIndex = output
 
 
 def test_wrong_operators_are_rejected(program: Program) -> None:

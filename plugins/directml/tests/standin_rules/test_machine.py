@@ -11,6 +11,8 @@ import pytest
 from .. import definitions
 from ..standin import GPU, NPU, SOFTWARE, Violation, Windows
 from ..standin.driving import (
+    DEFAULT,
+    READBACK,
     UPLOAD,
     Answer,
     Program,
@@ -23,6 +25,7 @@ from ..standin.driving import (
 from .product import (
     DEVICE_HUNG,
     DEVICE_REMOVED,
+    E_INVALIDARG,
     E_OUTOFMEMORY,
     EXPECTED,
     NOT_FOUND,
@@ -98,6 +101,31 @@ def test_an_adapter_is_found_by_its_luid(windows: Windows) -> None:
     assert error.value.result == NOT_FOUND
     adapter.Release()
     dxgi.Release()
+
+
+def test_dxcore_tells_properties_of_adapters(windows: Windows) -> None:
+    dxcore = create(windows, "DXCoreCreateAdapterFactory", "IDXCoreAdapterFactory")
+    luid = ctypes.pointer(GPU.by_parts)
+    gpu = dxcore.make("IDXCoreAdapter", "GetAdapterByLuid", luid)
+    names = definitions.module("dxcore").DXCoreAdapterProperty
+
+    def told(number: int) -> bytes:
+        prop, size = names(number), ctypes.c_size_t()
+        check(gpu.GetPropertySize(prop, ctypes.pointer(size)))
+        place = ctypes.create_string_buffer(size.value)
+        where = ctypes.addressof(place)
+        with windows.expected("bytes for one of"):
+            assert gpu.GetProperty(prop, size.value - 1, where) == E_INVALIDARG
+        check(gpu.GetProperty(prop, size.value, where))
+        return place.raw
+
+    assert told(names.DriverDescription) == GPU.name.encode() + b"\0"
+    assert told(names.InstanceLuid) == bytes(GPU.by_parts)
+    assert told(names.IsHardware) == b"\1"
+    assert told(names.DedicatedAdapterMemory) == GPU.memory.to_bytes(8, "little")
+    assert gpu.GetPropertySize(names(99), None) == E_INVALIDARG
+    gpu.Release()
+    dxcore.Release()
 
 
 def test_an_npu_has_no_direct_queue(windows: Windows) -> None:
@@ -198,10 +226,125 @@ def test_wrong_descriptions_of_buffers_are_refused(program: Program) -> None:
         "flags 0x8": {"size": 4, "flags": 8},
         "only a buffer on a default heap": {"size": 4, "kind": UPLOAD, "flags": 4},
         "heaps of type 7": {"size": 4, "kind": 7},
+        "flags 0x2 of a heap": {"size": 4, "heap_flags": 2},
+        "alignment of 4096": {"size": 4, "Alignment": 4096},
     }
     for words, fields in wrong.items():
         with program.windows.expected(words), pytest.raises(Answer):
             program.buffer(**fields)
+
+
+def test_a_buffer_starts_in_the_state_of_its_heap(program: Program) -> None:
+    desc = ctypes.pointer(Program.described(4, READBACK))
+    for words, kind, state in (
+        ("the first state on a heap of type 3 is 0x400", READBACK, 0),
+        ("no buffer can be in the state 0x10", DEFAULT, 0x10),
+    ):
+        properties = structure("D3D12_HEAP_PROPERTIES", Type=kind)
+        with program.windows.expected(words), pytest.raises(Answer) as error:
+            program.new(
+                "ID3D12Resource",
+                "CreateCommittedResource",
+                ctypes.pointer(properties),
+                0,
+                desc,
+                state,
+                None,
+            )
+        assert error.value.result == E_INVALIDARG
+
+
+DESCRIPTORS: dict[str, dict[str, int]] = {
+    "heaps of type 1": {"Type": 1, "NumDescriptors": 1},
+    "at least one descriptor": {},
+    "flags 0x2": {"NumDescriptors": 1, "Flags": 2},
+    "a million": {"NumDescriptors": 1_000_001, "Flags": 1},
+}
+
+
+@pytest.mark.parametrize("words", DESCRIPTORS)
+def test_wrong_descriptor_heaps_are_refused(program: Program, words: str) -> None:
+    desc = structure("D3D12_DESCRIPTOR_HEAP_DESC", **DESCRIPTORS[words])
+    with program.windows.expected(words), pytest.raises(Answer):
+        program.new(
+            "ID3D12DescriptorHeap", "CreateDescriptorHeap", ctypes.pointer(desc)
+        )
+
+
+def test_handles_are_of_descriptors_that_are_there(program: Program) -> None:
+    plain = program.heap(2, 0)
+    with program.windows.expected("is not visible to shaders"):
+        assert plain.GetGPUDescriptorHandleForHeapStart().ptr == 0
+    first = plain.GetCPUDescriptorHandleForHeapStart
+    for words, offset in {
+        "multiple of the increment": 1,
+        "no descriptor heap": 80,
+    }.items():
+        handle = first()
+        handle.ptr += offset
+        with program.windows.expected(words):
+            program.device.CopyDescriptorsSimple(1, handle, first(), 0)
+    handle = program.heap(2).GetGPUDescriptorHandleForHeapStart()
+    cpu = definitions.find("D3D12_CPU_DESCRIPTOR_HANDLE")(handle.ptr)
+    with program.windows.expected("is no handle for CPUs"):
+        program.device.CopyDescriptorsSimple(1, cpu, first(), 0)
+
+
+def test_questions_have_the_size_of_their_structures(program: Program) -> None:
+    query = definitions.find("DML_FEATURE_QUERY_TENSOR_DATA_TYPE_SUPPORT")()
+    data = definitions.find("DML_FEATURE_DATA_TENSOR_DATA_TYPE_SUPPORT")()
+    where = ctypes.addressof(query), ctypes.addressof(data)
+    ask = program.dml.CheckFeatureSupport
+    assert ask(9, 4, where[0], 4, where[1]) == UNSUPPORTED
+    for words, sizes in {"8 bytes for": (8, 4), "2 bytes for": (4, 2)}.items():
+        with program.windows.expected(words):
+            assert ask(0, sizes[0], where[0], sizes[1], where[1]) == E_INVALIDARG
+    with program.windows.expected("for D3D12_FEATURE_DATA_FEATURE_LEVELS"):
+        assert program.device.CheckFeatureSupport(2, where[0], 4) == E_INVALIDARG
+
+
+def test_a_device_says_its_level_and_architecture(program: Program) -> None:
+    levels = (ctypes.c_int32 * 3)(0xB000, 0xC100, 0xC200)
+    data = structure("D3D12_FEATURE_DATA_FEATURE_LEVELS", NumFeatureLevels=3)
+    data.pFeatureLevelsRequested = levels
+    ask = program.device.CheckFeatureSupport
+    check(ask(2, ctypes.addressof(data), ctypes.sizeof(data)))
+    assert data.MaxSupportedFeatureLevel == GPU.level == 0xC100
+    found = definitions.find("D3D12_FEATURE_DATA_ARCHITECTURE")()
+    check(ask(1, ctypes.addressof(found), ctypes.sizeof(found)))
+    assert not found.UMA
+
+
+def test_wrong_calls_of_exports_are_refused(program: Program) -> None:
+    windows = program.windows
+    missing = 0x887A002D - 2**32
+    for function, interface, arguments, result, words in (
+        ("CreateDXGIFactory2", "IDXGIFactory2", [1], missing, ()),
+        ("CreateDXGIFactory2", "IDXGIFactory2", [8], 0x887A0001 - 2**32, ("flags",)),
+        ("DMLCreateDevice1", "IDMLDevice", [program.device, 1, 0x1000], missing, ()),
+        ("DMLCreateDevice1", "IDMLDevice", [program.device, 0, 7], None, ("0x7",)),
+        ("DMLCreateDevice1", "IDMLDevice", [None, 0, 0x1000], None, ("is null",)),
+        ("D3D12CreateDevice", "ID3D12Device", [program.fence, 0xB000], None, ("is",)),
+    ):
+        with windows.expected(*words), pytest.raises(Answer) as error:
+            create(windows, function, interface, *arguments)
+        assert error.value.result == (result or E_INVALIDARG), function
+    windows.faults.no_directml = UNSUPPORTED
+    with pytest.raises(Answer):
+        create(windows, "DMLCreateDevice1", "IDMLDevice", program.device, 0, 0x1000)
+
+
+def test_a_fence_is_kept_until_it_is_signalled(program: Program) -> None:
+    program.windows.faults.stall_at_signal = 1
+    check(program.queue.Signal(program.fence, 1))
+    with program.windows.expected("before the GPU came to signal it"):
+        program.release(program.fence)
+    program.windows.resume()
+
+
+def test_what_the_stand_in_lacks_is_said(program: Program) -> None:
+    with program.windows.expected("the stand-in has no ID3D12Device.CreateQueryHeap"):
+        program.device.CreateQueryHeap(None, None, None)
 
 
 def test_buffers_are_placed_in_heaps(program: Program) -> None:

@@ -20,6 +20,8 @@ from ..standin.driving import (
     Program,
     bind,
     check,
+    structure,
+    tensor,
 )
 from .product import E_INVALIDARG, EXPECTED, A, Run, refused, run_result, sum_and_relu
 
@@ -44,12 +46,71 @@ def test_dependent_dispatches_need_a_barrier(program: Program) -> None:
     refused(program, "a UAV barrier is missing", program.submit)
 
 
-def test_a_barrier_between_makes_it_right(program: Program) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_a_barrier_between_makes_it_right(program: Program, named: bool) -> None:
     run = Run(program)
     program.dispatch(run.initializer, run.table)
-    program.uav_barrier(run.persistent)
+    program.uav_barrier(run.persistent if named else None)
     run.execute()
     np.testing.assert_array_equal(run.result(), EXPECTED)
+
+
+def test_what_is_read_is_written_behind_a_barrier(program: Program) -> None:
+    whole = tensor([2, 3])
+    operator = program.operator(
+        "ELEMENT_WISE_ADD", ATensor=whole, BTensor=whole, OutputTensor=whole
+    )
+    compiled = program.compiled(operator)
+    a, b, c, d = (program.buffer(24) for _ in range(4))
+    for inputs, output in (([a, b], c), ([b, d], a)):
+        table = program.table(compiled)
+        bind(table, inputs=inputs, outputs=[output])
+        program.dispatch(compiled, table)
+    refused(program, "an earlier dispatch reads", program.submit)
+
+
+RECORDED: dict[str, Callable[[Program], Any]] = {
+    "source and destination at once": lambda p: p.list.CopyBufferRegion(
+        same := p.buffer(32), 0, same, 16, 16
+    ),
+    "32 bytes at 4 of": lambda p: p.list.CopyBufferRegion(
+        p.buffer(32), 0, p.buffer(32), 4, 32
+    ),
+    "one descriptor heap of a type": lambda p: p.set_heap(p.heap(1), p.heap(1)),
+    "is not visible to shaders": lambda p: p.set_heap(p.heap(1, 0)),
+    "does not allow unordered access": lambda p: p.uav_barrier(p.buffer(4, flags=0)),
+    "no split barriers": lambda p: p.barrier(Type=0, Flags=1),
+    "no barrier of type 5": lambda p: p.barrier(Type=5),
+    "a barrier's buffer is null": lambda p: p.barrier(Type=0),
+    "the source is null": lambda p: p.list.CopyResource(p.buffer(4), None),
+    "has 4 bytes": lambda p: p.list.CopyResource(p.buffer(4), p.buffer(8)),
+    "not ID3D12Resource": lambda p: p.list.CopyResource(p.buffer(4), p.fence),
+}
+
+
+@pytest.mark.parametrize("words", RECORDED)
+def test_what_is_recorded_is_looked_at(program: Program, words: str) -> None:
+    with program.windows.expected(words):
+        RECORDED[words](program)
+    assert program.list.Close() == E_INVALIDARG
+
+
+def test_a_closed_list_records_nothing(program: Program) -> None:
+    check(program.list.Close())
+    with program.windows.expected("is closed already"):
+        assert program.list.Close() < 0
+    with program.windows.expected("is closed"):
+        program.set_heap(program.heap(1))
+    refused(program, "not closed without an error", program.execute)
+
+
+def test_lists_are_of_the_type_of_their_queue(program: Program) -> None:
+    check(program.list.Close())
+    desc = structure("D3D12_COMMAND_QUEUE_DESC", Type=2)
+    program.queue = program.new(
+        "ID3D12CommandQueue", "CreateCommandQueue", ctypes.pointer(desc)
+    )
+    refused(program, "on a queue of type 2", program.execute)
 
 
 def test_dispatches_that_share_scratch_need_a_barrier(program: Program) -> None:
