@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ..standin.operators import Tensor
-from .examples import Array, assert_rejected, evaluate, f32, i32
+from .examples import Array, assert_rejected, evaluate, i32
 
 BATCH, QUERIES, KEYS, HEADS, HEAD, WIDE = 2, 3, 4, 2, 5, 6
 
@@ -110,7 +110,7 @@ def test_bias(qkv: list[Array], rng: np.random.Generator) -> None:
         with_bias = fields | {"BiasTensor": bias.reshape(shape)}
         compare("MULTIHEAD_ATTENTION", with_bias, attend(*shifted))
     short = fields | {"BiasTensor": bias[1:]}
-    assert_rejected("MULTIHEAD_ATTENTION", "BiasTensor is of", **short)
+    assert_rejected("MULTIHEAD_ATTENTION", "BiasTensor has Sizes", **short)
 
 
 def test_relative_position_bias(qkv: list[Array], rng: np.random.Generator) -> None:
@@ -129,7 +129,7 @@ def test_boolean_mask(qkv: list[Array], rng: np.random.Generator) -> None:
         filtered = fields | {"MaskFilterValue": value}
         compare("MULTIHEAD_ATTENTION", filtered, attend(*qkv, added))
     flat_mask = fields | {"MaskTensor": mask[:, 0, 0]}
-    assert_rejected("MULTIHEAD_ATTENTION", "MaskTensor is of", **flat_mask)
+    assert_rejected("MULTIHEAD_ATTENTION", "MaskTensor of", **flat_mask)
     assert_rejected(
         "MULTIHEAD_ATTENTION", "MaskType NONE", **(fields | {"MaskType": "NONE"})
     )
@@ -158,7 +158,7 @@ def test_masks_of_lengths(
         hidden[batch, ..., list(places)] = 0
     compare("MULTIHEAD_ATTENTION", fields, attend(*qkv, hidden))
     more = fields | {"MaskTensor": i32([[[1]]])}
-    assert_rejected("MULTIHEAD_ATTENTION", "MaskTensor is of", **more)
+    assert_rejected("MULTIHEAD_ATTENTION", "MaskTensor has Sizes", **more)
 
 
 def test_lengths_set_scores(qkv: list[Array]) -> None:
@@ -197,7 +197,7 @@ def test_past_and_present(qkv: list[Array], rng: np.random.Generator) -> None:
     only = fields | {"PastValueTensor": None}
     assert_rejected("MULTIHEAD_ATTENTION", "only one", **only)
     short = fields | {"OutputPresentKeyTensor": output(BATCH, HEADS, KEYS, HEAD)}
-    assert_rejected("MULTIHEAD_ATTENTION", "PresentKeyTensor is of", **short)
+    assert_rejected("MULTIHEAD_ATTENTION", "PresentKeyTensor has Sizes", **short)
 
 
 def test_heads_of_keys_are_shared(rng: np.random.Generator) -> None:
@@ -226,8 +226,7 @@ def test_sizes_agree(qkv: list[Array]) -> None:
     half = fields | {"KeyTensor": fields["KeyTensor"].astype(np.float16)}
     assert_rejected("MULTIHEAD_ATTENTION", "DataType", **half)
     ahead = fields | {"KeyTensor": np.stack([fields["KeyTensor"]] * 2)}
-    assert_rejected("MULTIHEAD_ATTENTION", "not 1 ahead", **ahead)
+    assert_rejected("MULTIHEAD_ATTENTION", "KeyTensor of", **ahead)
     assert_rejected("MULTIHEAD_ATTENTION", "FEATURE_LEVEL 6.1", (6, 0), **fields)
     wrong = fields | {"OutputTensor": output(BATCH, QUERIES, HEADS * HEAD)}
-    assert_rejected("MULTIHEAD_ATTENTION", "OutputTensor is of", **wrong)
-    assert f32([0]).dtype == np.float32
+    assert_rejected("MULTIHEAD_ATTENTION", "OutputTensor has Sizes", **wrong)

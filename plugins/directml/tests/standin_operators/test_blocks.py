@@ -51,7 +51,7 @@ def test_depth_and_space(order: str) -> None:
     assert_rejected("SPACE_TO_DEPTH1", "blocks of 3", **(back | three))
     assert_rejected("SPACE_TO_DEPTH1", "is 0", **(back | {"BlockSize": 0}), Order=order)
     same = {"OutputTensor": DEEP, "Order": order}
-    assert_rejected("DEPTH_TO_SPACE1", "OutputTensor is of", **(there | same))
+    assert_rejected("DEPTH_TO_SPACE1", "OutputTensor has Sizes", **(there | same))
 
 
 WINDOWS = {"DimensionCount": 2, "WindowSizes": (3, 3), "Strides": (1, 1)}
@@ -146,7 +146,7 @@ def test_windows_as_pytorch_has_them(rng: np.random.Generator) -> None:
     (folded,) = evaluate("FOLD", InputTensor=expected, OutputTensor=summed, **windows)
     np.testing.assert_allclose(folded, summed, rtol=1e-6)
     narrow = {"InputTensor": image, "OutputTensor": expected[:, :-1]}
-    assert_rejected("UNFOLD", "OutputTensor is of", **narrow, **windows)
+    assert_rejected("UNFOLD", "OutputTensor has Sizes", **narrow, **windows)
     huge = windows | {"WindowSizes": (9, 3)}
     assert_rejected(
         "UNFOLD", "larger than", InputTensor=image, OutputTensor=expected, **huge

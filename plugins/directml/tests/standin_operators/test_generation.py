@@ -172,4 +172,4 @@ def test_random_generator(counter: str, key: str, expected: str) -> None:
 def test_the_state_has_six_words() -> None:
     output = Tensor(np.dtype(np.uint32), (1,))
     state = {"InputStateTensor": u32(np.zeros(5)), "Type": "PHILOX_4X32_10"}
-    assert_rejected("RANDOM_GENERATOR", "is of", **state, OutputTensor=output)
+    assert_rejected("RANDOM_GENERATOR", "has Sizes", **state, OutputTensor=output)

@@ -61,9 +61,9 @@ def test_gathers_constraints() -> None:
     assert_rejected("GATHER", "Axis 2", **fields, **indices, Axis=2, IndexDimensions=1)
     both = {"Axis": 0, "IndexDimensions": 1}
     two = u32([[0], [1]])
-    assert_rejected("GATHER", "leaves", **fields, IndicesTensor=two, **both)
+    assert_rejected("GATHER", "not 1 dimensions", **fields, IndicesTensor=two, **both)
     three = fields | {"OutputTensor": TALL}
-    assert_rejected("GATHER", "OutputTensor is of", **three, **indices, **both)
+    assert_rejected("GATHER", "OutputTensor has Sizes", **three, **indices, **both)
     nested = {"Axis": 1, "IndexDimensions": 2}
     assert_rejected("GATHER", "in 2 dimensions", **fields, **indices, **nested)
     deep = fields | {"IndicesTensor": u32([0])}
@@ -220,7 +220,9 @@ def test_one_hot(axis: int, indices: Array, values: Any, expected: Any) -> None:
     few = f32([[[[1]]]])
     assert_rejected("ONE_HOT", "fewer than two", **fields, ValuesTensor=few)
     other = fields | {"Axis": 1}
-    assert_rejected("ONE_HOT", "IndicesTensor is of", **other, ValuesTensor=f32(values))
+    assert_rejected(
+        "ONE_HOT", "IndicesTensor has Sizes", **other, ValuesTensor=f32(values)
+    )
 
 
 ROWS = f32([[[[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]]])
@@ -272,7 +274,7 @@ def test_top_k(values: Array, axis: int, direction: str, top: Any, places: Any) 
     if direction == "DECREASING":
         assert_documented("TOP_K", **fields, K=most)
     more = most + 1
-    assert_rejected("TOP_K", "OutputValueTensor is of", **fields, K=more)
+    assert_rejected("TOP_K", "OutputValueTensor has Sizes", **fields, K=more)
     assert_rejected("TOP_K", "K is 9", **fields, K=9)
 
 

@@ -203,6 +203,9 @@ def test_activations_of_each_direction(rng: np.random.Generator) -> None:
     compare(evaluate("LSTM", **desc), expected)
     three = desc | {"ActivationDescs": desc["ActivationDescs"][:3]}
     assert_rejected("LSTM", "3 activations for 2 directions", **three)
+    soft = Desc("ACTIVATION_SOFTMAX", {"InputTensor": None, "OutputTensor": None})
+    softmax = desc | {"ActivationDescs": (soft,) * 6}
+    assert_rejected("LSTM", "cannot be fused", **softmax)
 
 
 def test_the_output_gates_peephole_sees_the_cell_before_the_step(
@@ -234,12 +237,12 @@ def test_constraints(name: str, rng: np.random.Generator) -> None:
     owned = Tensor(weight.dtype, weight.shape, flags=OWNED_BY_DML)
     assert_rejected(name, "OWNED_BY_DML", **(desc | {"WeightTensor": owned}))
     assert_rejected(
-        name, "WeightTensor is of", **(desc | {"WeightTensor": weight[:, :, 1:]})
+        name, "WeightTensor has Sizes", **(desc | {"WeightTensor": weight[:, :, 1:]})
     )
     half = desc | {"BiasTensor": desc["BiasTensor"].astype(np.float16)}
     assert_rejected(name, "DataType", **half)
     assert_rejected(
-        name, "WeightTensor is of", **(desc | {"Direction": "BIDIRECTIONAL"})
+        name, "WeightTensor has Sizes", **(desc | {"Direction": "BIDIRECTIONAL"})
     )
     single = desc | {"OutputSingleTensor": output(1, 1, HIDDEN, BATCH)}
-    assert_rejected(name, "OutputSingleTensor is of", **single)
+    assert_rejected(name, "OutputSingleTensor has Sizes", **single)

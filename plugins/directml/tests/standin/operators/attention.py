@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from . import Desc, Tensor, operator
-from .constraints import each, require, same_types, sizes_are
-
-Array = np.ndarray[Any, Any]
+from . import Desc, operator
+from .agreement import Tensors, same_data_type
+from .arithmetic import Array
+from .constraints import each, ends, last, require
 
 PARTS = {
     "QueryTensor": "Q",
@@ -61,14 +61,7 @@ def heads(desc: Desc) -> tuple[int, int]:
     return desc.QueryHeadCount, desc.KeyValueHeadCount
 
 
-def last(tensor: Tensor, count: int, name: str) -> tuple[int, ...]:
-    """The last sizes of a tensor, *as long as the leading dimensions are 1's*."""
-    ahead = tensor.sizes[: len(tensor.sizes) - count]
-    require(set(ahead) <= {1}, f"{name} is of {tensor.sizes}, not 1 ahead")
-    return tensor.sizes[len(tensor.sizes) - count :]
-
-
-def part(desc: Desc, tensors: dict[str, Any], letter: str) -> tuple[int, int, int]:
+def part(desc: Desc, tensors: Tensors, letter: str) -> tuple[int, int, int]:
     """Batch, length and size of a head of Q, K or V, wherever it is."""
     holders = [name for name, _ in each(tensors, " ".join(PARTS))]
     holders = [name for name in holders if letter in PARTS[name]]
@@ -91,7 +84,7 @@ def part(desc: Desc, tensors: dict[str, Any], letter: str) -> tuple[int, int, in
     return batch, length, size
 
 
-def extents(desc: Desc, tensors: dict[str, Any]) -> Extents:
+def extents(desc: Desc, tensors: Tensors) -> Extents:
     """The sizes of a desc, of whose Q, K and V they are checked to agree."""
     batch, queries, head = part(desc, tensors, "Q")
     of_keys, keys, key_head = part(desc, tensors, "K")
@@ -109,7 +102,7 @@ def extents(desc: Desc, tensors: dict[str, Any]) -> Extents:
     return Extents(batch, queries, keys, past, own, shared, head, value_head)
 
 
-def check_mask(desc: Desc, tensors: dict[str, Any], of: Extents) -> None:
+def check_mask(desc: Desc, tensors: Tensors, of: Extents) -> None:
     """A mask has the sizes that its type demands.
 
     Those of BOOLEAN the page doesn't give: ONNX Runtime's cover all scores, by strides
@@ -125,13 +118,13 @@ def check_mask(desc: Desc, tensors: dict[str, Any], of: Extents) -> None:
         "KEY_QUERY_SEQUENCE_LENGTH_START_END": (3 * of.batch + 2,),
     }
     if given:
-        sizes_are(tensors, "MaskTensor", sizes[kind], ones=True)
+        ends(tensors, "MaskTensor", sizes[kind])
 
 
 class Attention:
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(
             tensors,
             " ".join(PARTS) + " BiasTensor RelativePositionBiasTensor PastKeyTensor "
             "PastValueTensor OutputTensor OutputPresentKeyTensor "
@@ -140,10 +133,10 @@ class Attention:
         of = extents(desc, tensors)
         hidden = of.heads * of.head, of.shared_heads * of.head
         values = of.shared_heads * of.value_head
-        sizes_are(tensors, "BiasTensor", (sum(hidden) + values,), ones=True)
+        ends(tensors, "BiasTensor", (sum(hidden) + values,))
         # the page doesn't give these sizes: ONNX Runtime's
         scores = of.batch, of.heads, of.queries, of.total
-        sizes_are(tensors, "RelativePositionBiasTensor", scores, ones=True)
+        ends(tensors, "RelativePositionBiasTensor", scores)
         check_mask(desc, tensors, of)
         require(
             ("PastKeyTensor" in tensors) == ("PastValueTensor" in tensors),
@@ -156,9 +149,9 @@ class Attention:
             ("OutputPresentValueTensor", of.total, of.value_head),
         ):
             sizes = of.batch, of.shared_heads, length, head
-            sizes_are(tensors, name, sizes, ones=True)
+            ends(tensors, name, sizes)
         output = of.batch, of.queries, of.heads * of.value_head
-        sizes_are(tensors, "OutputTensor", output, ones=True)
+        ends(tensors, "OutputTensor", output)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -193,7 +186,7 @@ def split(desc: Desc, given: dict[str, Any], letter: str) -> Array:
         start = {"Q": 0, "K": heads(desc)[0] * array.shape[-1], "V": bias.size - width}
         piece = bias.reshape(-1)[start[letter] : start[letter] + width]
         array = array + piece.reshape(count, -1)
-    return array.transpose(0, 2, 1, 3)
+    return np.asarray(array.transpose(0, 2, 1, 3))
 
 
 def after(past: Array | None, present: Array) -> Array:
@@ -278,7 +271,7 @@ class MultiheadAttention1(Attention):
     )
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         require(
             "PastSequenceLengthsTensor" not in tensors,
             "what PastSequenceLengthsTensor means is not documented",

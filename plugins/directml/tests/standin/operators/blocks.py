@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import numpy as np
 
 from . import Desc, operator
-from .constraints import (
-    ANY,
-    UP_TO_32,
-    require,
-    same_types,
-    sizes_are,
-)
-
-Array = np.ndarray[Any, Any]
+from .agreement import Tensors, same_data_type, sized
+from .arithmetic import Array
+from .constraints import ANY, UP_TO_32, ends, require
+from .windows import extents, padded, positions, sliding
 
 
 def block_order(desc: Desc) -> str:
@@ -27,8 +21,8 @@ def block_order(desc: Desc) -> str:
 
 class DepthToSpace:
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor OutputTensor")
         size = desc.BlockSize
         require(size > 0, "BlockSize is 0")
         batch, channels, height, width = tensors["InputTensor"].sizes
@@ -37,7 +31,7 @@ class DepthToSpace:
             f"{channels} channels are not of blocks of {size} x {size}",
         )
         sizes = batch, channels // (size * size), height * size, width * size
-        sizes_are(tensors, "OutputTensor", sizes)
+        sized(tensors, "OutputTensor", sizes)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -61,8 +55,8 @@ class SpaceToDepth:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor OutputTensor")
         size = desc.BlockSize
         require(size > 0, "BlockSize is 0")
         batch, channels, height, width = tensors["InputTensor"].sizes
@@ -71,7 +65,7 @@ class SpaceToDepth:
             f"{height} x {width} is not of blocks of {size} x {size}",
         )
         sizes = batch, channels * size * size, height // size, width // size
-        sizes_are(tensors, "OutputTensor", sizes)
+        sized(tensors, "OutputTensor", sizes)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -125,68 +119,30 @@ class SpaceToDepth1(SpaceToDepth):
     support = WITH_ORDER
 
 
-def blocks_along(desc: Desc, space: tuple[int, ...]) -> list[int]:
-    """``BlocksPerDimension``: how often the window fits into the padded space."""
-    return [
-        (size + start + end - dilation * (extent - 1) - 1) // stride + 1
-        for size, start, end, dilation, extent, stride in zip(
-            space,
-            desc.StartPadding,
-            desc.EndPadding,
-            desc.Dilations,
-            desc.WindowSizes,
-            desc.Strides,
-            strict=True,
-        )
-    ]
-
-
-def check_windows(
-    desc: Desc, tensors: dict[str, Any], image: str, columns: str
-) -> None:
+def check_windows(desc: Desc, tensors: Tensors, image: str, columns: str) -> None:
     """What both operators demand of an image (N, C, ...) and its columns.
 
     The pages' *must have the same DimensionCount* is broken by their own examples, of
     images with 4 dimensions and columns with 3.  Columns of more have 1 ahead here.
     """
-    same_types(tensors, "InputTensor OutputTensor")
+    same_data_type(tensors, "InputTensor OutputTensor")
     batch, channels, *space = tensors[image].sizes
-    require(
-        len(space) == len(desc.WindowSizes) <= 6,
-        f"windows of {len(desc.WindowSizes)} dimensions in {len(space)}, at most 6",
-    )
+    count = len(desc.WindowSizes)
+    require(count == len(space) <= 6, f"windows of {count} in {len(space)} dimensions")
     positive = [*desc.WindowSizes, *desc.Strides, *desc.Dilations]
     require(min(positive) > 0, f"0 among WindowSizes, Strides, Dilations: {positive}")
-    blocks = blocks_along(desc, tuple(space))
-    require(min(blocks) > 0, f"windows larger than {tuple(space)} with its padding")
+    blocks = positions(desc, space, extents(desc.WindowSizes, desc.Dilations))
     rows = channels * math.prod(desc.WindowSizes)
-    sizes_are(tensors, columns, (batch, rows, math.prod(blocks)), ones=True)
+    ends(tensors, columns, (batch, rows, math.prod(blocks)))
 
 
-def views(desc: Desc, image: Array) -> list[Array]:
-    """For each place in the window, what it sees of an image that is padded already."""
-    space = image.shape[2:]
-    blocks = [
-        (size - dilation * (extent - 1) - 1) // stride + 1
-        for size, dilation, extent, stride in zip(
-            space, desc.Dilations, desc.WindowSizes, desc.Strides, strict=True
-        )
-    ]
-    seen = []
-    for place in itertools.product(*map(range, desc.WindowSizes)):
-        index = tuple(
-            slice(at * dilation, at * dilation + stride * (count - 1) + 1, stride)
-            for at, dilation, stride, count in zip(
-                place, desc.Dilations, desc.Strides, blocks, strict=True
-            )
-        )
-        seen.append(image[(slice(None), slice(None), *index)])
-    return seen
-
-
-def widths(desc: Desc) -> list[tuple[int, int]]:
-    """Padding by dimension of an image, as numpy has it."""
-    return [(0, 0), (0, 0), *zip(desc.StartPadding, desc.EndPadding, strict=True)]
+def in_columns(desc: Desc, image: Array) -> Array:
+    """An image that is padded already by batch, row and block."""
+    count = len(desc.WindowSizes)
+    seen = sliding(desc, image, desc.WindowSizes, desc.Dilations)
+    blocks, window = range(2, 2 + count), range(2 + count, 2 + 2 * count)
+    rows = image.shape[1] * math.prod(desc.WindowSizes)
+    return seen.transpose(0, 1, *window, *blocks).reshape(len(image), rows, -1)
 
 
 @operator("UNFOLD")
@@ -199,14 +155,12 @@ class Unfold:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_windows(desc, tensors, image="InputTensor", columns="OutputTensor")
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
-        seen = views(desc, np.pad(inputs[0], widths(desc)))
-        batch, channels = inputs[0].shape[:2]
-        columns = np.stack(seen, axis=2).reshape(batch, channels * len(seen), -1)
+        columns = in_columns(desc, padded(desc, inputs[0], 0))
         return [columns.reshape(desc.OutputTensor.sizes)]
 
 
@@ -220,21 +174,15 @@ class Fold:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_windows(desc, tensors, image="OutputTensor", columns="InputTensor")
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
         sizes = desc.OutputTensor.sizes
-        image = np.pad(np.zeros(sizes), widths(desc))
-        seen = views(
-            desc, image
-        )  # numpy's views: what is added to them is in the image
-        columns = inputs[0].reshape(*sizes[:2], len(seen), *seen[0].shape[2:])
-        for place, view in enumerate(seen):
-            view += columns[:, :, place]
-        inner = tuple(
-            slice(start, size + start)
-            for (start, _), size in zip(widths(desc), sizes, strict=True)
-        )
-        return [image[inner].astype(desc.OutputTensor.data_type)]
+        numbers = np.arange(math.prod(sizes)).reshape(sizes)
+        places = in_columns(desc, padded(desc, numbers, -1)).reshape(-1)
+        inside = places >= 0
+        image = np.zeros(math.prod(sizes))
+        np.add.at(image, places[inside], inputs[0].reshape(-1)[inside])
+        return [image.reshape(sizes).astype(desc.OutputTensor.data_type)]

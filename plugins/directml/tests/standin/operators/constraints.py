@@ -1,11 +1,11 @@
-"""Constraints that the pages of many operators state, in their words."""
+"""Constraints of operators that move elements, beside those of `agreement`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from . import Desc, Rejected, Tensor
+from .agreement import Tensors, agree
 
 OWNED_BY_DML = 1
 """``DML_TENSOR_FLAG_OWNED_BY_DML``."""
@@ -23,49 +23,42 @@ def require(holds: bool, reason: str) -> None:
         raise Rejected(reason)
 
 
-def each(tensors: dict[str, Any], names: str) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of fields, named in one text, that are not null; of arrays, all."""
-    for name in names.split():
-        value = tensors.get(name)
+def each(tensors: Tensors, fields: str) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of fields that are not null; of those that are arrays, all."""
+    for name in fields.split():
+        value = tensors.get(name, ())
         if isinstance(value, Tensor):
             yield name, value
-        elif value is not None:
-            for at, tensor in enumerate(value):
-                yield f"{name}[{at}]", tensor
+        else:
+            yield from ((f"{name}[{at}]", tensor) for at, tensor in enumerate(value))
 
 
-def same_types(tensors: dict[str, Any], names: str) -> None:
-    """*These must have the same DataType.*"""
-    found = {name: tensor.type_name for name, tensor in each(tensors, names)}
-    require(len(set(found.values())) <= 1, f"not of one DataType: {found}")
+def all_alike(tensors: Tensors, fields: str) -> None:
+    """All, also those in arrays, of one DataType and DimensionCount, or `Rejected`."""
+    found = dict(each(tensors, fields))
+    agree("DataType", {name: tensor.type_name for name, tensor in found.items()})
+    agree("DimensionCount", {name: len(t.sizes) for name, t in found.items()})
 
 
-def same_counts(tensors: dict[str, Any], names: str) -> None:
-    """*These must have the same DimensionCount.*"""
-    found = {name: len(tensor.sizes) for name, tensor in each(tensors, names)}
-    require(len(set(found.values())) <= 1, f"not of one DimensionCount: {found}")
+def last(tensor: Tensor, count: int, name: str) -> tuple[int, ...]:
+    """The last ``count`` sizes, of a tensor that has at most ones ahead of them.
 
-
-def same_sizes(tensors: dict[str, Any], names: str) -> None:
-    """*These must have the same Sizes*, and so the same DimensionCount."""
-    found = {name: tensor.sizes for name, tensor in each(tensors, names)}
-    require(len(set(found.values())) <= 1, f"not of the same Sizes: {found}")
-
-
-def sizes_are(
-    tensors: dict[str, Any], name: str, sizes: Sequence[int], ones: bool = False
-) -> None:
-    """A field, unless it is null, has these sizes.
-
-    With ``ones`` it may have leading dimensions of 1 beside them.
+    Raises:
+        Rejected: it has other sizes ahead, or fewer dimensions.
     """
-    for field, tensor in each(tensors, name):
-        found = tensor.sizes
-        if ones:
-            found = tensor.sizes[max(len(found) - len(sizes), 0) :]
-            padding = tensor.sizes[: len(tensor.sizes) - len(found)]
-            require(set(padding) <= {1}, f"{field} is of {tensor.sizes}, not 1 ahead")
-        require(found == tuple(sizes), f"{field} is of {found}, not {tuple(sizes)}")
+    ahead = len(tensor.sizes) - count
+    require(
+        ahead >= 0 and set(tensor.sizes[:ahead]) <= {1},
+        f"{name} of {tensor.sizes} has not {count} dimensions beside leading ones",
+    )
+    return tensor.sizes[ahead:]
+
+
+def ends(tensors: Tensors, field: str, sizes: Sequence[int]) -> None:
+    """A tensor that is not null has these sizes after leading ones, or `Rejected`."""
+    if field in tensors:
+        found = last(tensors[field], len(sizes), field)
+        require(found == tuple(sizes), f"{field} has Sizes {found}, not {tuple(sizes)}")
 
 
 def axis_within(desc: Desc, tensor: Tensor) -> int:
@@ -74,6 +67,11 @@ def axis_within(desc: Desc, tensor: Tensor) -> int:
     count = len(tensor.sizes)
     require(axis < count, f"Axis {axis} of a tensor of {count} dimensions")
     return axis
+
+
+def along(tensor: Tensor, axis: int, size: int) -> tuple[int, ...]:
+    """A tensor's sizes with another along an axis."""
+    return (*tensor.sizes[:axis], size, *tensor.sizes[axis + 1 :])
 
 
 def count_is(desc: Desc, name: str, tensor: Tensor) -> None:
@@ -90,9 +88,9 @@ def value_type_is(desc: Desc, name: str, tensor: Tensor) -> None:
     )
 
 
-def not_owned(tensors: dict[str, Any], names: str) -> None:
+def not_owned(tensors: Tensors, fields: str) -> None:
     """*The tensor doesn't support the DML_TENSOR_FLAG_OWNED_BY_DML flag.*"""
-    for name, tensor in each(tensors, names):
+    for name, tensor in each(tensors, fields):
         require(
             not tensor.flags & OWNED_BY_DML,
             f"{name} does not support DML_TENSOR_FLAG_OWNED_BY_DML",

@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import Desc, operator, scalar
-from .constraints import (
-    ANY,
-    UP_TO_32,
-    same_sizes,
-    same_types,
-    sizes_are,
-    value_type_is,
-)
-from .conversion import saturated
-
-Array = np.ndarray[Any, Any]
+from .agreement import Tensors, same, same_sizes
+from .arithmetic import Array, converted
+from .constraints import ANY, UP_TO_32, ends, value_type_is
 
 
 @operator("FILL_VALUE_CONSTANT")
@@ -30,7 +22,7 @@ class FillValueConstant:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         value_type_is(desc, "ValueDataType", tensors["OutputTensor"])
 
     @staticmethod
@@ -54,7 +46,7 @@ class FillValueSequence:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         value_type_is(desc, "ValueDataType", tensors["OutputTensor"])
 
     @staticmethod
@@ -88,11 +80,8 @@ class DiagonalMatrix:
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
         target = desc.OutputTensor
-        value = np.float64(desc.Value)
-        if target.data_type.kind != "f":
-            value = np.trunc(value)
-        matrix = np.where(offsets(target.sizes) == desc.Offset, value, 0.0)
-        return [np.broadcast_to(saturated(matrix, target.data_type), target.sizes)]
+        matrix = np.where(offsets(target.sizes) == desc.Offset, desc.Value, 0.0)
+        return [np.broadcast_to(converted(matrix, target.data_type), target.sizes)]
 
 
 @operator("DIAGONAL_MATRIX1")
@@ -103,10 +92,9 @@ class DiagonalMatrix1:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        # the page demands one DimensionCount; other sizes could not be read
-        same_sizes(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        # the page demands one DimensionCount; of other sizes it could not read
+        same(tensors, "InputTensor OutputTensor")
         value_type_is(desc, "ValueDataType", tensors["OutputTensor"])
 
     @staticmethod
@@ -161,9 +149,9 @@ class RandomGenerator:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         same_sizes(tensors, "InputStateTensor OutputStateTensor")
-        sizes_are(tensors, "InputStateTensor", (6,), ones=True)
+        ends(tensors, "InputStateTensor", (6,))
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -177,10 +165,10 @@ class RandomGenerator:
             np.uint32,
         )
         bits = philox_4x32_10(counters, (first, second)).reshape(-1)
-        state = None
+        state: Array | None = None
         if desc.OutputStateTensor is not None:
             after = counter + blocks
-            state = [after >> 32 * at & 0xFFFFFFFF for at in range(4)]
-            state = np.array([*state, first, second], np.uint32)
+            carried = [after >> 32 * at & 0xFFFFFFFF for at in range(4)]
+            state = np.array([*carried, first, second], np.uint32)
             state = state.reshape(desc.OutputStateTensor.sizes)
         return [bits[: math.prod(sizes)].reshape(sizes), state]

@@ -8,18 +8,15 @@ from typing import Any
 import numpy as np
 
 from . import Desc, Tensor, operator
-from .constraints import (
-    ANY,
-    UP_TO_32,
-    axis_within,
-    require,
-    same_counts,
+from .agreement import (
+    Tensors,
+    same_data_type,
+    same_dimension_count,
     same_sizes,
-    same_types,
-    sizes_are,
+    sized,
 )
-
-Array = np.ndarray[Any, Any]
+from .arithmetic import Array
+from .constraints import ANY, UP_TO_32, along, axis_within, ends, last, require
 
 UNDEFINED = 0xCDCDCDCD
 """What stands where the documentation says that elements are undefined."""
@@ -36,7 +33,7 @@ def within(indices: Array, size: int) -> Array:
     return np.clip(wide, 0, size - 1).astype(np.int64)
 
 
-def gathered_sizes(desc: Desc, tensors: dict[str, Any]) -> tuple[int, ...]:
+def gathered_sizes(desc: Desc, tensors: Tensors) -> tuple[int, ...]:
     """The sizes of GATHER's output: right-aligned, leading ones cropped or added."""
     source, indices = tensors["InputTensor"].sizes, tensors["IndicesTensor"].sizes
     used = indices[len(indices) - desc.IndexDimensions :]
@@ -74,17 +71,12 @@ class Gather:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor IndicesTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor OutputTensor")
+        same_dimension_count(tensors, "InputTensor IndicesTensor OutputTensor")
         axis_within(desc, tensors["InputTensor"])
-        indices = tensors["IndicesTensor"].sizes
-        leading = significant(indices, desc.IndexDimensions, "IndexDimensions", low=0)
-        require(
-            math.prod(leading) == math.prod(indices),
-            f"indices of {indices} have no {desc.IndexDimensions} dimensions",
-        )
-        sizes_are(tensors, "OutputTensor", gathered_sizes(desc, tensors))
+        last(tensors["IndicesTensor"], desc.IndexDimensions, "IndicesTensor")
+        sized(tensors, "OutputTensor", gathered_sizes(desc, tensors))
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -94,7 +86,7 @@ class Gather:
         return [taken.reshape(desc.OutputTensor.sizes)]
 
 
-def check_along_axis(desc: Desc, tensors: dict[str, Any]) -> None:
+def check_along_axis(desc: Desc, tensors: Tensors) -> None:
     """What GATHER_ELEMENTS and SCATTER demand of their indices."""
     source = tensors["InputTensor"]
     axis = axis_within(desc, source)
@@ -126,9 +118,9 @@ class GatherElements:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor IndicesTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor OutputTensor")
+        same_dimension_count(tensors, "InputTensor IndicesTensor OutputTensor")
         check_along_axis(desc, tensors)
         same_sizes(tensors, "IndicesTensor OutputTensor")
 
@@ -139,29 +131,15 @@ class GatherElements:
         return [np.take_along_axis(values, places, desc.Axis)]
 
 
-def significant(
-    sizes: tuple[int, ...], count: int, name: str, low: int = 1
-) -> tuple[int, ...]:
-    """The last ``count`` sizes, *after ignoring any irrelevant leading ones*."""
-    require(low <= count <= len(sizes), f"{name} {count} of {len(sizes)} dimensions")
-    ahead = sizes[: len(sizes) - count]
-    require(set(ahead) <= {1}, f"{name} {count} leaves {ahead} out of {sizes}")
-    return sizes[len(sizes) - count :]
-
-
-def tuples_sizes(desc: Desc, tensors: dict[str, Any], batches: int) -> tuple[int, ...]:
+def tuples_sizes(desc: Desc, tensors: Tensors, batches: int) -> tuple[int, ...]:
     """The sizes of what tuples of indices address, without leading ones.
 
     The pages' formula takes the input's sizes from its count less the tuple's size on,
     their worked example those from the tuple's size on, which is what is meant.
     """
-    source = significant(
-        tensors["InputTensor"].sizes, desc.InputDimensionCount, "InputDimensionCount"
-    )
-    indices = significant(
-        tensors["IndicesTensor"].sizes,
-        desc.IndicesDimensionCount,
-        "IndicesDimensionCount",
+    source = last(tensors["InputTensor"], desc.InputDimensionCount, "InputTensor")
+    indices = last(
+        tensors["IndicesTensor"], desc.IndicesDimensionCount, "IndicesTensor"
     )
     require(
         batches < len(source) and batches < len(indices),
@@ -195,14 +173,12 @@ def addressed(desc: Desc, values: Array, indices: Array, batches: int) -> Any:
 
 class GatherTuples:
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor IndicesTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor OutputTensor")
+        same_dimension_count(tensors, "InputTensor IndicesTensor OutputTensor")
         batches = getattr(desc, "BatchDimensionCount", 0)
         sizes = tuples_sizes(desc, tensors, batches)
-        count = len(tensors["OutputTensor"].sizes)
-        require(len(sizes) <= count, f"an output of {sizes} in {count} dimensions")
-        sizes_are(tensors, "OutputTensor", sizes, ones=True)
+        ends(tensors, "OutputTensor", sizes)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -264,9 +240,11 @@ class Scatter:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor UpdatesTensor OutputTensor")
-        same_counts(tensors, "InputTensor IndicesTensor UpdatesTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor UpdatesTensor OutputTensor")
+        same_dimension_count(
+            tensors, "InputTensor IndicesTensor UpdatesTensor OutputTensor"
+        )
         check_along_axis(desc, tensors)
         same_sizes(tensors, "IndicesTensor UpdatesTensor")
         same_sizes(tensors, "InputTensor OutputTensor")
@@ -298,14 +276,14 @@ class ScatterND:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor UpdatesTensor OutputTensor")
-        same_counts(tensors, "InputTensor IndicesTensor UpdatesTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor UpdatesTensor OutputTensor")
+        same_dimension_count(
+            tensors, "InputTensor IndicesTensor UpdatesTensor OutputTensor"
+        )
         same_sizes(tensors, "InputTensor OutputTensor")
         sizes = tuples_sizes(desc, tensors, 0)
-        count = len(tensors["UpdatesTensor"].sizes)
-        require(len(sizes) <= count, f"updates of {sizes} in {count} dimensions")
-        sizes_are(tensors, "UpdatesTensor", sizes, ones=True)
+        ends(tensors, "UpdatesTensor", sizes)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -336,13 +314,12 @@ class OneHot:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "ValuesTensor OutputTensor")
-        same_counts(tensors, "IndicesTensor ValuesTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "ValuesTensor OutputTensor")
+        same_dimension_count(tensors, "IndicesTensor ValuesTensor OutputTensor")
         target: Tensor = tensors["OutputTensor"]
         axis = axis_within(desc, target)
-        indices = [*target.sizes[:axis], 1, *target.sizes[axis + 1 :]]
-        sizes_are(tensors, "IndicesTensor", indices)
+        sized(tensors, "IndicesTensor", along(target, axis, 1))
         values = tensors["ValuesTensor"].sizes
         require(math.prod(values) >= 2, f"ValuesTensor of {values}: fewer than two")
 
@@ -369,16 +346,16 @@ class Top:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputValueTensor")
-        same_counts(tensors, "InputTensor OutputValueTensor OutputIndexTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same_data_type(tensors, "InputTensor OutputValueTensor")
+        same_dimension_count(tensors, "InputTensor OutputValueTensor OutputIndexTensor")
         source: Tensor = tensors["InputTensor"]
         axis = axis_within(desc, source)
         size = source.sizes[axis]
         require(0 < desc.K <= size, f"K is {desc.K} of {size} elements")
-        sizes = [*source.sizes[:axis], desc.K, *source.sizes[axis + 1 :]]
-        sizes_are(tensors, "OutputValueTensor", sizes)
-        sizes_are(tensors, "OutputIndexTensor", sizes)
+        sizes = along(source, axis, desc.K)
+        sized(tensors, "OutputValueTensor", sizes)
+        sized(tensors, "OutputIndexTensor", sizes)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -441,7 +418,7 @@ class NonzeroCoordinates:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         source = tensors["InputTensor"].sizes
         count = tensors["OutputCountTensor"].sizes
         require(set(count) == {1}, f"the count is no scalar: {count}")

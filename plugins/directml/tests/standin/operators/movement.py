@@ -7,20 +7,19 @@ from typing import Any
 import numpy as np
 
 from . import Desc, operator, scalar
+from .agreement import Tensors, same, sized
+from .arithmetic import converted
 from .constraints import (
     ANY,
     UP_TO_32,
+    all_alike,
+    along,
     axis_within,
     count_is,
     each,
     require,
-    same_counts,
-    same_sizes,
-    same_types,
-    sizes_are,
     value_type_is,
 )
-from .conversion import saturated
 
 
 def window(starts: list[int], strides: list[int], sizes: tuple[int, ...]) -> Any:
@@ -47,12 +46,11 @@ class Slice:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same(tensors, "InputTensor OutputTensor", sizes=False)
         source = tensors["InputTensor"]
         count_is(desc, "Offsets", source)
-        sizes_are(tensors, "OutputTensor", desc.Sizes)
+        sized(tensors, "OutputTensor", desc.Sizes)
         for axis, size in enumerate(source.sizes):
             # a stride of 0 reads within bounds; that SLICE1 forbids it is no rule here
             last = desc.Offsets[axis] + desc.Strides[axis] * (desc.Sizes[axis] - 1)
@@ -75,9 +73,8 @@ class Slice1:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same(tensors, "InputTensor OutputTensor", sizes=False)
         source, target = tensors["InputTensor"], tensors["OutputTensor"]
         count_is(desc, "InputWindowOffsets", source)
         for axis, size in enumerate(source.sizes):
@@ -110,19 +107,17 @@ class Slice1:
         return [inputs[0][window(starts, desc.InputWindowStrides, sizes)]]
 
 
-def check_parts(desc: Desc, tensors: dict[str, Any], whole: str, parts: str) -> None:
+def check_parts(desc: Desc, tensors: Tensors, whole: str, parts: str) -> None:
     """Parts along ``Axis`` make up a whole."""
-    same_types(tensors, f"{whole} {parts}")
-    same_counts(tensors, f"{whole} {parts}")
-    sizes = list(tensors[whole].sizes)
+    all_alike(tensors, f"{whole} {parts}")
+    sizes = tensors[whole].sizes
     axis = axis_within(desc, tensors[whole])
     named = list(each(tensors, parts))
     require(bool(named), f"no {parts}")
     for name, part in named:
-        expected = [*sizes[:axis], part.sizes[axis], *sizes[axis + 1 :]]
         require(
-            list(part.sizes) == expected,
-            f"{name} is of {part.sizes}, {whole} of {tuple(sizes)}",
+            along(part, axis, sizes[axis]) == sizes,
+            f"{name} has Sizes {part.sizes}, {whole} {sizes}",
         )
     total = sum(part.sizes[axis] for _, part in named)
     require(
@@ -145,7 +140,7 @@ class Split:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_parts(desc, tensors, whole="InputTensor", parts="OutputTensors")
 
     @staticmethod
@@ -173,7 +168,7 @@ class Join:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_parts(desc, tensors, whole="OutputTensor", parts="InputTensors")
 
     @staticmethod
@@ -181,7 +176,7 @@ class Join:
         return [np.concatenate(inputs, desc.Axis)]
 
 
-PADDING_MODES = {
+PADDING_MODES: dict[str, Any] = {
     "CONSTANT": "constant",
     "EDGE": "edge",
     "REFLECTION": "reflect",
@@ -191,14 +186,13 @@ PADDING_MODES = {
 """numpy's names; both repeat periodically what is longer than the tensor."""
 
 
-def check_padding(desc: Desc, tensors: dict[str, Any]) -> None:
+def check_padding(desc: Desc, tensors: Tensors) -> None:
     """What both operators of padding demand."""
-    same_types(tensors, "InputTensor OutputTensor")
-    same_counts(tensors, "InputTensor OutputTensor")
+    same(tensors, "InputTensor OutputTensor", sizes=False)
     source = tensors["InputTensor"]
     count_is(desc, "StartPadding", source)
     padded = zip(desc.StartPadding, source.sizes, desc.EndPadding, strict=True)
-    sizes_are(tensors, "OutputTensor", [sum(each) for each in padded])
+    sized(tensors, "OutputTensor", [sum(sizes) for sizes in padded])
 
 
 def padded(desc: Desc, values: Any, constant: Any) -> Any:
@@ -227,9 +221,7 @@ class Padding:
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
         (values,) = inputs
-        constant = saturated(np.trunc(np.float64(desc.PaddingValue)), values.dtype)
-        if values.dtype.kind == "f":
-            constant = values.dtype.type(desc.PaddingValue)
+        constant = converted(np.array(desc.PaddingValue), values.dtype)
         return [padded(desc, values, constant)]
 
 
@@ -241,7 +233,7 @@ class Padding1:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_padding(desc, tensors)
         value_type_is(desc, "PaddingValueDataType", tensors["OutputTensor"])
 
@@ -265,14 +257,13 @@ class Tile:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same(tensors, "InputTensor OutputTensor", sizes=False)
         source = tensors["InputTensor"]
         count_is(desc, "Repeats", source)
         require(min(desc.Repeats) > 0, f"Repeats of {desc.Repeats}")
         tiled = zip(source.sizes, desc.Repeats, strict=True)
-        sizes_are(tensors, "OutputTensor", [size * times for size, times in tiled])
+        sized(tensors, "OutputTensor", [size * times for size, times in tiled])
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -294,13 +285,11 @@ class ReverseSubsequences:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_sizes(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same(tensors, "InputTensor OutputTensor")
         source = tensors["InputTensor"]
         axis = axis_within(desc, source)
-        lengths = [*source.sizes[:axis], 1, *source.sizes[axis + 1 :]]
-        sizes_are(tensors, "SequenceLengthsTensor", lengths)
+        sized(tensors, "SequenceLengthsTensor", along(source, axis, 1))
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from . import Desc, fused, operator
-from .constraints import not_owned, require, same_types, sizes_are
-
-Array = np.ndarray[Any, Any]
-
-Activations = list[Callable[[Array], Array]]
+from .agreement import Tensors, fusable, same_data_type, sized
+from .arithmetic import Array
+from .constraints import not_owned, require
 
 DIRECTIONS = {"FORWARD": (False,), "BACKWARD": (True,), "BIDIRECTIONAL": (False, True)}
 """Whether each direction of ``Direction`` runs from the end."""
-
-READ = (
-    "InputTensor WeightTensor RecurrenceTensor BiasTensor HiddenInitTensor "
-    "CellMemInitTensor SequenceLengthsTensor PeepholeTensor"
-)
-WRITTEN = "OutputSequenceTensor OutputSingleTensor OutputCellSingleTensor"
-
 
 OF_RNN = (
     "InputTensor",
@@ -36,15 +28,17 @@ OF_RNN = (
 """The inputs of RNN and GRU in order."""
 
 OF_LSTM = (*OF_RNN[:5], "CellMemInitTensor", OF_RNN[5], "PeepholeTensor")
-"""The inputs of LSTM in order."""
+"""The inputs of LSTM in order, which are those of all three."""
 
 
 def check_recurrence(
-    desc: Desc, tensors: dict[str, Any], gates: int, activations: int
+    desc: Desc, tensors: Tensors, gates: int, activations: int
 ) -> None:
     """What the three operators demand, of so many gates and activations each way."""
-    same_types(tensors, f"{READ.replace('SequenceLengthsTensor ', '')} {WRITTEN}")
-    not_owned(tensors, READ)
+    floats = " ".join(name for name in OF_LSTM if name != "SequenceLengthsTensor")
+    outputs = "OutputSequenceTensor OutputSingleTensor OutputCellSingleTensor"
+    same_data_type(tensors, f"{floats} {outputs}")
+    not_owned(tensors, " ".join(OF_LSTM))
     one, length, batch, width = tensors["InputTensor"].sizes
     hidden = tensors["RecurrenceTensor"].sizes[3]
     ways = len(DIRECTIONS[desc.Direction])
@@ -62,12 +56,14 @@ def check_recurrence(
         "OutputSingleTensor": state,
         "OutputCellSingleTensor": state,
     }.items():
-        sizes_are(tensors, name, sizes)
-    found = len(desc.ActivationDescs or ())
+        sized(tensors, name, sizes)
+    given = desc.ActivationDescs or ()
     require(
-        found == ways * activations,
-        f"{found} activations for {ways} directions of {activations}",
+        len(given) == ways * activations,
+        f"{len(given)} activations for {ways} directions of {activations}",
     )
+    for activation in given:  # the pages don't say which: those that may be fused
+        fusable(Desc(desc.operator, {"FusedActivation": activation}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +84,12 @@ class Way:
     input_bias: Array
     hidden_bias: Array
     peephole: Array
-    activations: Activations
+    activations: list[Callable[[Array], Array]]
 
     def gate(self, at: int, x: Array, h: Array) -> Array:
         """X W^T + H R^T + W_b + R_b of a gate."""
-        product: Array = x @ self.weight[at].T + h @ self.recurrence[at].T
-        return product + self.input_bias[at] + self.hidden_bias[at]
+        products = x @ self.weight[at].T + h @ self.recurrence[at].T
+        return np.asarray(products + self.input_bias[at] + self.hidden_bias[at])
 
 
 def way(desc: Desc, given: dict[str, Any], at: int, ways: int) -> Way:
@@ -110,17 +106,14 @@ def way(desc: Desc, given: dict[str, Any], at: int, ways: int) -> Way:
     if peephole is not None:
         holes = peephole[0, 0, at].astype(np.float64).reshape(3, hidden)
     each = len(desc.ActivationDescs) // ways
-    fns = [
-        lambda values, activation=activation: fused(activation, values)
-        for activation in desc.ActivationDescs[at * each : (at + 1) * each]
-    ]
+    own = desc.ActivationDescs[at * each : (at + 1) * each]
     return Way(
         weight.reshape(gates, hidden, -1),
         given["RecurrenceTensor"][0, at].astype(np.float64).reshape(gates, hidden, -1),
         biases[0],
         biases[1],
         holes,
-        fns,
+        [partial(fused, activation) for activation in own],
     )
 
 
@@ -175,9 +168,7 @@ def written(*outputs: tuple[Any, Array]) -> list[Any]:
     ]
 
 
-@operator("RNN")
-class RNN:
-    support = """
+OF_ONE_STATE = """
         1.0  InputTensor            input    4  FLOATS
              WeightTensor           input    4  FLOATS
              RecurrenceTensor       input    4  FLOATS
@@ -187,9 +178,15 @@ class RNN:
              OutputSequenceTensor   output?  4  FLOATS
              OutputSingleTensor     output?  4  FLOATS
     """
+"""The table of RNN and GRU."""
+
+
+@operator("RNN")
+class RNN:
+    support = OF_ONE_STATE
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_recurrence(desc, tensors, gates=1, activations=1)
 
     @staticmethod
@@ -208,19 +205,10 @@ class RNN:
 class GRU:
     """Gates are concatenated in the order z, r, h."""
 
-    support = """
-        1.0  InputTensor            input    4  FLOATS
-             WeightTensor           input    4  FLOATS
-             RecurrenceTensor       input    4  FLOATS
-             BiasTensor             input?   4  FLOATS
-             HiddenInitTensor       input?   4  FLOATS
-             SequenceLengthsTensor  input?   4  UINT32
-             OutputSequenceTensor   output?  4  FLOATS
-             OutputSingleTensor     output?  4  FLOATS
-    """
+    support = OF_ONE_STATE
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_recurrence(desc, tensors, gates=3, activations=2)
 
     @staticmethod
@@ -269,7 +257,7 @@ class LSTM:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_recurrence(desc, tensors, gates=4, activations=3)
 
     @staticmethod

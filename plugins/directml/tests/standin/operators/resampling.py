@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from . import Desc, operator
-from .constraints import count_is, require, same_counts, same_types, sizes_are
-
-Array = np.ndarray[Any, Any]
+from .agreement import Tensors, same, sized
+from .arithmetic import Array
+from .constraints import count_is, require
 
 
 def coordinates(size: int, scale: float, before: float, after: float) -> Array:
@@ -84,9 +84,8 @@ class Upsample2D:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same(tensors, "InputTensor OutputTensor", sizes=False)
         *ahead, height, width = tensors["InputTensor"].sizes
         scale = desc.ScaleSize
         for name, by, size in (
@@ -97,7 +96,7 @@ class Upsample2D:
                 0 < by <= 0xFFFFFFFF // size, f"ScaleSize.{name} is {by} for {size}"
             )
         sizes = (*ahead, height * scale.Height, width * scale.Width)
-        sizes_are(tensors, "OutputTensor", sizes)
+        sized(tensors, "OutputTensor", sizes)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -123,9 +122,8 @@ class Resampling:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_counts(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same(tensors, "InputTensor OutputTensor", sizes=False)
         count_is(desc, "Scales", tensors["InputTensor"])
         # the pages do not say that a scale must be positive; else nothing is defined
         require(

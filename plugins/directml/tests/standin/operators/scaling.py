@@ -1,4 +1,4 @@
-"""Operators that change data types and scales of elements, one by one."""
+"""Operators with a scale for each channel or block."""
 
 from __future__ import annotations
 
@@ -7,23 +7,10 @@ from typing import Any
 import numpy as np
 
 from . import Desc, Tensor, operator
-from .constraints import each, require, same_counts, same_sizes, same_types
-
-Array = np.ndarray[Any, Any]
-
-
-def saturated(values: Array, data_type: np.dtype[Any]) -> Array:
-    """Values in a data type, clamped to its range; NaN becomes 0 in integers."""
-    if data_type.kind == "f":
-        return values.astype(data_type)
-    limits = np.iinfo(data_type)
-    kept = np.where(np.isnan(values), 0, values)
-    low, high = kept <= limits.min, kept >= limits.max
-    # int(limits) is not exact in float64 for 64 bits: what lies beyond is set after
-    inner = np.where(low | high, 0, kept).astype(data_type)
-    return np.where(low, limits.min, np.where(high, limits.max, inner)).astype(
-        data_type
-    )
+from .agreement import Tensors, agree, same, same_sizes
+from .arithmetic import Array, converted
+from .constraints import each, require
+from .quantization import dequantized, quantized
 
 
 @operator("VALUE_SCALE_2D")
@@ -34,9 +21,8 @@ class ValueScale2D:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
-        same_types(tensors, "InputTensor OutputTensor")
-        same_sizes(tensors, "InputTensor OutputTensor")
+    def check(desc: Desc, tensors: Tensors) -> None:
+        same(tensors, "InputTensor OutputTensor")
         channels = tensors["InputTensor"].sizes[1]
         require(
             desc.ChannelCount in (1, 3) and desc.ChannelCount == channels,
@@ -48,19 +34,22 @@ class ValueScale2D:
         (values,) = inputs
         bias = np.array(desc.Bias, np.float64).reshape(1, -1, 1, 1)
         scaled = desc.Scale * values.astype(np.float64) + bias
-        return [scaled.astype(values.dtype)]
+        return [converted(scaled, values.dtype)]
 
 
-def expanded(parameter: Array, sizes: tuple[int, ...]) -> Array:
-    """Scales or zero points of blocks, one for each element of sizes."""
-    for axis, size in enumerate(sizes):
-        parameter = np.repeat(parameter, size // parameter.shape[axis], axis)
-    return parameter
+def of_elements(
+    parameters: list[Array], sizes: tuple[int, ...]
+) -> tuple[Array, Array | None]:
+    """The scale, and the zero point if there is one, of each element of sizes."""
+    expanded = []
+    for parameter in parameters:
+        for axis, size in enumerate(sizes):
+            parameter = np.repeat(parameter, size // parameter.shape[axis], axis)
+        expanded.append(parameter)
+    return expanded[0], expanded[1] if len(expanded) > 1 else None
 
 
-def check_quantization(
-    desc: Desc, tensors: dict[str, Any], codes: str, values: str
-) -> None:
+def check_quantization(desc: Desc, tensors: Tensors, codes: str, values: str) -> None:
     """What `Quantize` and `Dequantize` demand of their parameters.
 
     The pages state the data types and the one DimensionCount, and for the rest "TBD".
@@ -68,7 +57,8 @@ def check_quantization(
     of theirs divides the tensor's (a block has one scale) is how ONNX Runtime and
     Chromium use the operators.
     """
-    same_counts(tensors, "InputTensor QuantizationTensors OutputTensor")
+    counts = each(tensors, "InputTensor QuantizationTensors OutputTensor")
+    agree("DimensionCount", {name: len(tensor.sizes) for name, tensor in counts})
     same_sizes(tensors, "InputTensor OutputTensor")
     count = {"SCALE": 1, "SCALE_ZERO_POINT": 2}.get(desc.QuantizationType)
     parameters: list[Tensor] = [t for _, t in each(tensors, "QuantizationTensors")]
@@ -103,18 +93,14 @@ class Quantize:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_quantization(desc, tensors, codes="OutputTensor", values="InputTensor")
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
-        values, scale, *zero_points = inputs
-        with np.errstate(divide="ignore", invalid="ignore"):
-            quotients = values / expanded(scale, values.shape)
-        codes = np.rint(quotients.astype(np.float64))
-        for zero_point in zero_points:
-            codes = codes + expanded(zero_point, values.shape)
-        return [saturated(codes, desc.OutputTensor.data_type)]
+        values, *parameters = inputs
+        scale, zero = of_elements(parameters, values.shape)
+        return [quantized(values, scale, zero, desc.OutputTensor.data_type)]
 
 
 @operator("DEQUANTIZE")
@@ -128,14 +114,11 @@ class Dequantize:
     """
 
     @staticmethod
-    def check(desc: Desc, tensors: dict[str, Any]) -> None:
+    def check(desc: Desc, tensors: Tensors) -> None:
         check_quantization(desc, tensors, codes="InputTensor", values="OutputTensor")
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
-        codes, scale, *zero_points = inputs
-        values = codes.astype(np.float64)
-        for zero_point in zero_points:
-            values = values - expanded(zero_point, codes.shape)
-        values = values * expanded(scale, codes.shape)
-        return [values.astype(desc.OutputTensor.data_type)]
+        codes, *parameters = inputs
+        scale, zero = of_elements(parameters, codes.shape)
+        return [converted(dequantized(codes, scale, zero), desc.OutputTensor.data_type)]
