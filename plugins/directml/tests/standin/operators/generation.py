@@ -131,6 +131,16 @@ def philox_4x32_10(counters: Array, key: tuple[int, int]) -> Array:
     return np.stack(words, axis=1).astype(np.uint32)
 
 
+def counted(words: list[int], count: int) -> Array:
+    """So many counters from one on, by four words each, the lowest first."""
+    low, high = (
+        np.array([words[at] | words[at + 1] << 32], np.uint64) for at in (0, 2)
+    )
+    lows = low + np.arange(count, dtype=np.uint64)
+    halves = np.stack([lows, high + (lows < low)], axis=1)
+    return halves.astype("<u8").view("<u4")
+
+
 @operator("RANDOM_GENERATOR")
 class RandomGenerator:
     """The first word of the state is the least significant of the counter.
@@ -156,19 +166,14 @@ class RandomGenerator:
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
         *words, first, second = (int(word) for word in inputs[0].reshape(-1))
-        counter = sum(word << 32 * at for at, word in enumerate(words))
         sizes = desc.OutputTensor.sizes
         blocks = -(-math.prod(sizes) // 4)
-        numbers = [counter + at for at in range(blocks)]
-        counters = np.array(
-            [[number >> 32 * at & 0xFFFFFFFF for at in range(4)] for number in numbers],
-            np.uint32,
-        )
-        bits = philox_4x32_10(counters, (first, second)).reshape(-1)
-        state: Array | None = None
-        if desc.OutputStateTensor is not None:
-            after = counter + blocks
-            carried = [after >> 32 * at & 0xFFFFFFFF for at in range(4)]
-            state = np.array([*carried, first, second], np.uint32)
-            state = state.reshape(desc.OutputStateTensor.sizes)
-        return [bits[: math.prod(sizes)].reshape(sizes), state]
+        counters = counted(words, blocks + 1)
+        bits = philox_4x32_10(counters[:-1], (first, second)).reshape(-1)
+        state = np.array([*counters[-1], first, second], np.uint32)
+        return [
+            bits[: math.prod(sizes)].reshape(sizes),
+            None
+            if desc.OutputStateTensor is None
+            else state.reshape(desc.OutputStateTensor.sizes),
+        ]
