@@ -203,9 +203,6 @@ def test_activations_of_each_direction(rng: np.random.Generator) -> None:
     compare(evaluate("LSTM", **desc), expected)
     three = desc | {"ActivationDescs": desc["ActivationDescs"][:3]}
     assert_rejected("LSTM", "3 activations for 2 directions", **three)
-    soft = Desc("ACTIVATION_SOFTMAX", {"InputTensor": None, "OutputTensor": None})
-    softmax = desc | {"ActivationDescs": (soft,) * 6}
-    assert_rejected("LSTM", "cannot be fused", **softmax)
 
 
 def test_the_output_gates_peephole_sees_the_cell_before_the_step(

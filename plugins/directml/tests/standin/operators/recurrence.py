@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import Desc, fused, operator
-from .agreement import Tensors, fusable, same_data_type, sized
+from .agreement import Tensors, same_data_type, sized
 from .arithmetic import Array
 from .constraints import not_owned, require
 
@@ -62,8 +62,6 @@ def check_recurrence(
         len(given) == ways * activations,
         f"{len(given)} activations for {ways} directions of {activations}",
     )
-    for activation in given:  # the pages don't say which: those that may be fused
-        fusable(Desc(desc.operator, {"FusedActivation": activation}))
 
 
 @dataclass(frozen=True, slots=True)
