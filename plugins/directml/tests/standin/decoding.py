@@ -96,6 +96,7 @@ def _operator(
             sides[support.is_input].append((tensor, support.optional))
     _fusable(desc, layout, level)
     meaning.check(desc, tensors)
+    meaning.check_level(desc, tensors, level)
     return Operator(
         desc,
         meaning,

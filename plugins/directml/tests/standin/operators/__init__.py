@@ -25,6 +25,8 @@ A device takes the newest row that its level has.  What the table says is checke
 
 ``check(desc, tensors)`` raises `Rejected` where the documentation's other constraints
 are broken.  ``tensors`` are the tensors by field, of the fields that are not null.
+``check_level(desc, tensors, level)``, if there is one, does so for constraints that
+depend on the device's feature level.
 
 ``evaluate(desc, inputs)`` gets an array, or None, for each input field in the struct's
 order (fields that are arrays of tensors have as many places as tensors), of the
@@ -151,6 +153,8 @@ class Meaning:
         self.support = parse(name, vars(definition)["support"])
         self.check: Callable[[Desc, dict[str, Any]], None]
         self.check = getattr(definition, "check", lambda desc, tensors: None)
+        self.check_level: Callable[[Desc, dict[str, Any], tuple[int, int]], None]
+        self.check_level = getattr(definition, "check_level", lambda *of: None)
         self.evaluate: Callable[[Desc, list[Any]], list[Any]]
         self.evaluate = definition.evaluate  # type: ignore[attr-defined]
         self.apply: Callable[[Desc, Any], Any] | None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import Desc, Rejected, fused, operator
-from .agreement import Tensors, fusable, same, same_data_type, same_sizes, uniform
+from .agreement import Tensors, same, same_data_type, same_sizes, uniform
 from .arithmetic import (
     Array,
     converted,
@@ -193,7 +193,6 @@ class Add1:
     @staticmethod
     def check(desc: Desc, tensors: Tensors) -> None:
         same(tensors, FIELDS)
-        fusable(desc)
         floats = tensors["OutputTensor"].data_type.kind == "f"
         if desc.FusedActivation is not None and not floats:
             raise Rejected("FusedActivation needs an output of floats")

@@ -9,7 +9,6 @@ import numpy as np
 from . import Desc, Rejected, fused, operator
 from .agreement import (
     Tensors,
-    fusable,
     one_of_each,
     same,
     same_data_type,
@@ -165,7 +164,6 @@ class Convolution:
             forward_sizes(desc, tensors, desc.OutputPadding)
         count = tensors["OutputTensor"].sizes[1]
         sized(tensors, "BiasTensor", (1, count, *[1] * desc.DimensionCount))
-        fusable(desc)
 
     @staticmethod
     @quiet

@@ -11,7 +11,6 @@ from .agreement import (
     Tensors,
     axes_of,
     broadcast,
-    fusable,
     same,
     same_data_type,
     same_sizes,
@@ -38,7 +37,6 @@ class BatchNormalization:
         same_data_type(tensors, f"{FIELDS} {STATISTICS}")
         same_sizes(tensors, FIELDS)
         broadcast(tensors, STATISTICS, "InputTensor")
-        fusable(desc)
 
     @staticmethod
     def check_level(desc: Desc, tensors: Tensors, level: tuple[int, int]) -> None:
@@ -128,7 +126,6 @@ class MeanVarianceNormalization:
         same_sizes(tensors, FIELDS)
         broadcast(tensors, "ScaleTensor BiasTensor", "InputTensor")
         axes_of(axes_of_normalization(desc), tensors["InputTensor"])
-        fusable(desc)
 
     check_level = check_scale_and_bias
     evaluate = mean_variance

@@ -9,7 +9,6 @@ import numpy as np
 from . import Desc, Rejected, fused, operator
 from .agreement import (
     Tensors,
-    fusable,
     same,
     same_data_type,
     same_dimension_count,
@@ -58,7 +57,6 @@ class Gemm:
         same_sizes(tensors, "CTensor OutputTensor")
         transposed = {"a": desc.TransA == "TRANSPOSE", "b": desc.TransB == "TRANSPOSE"}
         multiplied(tensors, **transposed)
-        fusable(desc)
 
     @staticmethod
     @quiet

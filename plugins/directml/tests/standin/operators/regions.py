@@ -30,7 +30,10 @@ class RoiPooling:
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Array]) -> list[Array]:
-        """The largest of each part of a region; ``round`` takes halves to the even."""
+        """The largest of each part of a region, 0 of what lies outside.
+
+        Neither that nor which way ``round`` takes halves is documented; here to even.
+        """
         x, regions = inputs[0], inputs[1][0, 0].astype(np.float64)
         output = np.zeros(desc.OutputTensor.sizes, x.dtype)
         height, width = output.shape[2:]
@@ -41,7 +44,8 @@ class RoiPooling:
                 rows = part(row, y1, y2, height, image.shape[1])
                 columns = part(column, x1, x2, width, image.shape[2])
                 piece = image[:, rows, columns]
-                output[at, :, row, column] = piece.max(axis=(1, 2), initial=-np.inf)
+                if piece.size:
+                    output[at, :, row, column] = piece.max(axis=(1, 2))
         return [output]
 
 
