@@ -40,7 +40,7 @@ def of_onnx(
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10
     )
-    session = onnxruntime.InferenceSession(
+    session = onnxruntime.InferenceSession(  # type: ignore[attr-defined]
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     found = session.run(None, feeds)

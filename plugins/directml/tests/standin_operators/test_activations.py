@@ -150,7 +150,7 @@ def test_softmax_without_axes_is_of_rows_of_two_dimensions() -> None:
     for name, onnx in (("SOFTMAX", "Softmax"), ("LOG_SOFTMAX", "LogSoftmax")):
         (found,) = evaluate(f"ACTIVATION_{name}", **fields)
         np.testing.assert_allclose(found, of_onnx(onnx, rows, axis=-1), rtol=1e-6)
-    wrong = {"InputTensor": RANDOM, "OutputTensor": RANDOM}
+    wrong: dict[str, Any] = {"InputTensor": RANDOM, "OutputTensor": RANDOM}
     for name in ("SOFTMAX", "LOG_SOFTMAX", "HARDMAX"):
         assert_rejected(f"ACTIVATION_{name}", "effective rank", **wrong)
         with_axes: dict[str, Any] = wrong | {"Axes": (3,)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import OPERATORS, Desc, Rejected, Tensor
+from . import Rejected, Tensor
 
 Tensors = Mapping[str, Any]
 """The tensors of a description by field; a list of them where the field is an array."""
@@ -98,18 +98,3 @@ def axes_of(axes: Sequence[int], tensor: Tensor) -> None:
     """
     if len(set(axes)) < len(axes) or any(a >= len(tensor.sizes) for a in axes):
         raise Rejected(f"Axes {tuple(axes)} of a tensor of Sizes {tensor.sizes}")
-
-
-def fusable(desc: Desc) -> None:
-    """``FusedActivation`` is null or one that may be fused, or `Rejected`.
-
-    The list is that of "Using fused operators to improve performance", which also says
-    that the activation's own tensors are null.
-    """
-    activation = desc.FusedActivation
-    if activation is None:
-        return
-    if OPERATORS[activation.operator].apply is None:
-        raise Rejected(f"DML_OPERATOR_{activation.operator} cannot be fused")
-    if activation.InputTensor is not None or activation.OutputTensor is not None:
-        raise Rejected("InputTensor and OutputTensor of a fused activation are NULL")
