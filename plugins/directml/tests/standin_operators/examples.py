@@ -77,6 +77,7 @@ def evaluate(name: str, level: tuple[int, int] = (6, 4), **fields: Any) -> list[
     table = meaning.supported(level)
     tensors = {f: getattr(desc, f) for f in table if getattr(desc, f) is not None}
     meaning.check(desc, tensors)
+    meaning.check_level(desc, tensors, level)
     inputs = flat([fields.get(f) for f, each in table.items() if each.is_input])
     outputs = meaning.evaluate(desc, inputs)
     expected = flat(

@@ -193,6 +193,20 @@ def test_reflections_repeat_beyond_the_tensor() -> None:
     )
 
 
+def test_modes_of_padding_came_with_feature_levels() -> None:
+    fields: dict[str, Any] = {
+        "InputTensor": f32([[[[1, 2]]]]),
+        "PaddingValue": 0.0,
+        "StartPadding": (0, 0, 0, 0),
+        "EndPadding": (0, 0, 0, 1),
+    }
+    for mode, last, since in (("SYMMETRIC", 2, (3, 0)), ("WRAP", 1, (6, 4))):
+        output = {"PaddingMode": mode, "OutputTensor": f32([[[[1, 2, last]]]])}
+        assert_documented("PADDING", since, **fields, **output)
+        earlier = (since[0], since[1] - 1) if since[1] else (since[0] - 1, 1)
+        assert_rejected("PADDING", f"{mode} is of", earlier, **fields, **output)
+
+
 def test_padding_is_of_the_tensors_type() -> None:
     fields: dict[str, Any] = {
         "InputTensor": np.array([1], np.int64),

@@ -180,10 +180,13 @@ PADDING_MODES: dict[str, Any] = {
     "CONSTANT": "constant",
     "EDGE": "edge",
     "REFLECTION": "reflect",
-    "SYMMETRIC": "symmetric",  # of feature level 3.0
-    "WRAP": "wrap",  # of feature level 6.4
+    "SYMMETRIC": "symmetric",
+    "WRAP": "wrap",
 }
 """numpy's names; both repeat periodically what is longer than the tensor."""
+
+LATER_MODES = {"SYMMETRIC": (3, 0), "WRAP": (6, 4)}
+"""The feature levels of modes that are not of the first."""
 
 
 def check_padding(desc: Desc, tensors: Tensors) -> None:
@@ -193,6 +196,12 @@ def check_padding(desc: Desc, tensors: Tensors) -> None:
     count_is(desc, "StartPadding", source)
     padded = zip(desc.StartPadding, source.sizes, desc.EndPadding, strict=True)
     sized(tensors, "OutputTensor", [sum(sizes) for sizes in padded])
+
+
+def check_mode(desc: Desc, tensors: Tensors, level: tuple[int, int]) -> None:
+    """The mode of padding is one that a feature level has."""
+    since = LATER_MODES.get(desc.PaddingMode, (1, 0))
+    require(level >= since, f"{desc.PaddingMode} is of feature level {since}")
 
 
 def padded(desc: Desc, values: Any, constant: Any) -> Any:
@@ -217,6 +226,7 @@ class Padding:
     """
 
     check = staticmethod(check_padding)
+    check_level = staticmethod(check_mode)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
@@ -236,6 +246,8 @@ class Padding1:
     def check(desc: Desc, tensors: Tensors) -> None:
         check_padding(desc, tensors)
         value_type_is(desc, "PaddingValueDataType", tensors["OutputTensor"])
+
+    check_level = staticmethod(check_mode)
 
     @staticmethod
     def evaluate(desc: Desc, inputs: list[Any]) -> list[Any]:
