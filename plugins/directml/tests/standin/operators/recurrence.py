@@ -235,9 +235,9 @@ class LSTM:
     """Gates are concatenated in the order i, o, f, c; peepholes in the order i, o, f.
 
     By the equations of the page, which its newer edition has as pictures, the output
-    gate's peephole sees the cell of *before* the step.  ONNX's sees that of after it:
-    an LSTM with peepholes of ONNX's is not this one unless those of its output gate
-    are 0.
+    gate's peephole sees the cell of *before* the step, as it does in WebNN's lstm,
+    which Chromium gives to this operator.  ONNX's sees that of after it: an LSTM with
+    peepholes of ONNX's is not this one unless those of its output gate are 0.
     """
 
     support = """
