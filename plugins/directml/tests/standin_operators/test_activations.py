@@ -109,6 +109,7 @@ EXAMPLE = f32([[[12, 0], [-101, 11]], [[3, 234], [0, -101]]])
         ((1,), [[[1, 0], [0, 1]], [[1, 1], [0, 0]]]),
         ((0,), [[[1, 0], [0, 1]], [[0, 1], [1, 0]]]),
         ((0, 2), [[[0, 0], [0, 1]], [[0, 1], [0, 0]]]),
+        ((2, 0), [[[0, 0], [0, 1]], [[0, 1], [0, 0]]]),
     ],
 )
 def test_hardmax_with_axes(axes: tuple[int, ...], expected: Any) -> None:
@@ -119,6 +120,13 @@ def test_hardmax_with_axes(axes: tuple[int, ...], expected: Any) -> None:
         AxisCount=len(axes),
         Axes=axes,
     )
+
+
+def test_the_order_of_axes_does_not_decide_which_of_equal_values_is_first() -> None:
+    x, y = f32([[0, 3], [3, 0]]), f32([[0, 1], [0, 0]])
+    for axes in ((0, 1), (1, 0)):
+        fields: dict[str, Any] = {"InputTensor": x, "OutputTensor": y, "Axes": axes}
+        assert_documented("ACTIVATION_HARDMAX1", **fields)
 
 
 def test_hardmax_has_one_1_for_equal_values() -> None:

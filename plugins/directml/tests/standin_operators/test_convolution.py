@@ -121,6 +121,9 @@ def test_output_padding_adds_zeros() -> None:
     backward = fields | {"Direction": "BACKWARD", "OutputTensor": random(1, 1, 4)}
     (found,) = evaluate("CONVOLUTION", **backward)
     np.testing.assert_array_equal(found, f32([[[6, 17, 25, 5]]]))
+    cut = {"EndPadding": (1,), "OutputTensor": random(1, 1, 3)}
+    (found,) = evaluate("CONVOLUTION", **backward | cut)
+    np.testing.assert_array_equal(found, f32([[[6, 17, 5]]]))
 
 
 def test_the_mode_flips_the_filter() -> None:

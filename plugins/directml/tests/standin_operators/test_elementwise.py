@@ -331,6 +331,16 @@ def test_shifts_are_logical() -> None:
         )
 
 
+def test_shifts_look_at_the_low_bits_of_the_distance() -> None:
+    for dtype, expected in ((np.uint32, [2**31, 2]), (np.uint8, [0, 2])):
+        assert_documented(
+            "ELEMENT_WISE_BIT_SHIFT_LEFT",
+            ATensor=np.array([1, 1], dtype),
+            BTensor=np.array([31, 33], dtype),
+            OutputTensor=np.array(expected, dtype),
+        )
+
+
 def test_what_is_not_a_number() -> None:
     x = f32([np.nan, np.inf, -np.inf, 0])
     assert_documented(
