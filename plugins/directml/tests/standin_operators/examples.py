@@ -33,6 +33,11 @@ def i32(values: Any) -> Array:
     return np.array(values, np.int32)
 
 
+def union(value: Any) -> bytes:
+    """A ``DML_SCALAR_UNION`` that has a number of numpy's in front."""
+    return np.asarray(value).tobytes().ljust(8, b"\0")
+
+
 def tensor(value: Any) -> Any:
     """What a field has in a `Desc` for an array, or for arrays, or None."""
     if isinstance(value, list):

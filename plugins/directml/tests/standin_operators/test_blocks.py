@@ -1,4 +1,4 @@
-"""Blocks of space and depth: examples of the pages, and PyTorch."""
+"""Blocks of space and depth: examples of the pages, and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .examples import Array, assert_documented, assert_rejected, evaluate, f32, u32
+from .examples import assert_documented, assert_rejected, evaluate, f32, u32
+from .reference import of_onnx
 
 DEEP = u32(
     [
@@ -124,30 +125,34 @@ def test_unfold(example: str) -> None:
     assert_documented("UNFOLD", InputTensor=image, OutputTensor=columns, **windows)
 
 
-def test_windows_as_pytorch_has_them(rng: np.random.Generator) -> None:
-    torch = pytest.importorskip("torch")
-    windows = {
+def test_windows_with_gaps_and_steps(rng: np.random.Generator) -> None:
+    """FOLD gives what ONNX's Col2Im does, and UNFOLD is its transpose."""
+    windows: dict[str, Any] = {
         "DimensionCount": 2,
         "WindowSizes": (2, 3),
         "Strides": (2, 1),
         "Dilations": (1, 2),
         "StartPadding": (1, 2),
-        "EndPadding": (1, 2),
+        "EndPadding": (1, 1),
     }
-    options = {"kernel_size": (2, 3), "stride": (2, 1), "dilation": (1, 2)}
-    image = rng.standard_normal((2, 3, 6, 7), np.float32)
-    expected: Array = torch.nn.functional.unfold(
-        torch.tensor(image), padding=(1, 2), **options
-    ).numpy()
-    assert_documented("UNFOLD", InputTensor=image, OutputTensor=expected, **windows)
-    summed = torch.nn.functional.fold(
-        torch.tensor(expected), (6, 7), padding=(1, 2), **options
-    ).numpy()
-    (folded,) = evaluate("FOLD", InputTensor=expected, OutputTensor=summed, **windows)
-    np.testing.assert_allclose(folded, summed, rtol=1e-6)
-    narrow = {"InputTensor": image, "OutputTensor": expected[:, :-1]}
+    columns = rng.standard_normal((2, 18, 4 * 6)).astype(np.float32)
+    folded = of_onnx(
+        "Col2Im",
+        columns,
+        np.array([6, 7]),
+        np.array([2, 3]),
+        dilations=[1, 2],
+        pads=[1, 2, 1, 1],
+        strides=[2, 1],
+    )
+    (found,) = evaluate("FOLD", InputTensor=columns, OutputTensor=folded, **windows)
+    np.testing.assert_allclose(found, folded, rtol=1e-5, atol=1e-6)
+    image = rng.standard_normal((2, 3, 6, 7)).astype(np.float32)
+    taken = {"InputTensor": image, "OutputTensor": columns}
+    (unfolded,) = evaluate("UNFOLD", **taken, **windows)
+    products = np.sum(unfolded * columns), np.sum(image * folded)
+    np.testing.assert_allclose(*products, rtol=1e-4)
+    narrow = taken | {"OutputTensor": columns[:, :-1]}
     assert_rejected("UNFOLD", "OutputTensor has Sizes", **narrow, **windows)
     huge = windows | {"WindowSizes": (9, 3)}
-    assert_rejected(
-        "UNFOLD", "larger than", InputTensor=image, OutputTensor=expected, **huge
-    )
+    assert_rejected("UNFOLD", "larger than", **taken, **huge)

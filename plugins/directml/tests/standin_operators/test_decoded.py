@@ -13,7 +13,7 @@ from ..standin import decoding
 from ..standin.driving import operator_desc, tensor
 from ..standin.operators import DTYPES, Desc
 from ..standin.schema import members, schema
-from .examples import Array, f32, flat, i32, u32
+from .examples import Array, f32, flat, i32, u32, union
 
 C_TYPES = {"uints": ctypes.c_uint32, "ints": ctypes.c_int32, "floats": ctypes.c_float}
 
@@ -88,11 +88,6 @@ def lstm() -> dict[str, Any]:
         "UseClipThreshold": True,
     }
     return step
-
-
-def union(value: Any) -> bytes:
-    """A ``DML_SCALAR_UNION`` that has a number of numpy's in front."""
-    return np.asarray(value).tobytes().ljust(8, b"\0")
 
 
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from ..standin.operators import Tensor
-from .examples import assert_documented, assert_rejected, evaluate, f32, u32
-
-
-def union(value: Any) -> bytes:
-    """A ``DML_SCALAR_UNION`` that has a number of numpy's in front."""
-    return np.asarray(value).tobytes().ljust(8, b"\0")
+from .examples import assert_documented, assert_rejected, evaluate, f32, u32, union
 
 
 def test_fill_value_constant() -> None:

@@ -7,14 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .examples import assert_documented, assert_rejected, evaluate, f32, u32
+from .examples import assert_documented, assert_rejected, evaluate, f32, u32, union
 
 FOUR = f32(np.arange(1, 17).reshape(1, 1, 4, 4))
-
-
-def union(value: Any) -> bytes:
-    """A ``DML_SCALAR_UNION`` that has a number of numpy's in front."""
-    return np.asarray(value).tobytes().ljust(8, b"\0")
 
 
 def test_slice() -> None:

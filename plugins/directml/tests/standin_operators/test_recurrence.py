@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from ..standin.operators import Desc, Tensor
 from ..standin.operators.constraints import OWNED_BY_DML
 from .examples import Array, assert_rejected, evaluate, u32
+from .reference import of_onnx
 
 LENGTH, BATCH, WIDTH, HIDDEN = 5, 3, 4, 2
 
@@ -96,38 +96,18 @@ def by_onnxruntime(
     name: str, direction: str, inputs: dict[str, Array], **attributes: Any
 ) -> list[Array]:
     """The outputs of ONNX's operator of the same name."""
-    ort = pytest.importorskip("onnxruntime")
     order = ["X", "W", "R", "B", "sequence_lens", "initial_h"]
     if name == "LSTM":
         order += ["initial_c", "P"]
-    used = [of if of in inputs else "" for of in order]
-    names = ["Y", "Y_h", "Y_c"][: 3 if name == "LSTM" else 2]
-    node = onnx.helper.make_node(
+    found: list[Array] = of_onnx(
         name,
-        used,
-        names,
+        *map(inputs.get, order),
+        outputs=3 if name == "LSTM" else 2,
         hidden_size=HIDDEN,
         direction=DIRECTIONS[direction][0],
         **attributes,
     )
-    graph = onnx.helper.make_graph(
-        [node],
-        "recurrence",
-        [
-            onnx.helper.make_tensor_value_info(
-                of, onnx.helper.np_dtype_to_tensor_dtype(inputs[of].dtype), None
-            )
-            for of in used
-            if of
-        ],
-        [onnx.helper.make_tensor_value_info(each, 1, None) for each in names],
-    )
-    model = onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", 14)], ir_version=8
-    )
-    session = ort.InferenceSession(model.SerializeToString())
-    feeds = {of: inputs[of] for of in used if of}
-    return [np.asarray(each) for each in session.run(None, feeds)]
+    return found
 
 
 def compare(found: list[Any], expected: list[Array]) -> None:

@@ -1,4 +1,4 @@
-"""Resampling against onnx.reference's Resize, PyTorch, and the pages' formula."""
+"""Resampling against ONNX's Resize, by its reference and by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from ..standin.operators import Desc
 from .examples import Array, assert_documented, assert_rejected, evaluate, f32
+from .reference import of_onnx
 
 OFFSETS = {
     "half_pixel": (0.5, -0.5),
@@ -132,13 +133,11 @@ def test_integers_of_8_bits_are_rounded() -> None:
 
 
 def test_antialiased(rng: np.random.Generator) -> None:
-    """As PyTorch inside, where no edge is in reach; as without it from half size up."""
-    torch = pytest.importorskip("torch")
+    """As in ONNX where no edge is in reach; as without it from half the size up."""
     values = rng.standard_normal((1, 1, 1, 64)).astype(np.float32)
     scales = [1.0, 1.0, 1.0, 0.25]
-    expected = torch.nn.functional.interpolate(
-        torch.tensor(values), size=(1, 16), mode="bilinear", antialias=True
-    ).numpy()
+    none = np.array([], np.float32)
+    expected = of_onnx("Resize", values, none, f32(scales), mode="linear", antialias=1)
     desc = fields(values, expected, scales, "half_pixel")
     desc |= {"InterpolationMode": "LINEAR", "RoundingDirection": "DECREASING"}
     (found,) = evaluate("RESAMPLE3", **desc, Antialiased=True)
@@ -154,12 +153,11 @@ def test_antialiased(rng: np.random.Generator) -> None:
 def test_upsample_2d(
     sizes: tuple[int, ...], mode: str, rng: np.random.Generator
 ) -> None:
-    torch = pytest.importorskip("torch")
     values = rng.standard_normal(sizes).astype(np.float32)
-    images = torch.tensor(values).reshape(1, -1, *sizes[-2:])
-    options = {"mode": "bilinear" if mode == "LINEAR" else "nearest"}
-    larger = torch.nn.functional.interpolate(images, scale_factor=(2, 3), **options)
-    expected = larger.numpy().reshape(*sizes[:-2], sizes[-2] * 2, sizes[-1] * 3)
+    images = values.reshape(1, -1, *sizes[-2:])
+    larger = resize(images, [1, 1, 2, 3], mode=mode.partition("_")[0].lower())
+    expected = larger.astype(np.float32)
+    expected = expected.reshape(*sizes[:-2], sizes[-2] * 2, sizes[-1] * 3)
     scale = Desc("SIZE_2D", {"Width": 3, "Height": 2})
     desc = {"InputTensor": values, "OutputTensor": expected, "InterpolationMode": mode}
     (found,) = evaluate("UPSAMPLE_2D", **desc, ScaleSize=scale)
