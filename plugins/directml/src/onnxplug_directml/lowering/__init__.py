@@ -1,0 +1,1 @@
+"""Partitions as graphs of DirectML's operators."""
