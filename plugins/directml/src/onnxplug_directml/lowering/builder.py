@@ -10,25 +10,29 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug_directml.abi.directml import DML_OPERATOR_TYPE, DML_TENSOR_DATA_TYPE
-from onnxplug_directml.lowering.graph import FieldValue, Operator, TensorDesc
-from onnxplug_directml.lowering.operands import tensor_fields
+from onnxplug_directml.abi.directml import (
+    DML_OPERATOR_TYPE,
+    DML_TENSOR_DATA_TYPE,
+    OPERATOR_FIELDS,
+)
+from onnxplug_directml.abi.operators import FieldKind
+from onnxplug_directml.lowering.graph import FieldValue, Operator, TensorDesc, in_order
 from onnxplug_directml.lowering.support import why_unsupported
 from onnxplug_directml.lowering.target import Target
 
-_INT: Final = DML_TENSOR_DATA_TYPE
+_DML: Final = DML_TENSOR_DATA_TYPE
 _TYPES: Final[Mapping[ep.DataType, DML_TENSOR_DATA_TYPE]] = {
-    ep.DataType.FLOAT32: _INT.FLOAT32,
-    ep.DataType.FLOAT16: _INT.FLOAT16,
-    ep.DataType.INT64: _INT.INT64,
-    ep.DataType.INT32: _INT.INT32,
-    ep.DataType.INT16: _INT.INT16,
-    ep.DataType.INT8: _INT.INT8,
-    ep.DataType.UINT64: _INT.UINT64,
-    ep.DataType.UINT32: _INT.UINT32,
-    ep.DataType.UINT16: _INT.UINT16,
-    ep.DataType.UINT8: _INT.UINT8,
-    ep.DataType.BOOL: _INT.UINT8,
+    ep.DataType.FLOAT32: _DML.FLOAT32,
+    ep.DataType.FLOAT16: _DML.FLOAT16,
+    ep.DataType.INT64: _DML.INT64,
+    ep.DataType.INT32: _DML.INT32,
+    ep.DataType.INT16: _DML.INT16,
+    ep.DataType.INT8: _DML.INT8,
+    ep.DataType.UINT64: _DML.UINT64,
+    ep.DataType.UINT32: _DML.UINT32,
+    ep.DataType.UINT16: _DML.UINT16,
+    ep.DataType.UINT8: _DML.UINT8,
+    ep.DataType.BOOL: _DML.UINT8,
 }
 """DirectML's types for ONNX's.  A bool is a byte of 0 or 1 in both."""
 
@@ -110,12 +114,16 @@ class Builder:
 
     Attributes:
         node: describes the ONNX node that is being lowered.
+        steps: the nodes so far.
+        inputs: what the graph is given.
+        constants: by the index of an input its content, if it is a constant.
     """
 
     def __init__(self, target: Target) -> None:
         self.target: Final = target
         self.node = ""
         self.steps: list[Step] = []
+        self.inputs: list[Value] = []
         self.constants: list[Any | None] = []
         self._scalars: dict[tuple[str, bytes], Value] = {}
 
@@ -127,9 +135,7 @@ class Builder:
         Raises:
             Refused: DirectML lacks the type, or takes no such shape.
         """
-        self._check(dtype, shape)
-        self.constants.append(None)
-        return Value(Source(None, len(self.constants) - 1), dtype, shape)
+        return self._given(dtype, shape, None)
 
     def constant(self, array: Any) -> Value:
         """A constant; scalars that are the same are one.
@@ -141,11 +147,16 @@ class Builder:
         key = (str(dtype), array.tobytes()) if array.size == 1 else None
         if key is not None and key in self._scalars:
             return replace(self._scalars[key], shape=array.shape)
-        self._check(dtype, array.shape)
-        self.constants.append(np.ascontiguousarray(array))
-        value = Value(Source(None, len(self.constants) - 1), dtype, array.shape)
+        value = self._given(dtype, array.shape, np.ascontiguousarray(array))
         if key is not None:
             self._scalars[key] = value
+        return value
+
+    def _given(self, dtype: ep.DataType, shape: Shape, content: Any | None) -> Value:
+        self._check(dtype, shape)
+        value = Value(Source(None, len(self.inputs)), dtype, shape)
+        self.inputs.append(value)
+        self.constants.append(content)
         return value
 
     def scalar(self, number: float | bool, dtype: ep.DataType) -> Value:
@@ -190,32 +201,48 @@ class Builder:
             Refused: as of a call.
         """
         kind = DML_OPERATOR_TYPE[operator]
-        inputs, outputs = tensor_fields(kind)
-        unknown = why_unsupported(
-            self.target,
-            kind,
-            {
-                name: [self.desc(each) for each in _each(fields.get(name))]
-                for name in (*inputs, *outputs)
-            },
+        known = {field.name for field in OPERATOR_FIELDS[kind]}
+        assert known.issuperset(fields), f"{operator}: {sorted(set(fields) - known)}"
+        tensors = {name: self._descs(field) for name, field in fields.items()}
+        why = why_unsupported(self.target, kind, tensors)
+        if why is not None:
+            raise Refused(ep.RefusalCode.DTYPE, why)
+        made = tuple(
+            Value(Source(len(self.steps), position), result.dtype, result.shape)
+            for position, result in enumerate(in_order(kind, fields, FieldKind.OUTPUT))
+            if result is not None
         )
-        if unknown is not None:
-            raise Refused(ep.RefusalCode.DTYPE, unknown)
-        made = []
-        position = 0
-        for name in outputs:
-            results = fields.get(name)
-            for result in results if isinstance(results, tuple) else (results,):
-                if isinstance(result, Result):
-                    source = Source(len(self.steps), position)
-                    made.append(Value(source, result.dtype, result.shape))
-                position += 1
         self.steps.append(Step(self.node, kind, fields))
-        return tuple(made)
+        return made
 
     def operator(self, operator: str, **fields: FieldValue) -> Operator:
         """An operator within another, as a fused activation; it has no tensors."""
         return Operator(DML_OPERATOR_TYPE[operator], fields)
+
+    def unary(self, operator: str, x: Value, **fields: Field) -> Value:
+        """A node on each element, whose result is of the same type and shape."""
+        result = Result(x.dtype, x.shape)
+        return self(operator, InputTensor=x, OutputTensor=result, **fields)
+
+    def binary(
+        self, operator: str, a: Value, b: Value, dtype: ep.DataType | None = None
+    ) -> Value:
+        """A node on pairs of elements, with broadcasting.
+
+        Args:
+            dtype: of the result, if not that of *a*.
+        """
+        a, b = self.broadcast(a, b)
+        result = Result(dtype or a.dtype, a.shape)
+        return self(operator, ATensor=a, BTensor=b, OutputTensor=result)
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        """*a* where *condition*, of bytes, is not 0, else *b*; with broadcasting."""
+        condition, a, b = self.broadcast(condition, a, b)
+        return self(
+            "ELEMENT_WISE_IF", ConditionTensor=condition, ATensor=a, BTensor=b,
+            OutputTensor=Result(a.dtype, a.shape),
+        )  # fmt: skip
 
     # ways to look at values: no node is made, no element moves
 
@@ -264,6 +291,18 @@ class Builder:
         )
         return replace(padded, shape=wanted, strides=repeated)
 
+    def broadcast(self, *values: Value) -> tuple[Value, ...]:
+        """Values repeated to the shape that numpy's rule gives for all.
+
+        Raises:
+            Refused: there is none.
+        """
+        try:
+            shape = np.broadcast_shapes(*(value.shape for value in values))
+        except ValueError as error:
+            raise Refused(ep.RefusalCode.OTHER, str(error)) from error
+        return tuple(self.broadcast_to(value, shape) for value in values)
+
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         """*x* with its dimensions in another order, by its strides."""
         order = tuple(permutation)
@@ -286,10 +325,17 @@ class Builder:
         pairs = zip(x.shape, x.strides, strides, strict=True)
         if all(size == 1 or found == wanted for size, found, wanted in pairs):
             return replace(x, strides=None)
-        return self(
-            "ELEMENT_WISE_IDENTITY", InputTensor=x,
-            OutputTensor=Result(x.dtype, x.shape), ScaleBias=None,
-        )  # fmt: skip
+        return self.copied(x)
+
+    def copied(self, x: Value) -> Value:
+        """*x* in memory of its own, packed."""
+        result = Result(x.dtype, x.shape)
+        return self("ELEMENT_WISE_IDENTITY", InputTensor=x, OutputTensor=result)
+
+    def reinterpret(self, x: Value, dtype: ep.DataType) -> Value:
+        """The bytes of *x* as another type, whose elements are as large."""
+        assert x.dtype.numpy.itemsize == dtype.numpy.itemsize
+        return replace(x, dtype=dtype)
 
     def cast(self, x: Value, dtype: ep.DataType) -> Value:
         """*x* in another type, as ``DML_OPERATOR_CAST`` has it.
@@ -299,20 +345,18 @@ class Builder:
         if x.dtype is dtype:
             return x
         if dtype is ep.DataType.BOOL:
-            zero = self.broadcast_to(self.scalar(0, x.dtype), x.shape)
-            same = self(
-                "ELEMENT_WISE_LOGICAL_EQUALS", ATensor=x, BTensor=zero,
-                OutputTensor=Result(dtype, x.shape),
-            )  # fmt: skip
-            return self(
-                "ELEMENT_WISE_LOGICAL_NOT", InputTensor=same,
-                OutputTensor=Result(dtype, x.shape),
-            )  # fmt: skip
+            zero = self.scalar(0, x.dtype)
+            same = self.binary("ELEMENT_WISE_LOGICAL_EQUALS", x, zero, dtype)
+            return self.unary("ELEMENT_WISE_LOGICAL_NOT", same)
         if x.dtype is ep.DataType.BOOL and dtype is ep.DataType.UINT8:
             return replace(x, dtype=dtype)
         return self("CAST", InputTensor=x, OutputTensor=Result(dtype, x.shape))
 
     # what DirectML sees
+
+    def _descs(self, field: Field) -> list[TensorDesc]:
+        values = field if isinstance(field, tuple) else (field,)
+        return [self.desc(each) for each in values if isinstance(each, Value | Result)]
 
     def desc(self, x: Value | Result) -> TensorDesc:
         """The tensor that DirectML sees for a value."""
@@ -353,8 +397,3 @@ def packed_strides(shape: Sequence[int]) -> Shape:
         strides.append(stride)
         stride *= size
     return tuple(reversed(strides))
-
-
-def _each(field: Field) -> Sequence[Value | Result]:
-    values = field if isinstance(field, tuple) else (field,)
-    return [each for each in values if isinstance(each, Value | Result)]

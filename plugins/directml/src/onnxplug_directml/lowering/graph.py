@@ -12,7 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from onnxplug_directml.abi.directml import DML_OPERATOR_TYPE, DML_TENSOR_DATA_TYPE
+from onnxplug_directml.abi.directml import (
+    DML_OPERATOR_TYPE,
+    DML_TENSOR_DATA_TYPE,
+    OPERATOR_FIELDS,
+)
+from onnxplug_directml.abi.operators import FieldKind
 
 MOST_AXES: Final = 8
 """``DML_TENSOR_DIMENSION_COUNT_MAX1``, of feature level 3.0 and later."""
@@ -87,9 +92,9 @@ class TensorDesc:
 
 
 FieldValue: TypeAlias = (
-    "TensorDesc | Operator | int | float | None"
+    "TensorDesc | Operator | int | float"
     " | tuple[TensorDesc, ...] | tuple[Operator | None, ...]"
-    " | tuple[int, ...] | tuple[float, ...]"
+    " | tuple[int, ...] | tuple[float, ...] | None"
 )
 """What a field of an operator's description holds.
 
@@ -112,13 +117,32 @@ class Operator:
     type: DML_OPERATOR_TYPE
     fields: Mapping[str, FieldValue]
 
+    def tensors(self, direction: FieldKind) -> list[TensorDesc | None]:
+        """Those that go in or come out, in the order of bindings and of edges."""
+        return in_order(self.type, self.fields, direction)
+
+
+def in_order(
+    kind: DML_OPERATOR_TYPE, fields: Mapping[str, Any], direction: FieldKind
+) -> list[Any]:
+    """What fields hold for the tensors that go in or come out, one after another.
+
+    Arrays are laid out, and what is left out is ``None``: the order of bindings, and
+    that in which edges of graphs count.
+    """
+    found: list[Any] = []
+    for field in OPERATOR_FIELDS[kind]:
+        if field.kind is direction:
+            value = fields.get(field.name)
+            found.extend((value or ()) if field.count else [value])
+    return found
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """An operator at work.
 
-    Its inputs and outputs are counted as the tensors stand in its description, those
-    that are left out (``None``) with them.
+    Its inputs and outputs are counted as of :func:`in_order`.
 
     Attributes:
         name: tells people which ONNX node it is for.

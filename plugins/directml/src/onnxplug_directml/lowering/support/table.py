@@ -70,7 +70,7 @@ def supports(operators: str, *lines: str, level: int = LEAST_LEVEL) -> None:
         tensors |= dict.fromkeys(names.split(), taken)
     for name in operators.split():
         rows = SUPPORT.setdefault(DML_OPERATOR_TYPE[name], [])
-        assert all(row.level < level for row in rows), name
+        assert all(row.level < level for row in rows), f"{name} is declared twice"
         rows.append(Row(level, tensors))
 
 
@@ -82,7 +82,7 @@ def why_unsupported(
     """Why a device does not take an operator with these tensors; ``None`` if it does.
 
     Args:
-        tensors: by field; arrays have several, what is left out has none.
+        tensors: by field; arrays have several, fields that are no tensors none.
     """
     rows = SUPPORT[kind]
     if target.level < rows[0].level:
