@@ -15,6 +15,7 @@ from onnxplug_directml.lowering.builder import (
 )
 from onnxplug_directml.lowering.fusion import fuse
 from onnxplug_directml.lowering.graph import (
+    FieldValue,
     Graph,
     GraphInput,
     GraphOutput,
@@ -120,7 +121,7 @@ def _node(build: Builder, step: Step) -> Node:
     return Node(step.name, Operator(step.type, fields))
 
 
-def _described(build: Builder, field: Field) -> Field:
+def _described(build: Builder, field: Field) -> FieldValue:
     if isinstance(field, tuple):
         return tuple(_described(build, each) for each in field)  # type: ignore[return-value]
     return build.desc(field) if isinstance(field, Value | Result) else field

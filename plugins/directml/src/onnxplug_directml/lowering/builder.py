@@ -153,7 +153,7 @@ class Builder:
         return value
 
     def _given(self, dtype: ep.DataType, shape: Shape, content: Any | None) -> Value:
-        self._check(dtype, shape)
+        self.check(dtype, shape)
         value = Value(Source(None, len(self.inputs)), dtype, shape)
         self.inputs.append(value)
         self.constants.append(content)
@@ -361,7 +361,7 @@ class Builder:
     def desc(self, x: Value | Result) -> TensorDesc:
         """The tensor that DirectML sees for a value."""
         strides = x.strides if isinstance(x, Value) else None
-        self._check(x.dtype, x.shape)
+        self.check(x.dtype, x.shape)
         if not x.shape:
             return TensorDesc(_TYPES[x.dtype], (1,))
         return TensorDesc(_TYPES[x.dtype], x.shape, strides)
@@ -379,7 +379,12 @@ class Builder:
             raise Refused(ep.RefusalCode.DTYPE, f"{dtype}; the device has no {found}")
         return found
 
-    def _check(self, dtype: ep.DataType, shape: Shape) -> None:
+    def check(self, dtype: ep.DataType, shape: Shape) -> None:
+        """Refuse what DirectML has no tensor for.
+
+        Raises:
+            Refused: it lacks the type, or takes no such shape.
+        """
         self.data_type(dtype)
         if 0 in shape:
             raise Refused(ep.RefusalCode.RANK, "a tensor without elements")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
@@ -124,6 +124,10 @@ class Call:
             raise Refused(ep.RefusalCode.OTHER, f"input {position} is left out")
         return name
 
+    def input_name(self, position: int) -> str:
+        """What an input is called in the model."""
+        return self._name(position)
+
     # outputs
 
     @property
@@ -221,10 +225,13 @@ RULES: Final[dict[tuple[str, str], Rule]] = {}
 """By domain and operator."""
 
 
-def lowers(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
+_R = TypeVar("_R", bound=Rule)
+
+
+def lowers(*op_types: str, domain: str = "") -> Callable[[_R], _R]:
     """Declare a function to be the rule of operators."""
 
-    def declare(rule: Rule) -> Rule:
+    def declare(rule: _R) -> _R:
         for op_type in op_types:
             assert (domain, op_type) not in RULES, op_type
             RULES[domain, op_type] = rule

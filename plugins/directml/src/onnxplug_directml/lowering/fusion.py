@@ -155,7 +155,7 @@ class _Fusion:
             made = host.fields["OutputTensor"]
             addend = _seen_as(other, made) if isinstance(made, Result) else None
             if addend is not None:
-                added = {"CTensor": addend, "Beta": 1.0}
+                added: dict[str, Field] = {"CTensor": addend, "Beta": 1.0}
                 self._extend(x.source.node, host, step, added)
                 return x.source.node
         return None

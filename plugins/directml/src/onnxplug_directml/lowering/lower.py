@@ -153,20 +153,19 @@ class _Lowering:
     def _known(self, node: ep.Node) -> Mapping[str, Any]:
         """The outputs of *node* that do not depend on what runs are given."""
         facts: list[ep.TensorFacts | None] = []
-        for name in node.inputs:
-            shape = None if name is None else static(self._partition.value(name))
-            facts.append(
-                None
-                if name is None or shape is None
-                else ep.TensorFacts(
-                    self._partition.value(name).dtype, shape, self.content(name)
-                )
-            )
+        for given in node.inputs:
+            fact = None
+            if given is not None:
+                value = self._partition.value(given)
+                shape = static(value)
+                if shape is not None:
+                    fact = ep.TensorFacts(value.dtype, shape, self.content(given))
+            facts.append(fact)
         found = self._partition.infer(node, facts)
         return {
-            name: fact.content
-            for name, fact in zip(node.outputs, found, strict=False)
-            if name is not None and fact is not None and fact.content is not None
+            name: follows.content
+            for name, follows in zip(node.outputs, found, strict=False)
+            if name is not None and follows is not None and follows.content is not None
         }
 
     # what rules ask

@@ -146,7 +146,8 @@ class Marshalled:
                 setattr(desc, field.name, filled)
         for name, length in lengths.items():
             setattr(desc, name, length)
-        return self._typed(DML_OPERATOR_DESC, operator.type, desc)
+        made: DML_OPERATOR_DESC = self._typed(DML_OPERATOR_DESC, operator.type, desc)
+        return made
 
     def _tensors(self, field: Field, value: Any, node: int | None, first: int) -> Any:
         if value is None:
@@ -176,7 +177,10 @@ class Marshalled:
             tensor.data_type, flags, len(tensor.sizes), self._array(UINT, tensor.sizes),
             None if strides is None else self._array(UINT, strides), total, 0,
         )  # fmt: skip
-        return self._typed(DML_TENSOR_DESC, DML_TENSOR_TYPE.BUFFER, buffer)
+        made: DML_TENSOR_DESC = self._typed(
+            DML_TENSOR_DESC, DML_TENSOR_TYPE.BUFFER, buffer
+        )
+        return made
 
     def _value(self, field: Field, value: Any, fields: Mapping[str, Any]) -> Any:
         if value is None:
@@ -242,9 +246,9 @@ def _sources(graph: Graph) -> dict[tuple[int, int], tuple[TensorDesc, bool]]:
         given = graph.inputs[into.graph_input]
         found[into.node, into.node_input] = given.tensor, given.constant is not None
     for edge in graph.intermediate_edges:
-        tensor = made[edge.from_node][edge.from_output]
-        assert tensor is not None
-        found[edge.to_node, edge.to_input] = tensor, False
+        made_there = made[edge.from_node][edge.from_output]
+        assert made_there is not None
+        found[edge.to_node, edge.to_input] = made_there, False
     return found
 
 

@@ -13,9 +13,14 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from onnxplug_directml.lowering.support.table import SUPPORT, supports, why_unsupported
+from onnxplug_directml.lowering.support.table import (
+    SUPPORT,
+    level_named,
+    supports,
+    why_unsupported,
+)
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["SUPPORT", "supports", "why_unsupported"]
+__all__ = ["SUPPORT", "level_named", "supports", "why_unsupported"]
