@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Shape, Value
@@ -112,7 +114,11 @@ class Call:
 
     def known(self, position: int) -> Any | None:
         """The array that an input always is, or ``None``."""
-        return self._around.content(self._name(position))
+        name = self._name(position)
+        shape = self._around.shape(name)
+        if 0 in shape:  # a list of no axes, say
+            return np.empty(shape, self._around.dtype(name).numpy)
+        return self._around.content(name)
 
     def integers(self, position: int) -> list[int]:
         """What an input always is, as numbers, whatever its rank."""

@@ -136,11 +136,11 @@ class _Lowering:
         if rule is None:  # taken because its results follow from sizes
             raise Refused(ep.RefusalCode.OP, "its results are not known beforehand")
         call = Call(node, self._build, self)
-        for output in filter(None, node.outputs):
-            if 0 in self.shape(output):
+        for wanted in filter(None, node.outputs):
+            if 0 in self.shape(wanted):
                 raise Refused(
                     ep.RefusalCode.RANK,
-                    f"{output!r} has no elements, which DirectML does not take",
+                    f"{wanted!r} has no elements, which DirectML does not take",
                 )
         made = rule(call)
         call.refuse_unread()

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_directml.abi.directml import DML_IS_INFINITY_MODE, DML_ROUNDING_MODE
-from onnxplug_directml.lowering.builder import Builder, Result, Value
+from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import FLOATS, Call, front, lowers
 
 _UNARY: Final = {
@@ -87,10 +87,7 @@ def scaled(build: Builder, x: Value, scale: float, bias: float = 0.0) -> Value:
 @lowers("Mod")
 def _mod(call: Call) -> Value:
     a, b = call.operand(0), call.operand(1)
-    truncated = call.attribute("fmod", 0)
-    if not truncated and a.dtype in FLOATS:
-        raise call.refuse_attribute("fmod", "1 for floats")
-    kind = "TRUNCATE" if truncated else "FLOOR"
+    kind = "TRUNCATE" if call.attribute("fmod", 0) else "FLOOR"
     return call.build.binary(f"ELEMENT_WISE_MODULUS_{kind}", a, b)
 
 
@@ -100,9 +97,10 @@ def _pow(call: Call) -> Value:
     a, b = _placed(call, call.operand(0), call.operand(1))
     if a.dtype not in FLOATS and b.dtype in FLOATS:
         # what DirectML makes of integers raised to fractions is not documented
-        return build.cast(
-            _raised(build, build.cast(a, ep.DataType.FLOAT32), b), a.dtype
-        )
+        wide = build.cast(a, ep.DataType.FLOAT32)
+        return build.cast(_raised(build, wide, b), a.dtype)
+    if a.dtype in FLOATS and b.dtype in (ep.DataType.INT64, ep.DataType.UINT64):
+        b = build.cast(b, a.dtype)
     return _raised(build, a, b)
 
 
@@ -128,8 +126,15 @@ def _bit_shift(call: Call) -> Value:
     direction = call.attribute("direction")
     if direction not in ("LEFT", "RIGHT"):
         raise call.refuse_attribute("direction", "LEFT and RIGHT")
-    operator = f"ELEMENT_WISE_BIT_SHIFT_{direction}"
-    return call.build.binary(operator, call.operand(0), call.operand(1))
+    build, a, b = call.build, call.operand(0), call.operand(1)
+    bits = ep.DataType(f"uint{8 * a.dtype.numpy.itemsize}")
+    if direction == "RIGHT" and bits is not a.dtype:
+        raise Refused(ep.RefusalCode.DTYPE, f"{a.dtype}; DirectML shifts no signs")
+    made = build.binary(
+        f"ELEMENT_WISE_BIT_SHIFT_{direction}", build.reinterpret(a, bits),
+        build.reinterpret(b, bits),
+    )  # fmt: skip
+    return build.reinterpret(made, a.dtype)
 
 
 @lowers("Round")
