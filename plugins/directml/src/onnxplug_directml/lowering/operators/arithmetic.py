@@ -130,11 +130,13 @@ def _bit_shift(call: Call) -> Value:
     bits = ep.DataType(f"uint{8 * a.dtype.numpy.itemsize}")
     if direction == "RIGHT" and bits is not a.dtype:
         raise Refused(ep.RefusalCode.DTYPE, f"{a.dtype}; DirectML shifts no signs")
-    made = build.binary(
-        f"ELEMENT_WISE_BIT_SHIFT_{direction}", build.reinterpret(a, bits),
-        build.reinterpret(b, bits),
-    )  # fmt: skip
-    return build.reinterpret(made, a.dtype)
+    a, b = (build.reinterpret(each, bits) for each in (a, b))
+    shifted = build.binary(f"ELEMENT_WISE_BIT_SHIFT_{direction}", a, b)
+    # what DirectML makes of more bits than there are is not documented; ONNX has 0
+    width = build.scalar(8 * bits.numpy.itemsize, bits)
+    within = build.binary("ELEMENT_WISE_LOGICAL_LESS_THAN", b, width, ep.DataType.BOOL)
+    made = build.select(within, shifted, build.scalar(0, bits))
+    return build.reinterpret(made, call.output_dtype())
 
 
 @lowers("Round")
