@@ -127,6 +127,15 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
          "n": np.arange(20).reshape(20, 1) * 5 % 63,
          "d": np.arange(240).reshape(20, 12) * 7 % 12 // 2},
     ),
+    # for engines that add nothing to what is there
+    "placing": (
+        "f = Reshape (x, flat)\n t = Reshape (x, rows)\n c = Slice (f, some, more)\n"
+        "y = ScatterElements (f, i, c)\n e = Slice (t, zero, few)\n"
+        "z = ScatterND (t, n, e)",
+        "float[756] y, float[63, 12] z",
+        {"flat": [-1], "rows": [63, 12], "zero": [0], "some": [100], "more": [200],
+         "few": [4], "i": np.arange(100) * 7 % 756, "n": [[3], [-1], [60], [0]]},
+    ),
     "extremes": (
         "r = Reshape (x, long)\n y = ArgMax <axis = 1> (r)\n z = ArgMin <axis = 1> (x)",
         "int64[4, 1] y, int64[2, 1, 9, 7] z",
