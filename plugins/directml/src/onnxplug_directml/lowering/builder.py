@@ -376,7 +376,9 @@ class Builder:
         if found is None:
             raise Refused(ep.RefusalCode.DTYPE, f"{dtype}; DirectML has no such type")
         if found not in self.target.data_types:
-            raise Refused(ep.RefusalCode.DTYPE, f"{dtype}; the device has no {found}")
+            raise Refused(
+                ep.RefusalCode.DTYPE, f"{dtype}; the device has no {found.name}"
+            )
         return found
 
     def check(self, dtype: ep.DataType, shape: Shape) -> None:

@@ -50,7 +50,8 @@ class TensorDesc:
         strides: in elements; ``None`` where the elements are packed.  One of 0 repeats.
 
     Raises:
-        ValueError: there are too few or too many axes, or a size is out of range.
+        ValueError: there are too few or too many axes, a size is out of range, or
+            there are too many elements.
     """
 
     data_type: DML_TENSOR_DATA_TYPE
@@ -64,6 +65,10 @@ class TensorDesc:
             )
         if not all(1 <= size <= _LARGEST for size in self.sizes):
             raise ValueError(f"sizes {list(self.sizes)}; each is 1 to {_LARGEST}")
+        if self.element_count > _LARGEST:
+            raise ValueError(
+                f"{self.element_count} elements; DirectML takes up to {_LARGEST}"
+            )
         if self.strides is None:
             return
         if len(self.strides) != len(self.sizes):
