@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -39,6 +40,21 @@ def _unary(call: Call) -> Value:
 @lowers("Identity")
 def _identity(call: Call) -> Value:
     return call.operand(0)
+
+
+@lowers("Dropout")
+def _dropout(call: Call) -> Sequence[Value | None]:
+    """Nothing is dropped: the input, and a mask that is true everywhere."""
+    build, x = call.build, call.operand(0)
+    call.ignore("ratio", "seed")
+    if call.since < 7 and not call.attribute("is_test", 0):
+        raise call.refuse_attribute("is_test", "1")
+    if call.has(2) and call.content(2).any():
+        raise Refused(ep.RefusalCode.ATTRIBUTE, "trains; takes inference")
+    if not call.wants(1):
+        return [x]
+    mask = build.scalar(1, call.output_dtype(1))
+    return [x, build.broadcast_to(mask, x.shape)]
 
 
 @lowers(*_BINARY)

@@ -114,16 +114,18 @@ def _arg(call: Call) -> Value:
     return made if keep else build.reshape(made, _without(x, [axis]))
 
 
-@lowers("CumSum")
-def _cum_sum(call: Call) -> Value:
+@lowers("CumSum", "CumProd")
+def _cumulative(call: Call) -> Value:
     x = call.operand(0)
     (axis,) = call.integers(1)
-    direction = (
-        DML_AXIS_DIRECTION.DECREASING
+    is_sum = call.op_type == "CumSum"
+    exclusive = "HasExclusiveSum" if is_sum else "HasExclusiveProduct"
+    fields = {
+        "Axis": front(axis, x.rank),
+        "AxisDirection": DML_AXIS_DIRECTION.DECREASING
         if call.attribute("reverse", 0)
-        else DML_AXIS_DIRECTION.INCREASING
-    )
-    return call.build.unary(
-        "CUMULATIVE_SUMMATION", x, Axis=front(axis, x.rank), AxisDirection=direction,
-        HasExclusiveSum=call.attribute("exclusive", 0),
-    )  # fmt: skip
+        else DML_AXIS_DIRECTION.INCREASING,
+        exclusive: call.attribute("exclusive", 0),
+    }
+    kind = "SUMMATION" if is_sum else "PRODUCT"
+    return call.build.unary(f"CUMULATIVE_{kind}", x, **fields)

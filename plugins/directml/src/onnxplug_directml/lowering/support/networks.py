@@ -67,7 +67,10 @@ supports(
 # which of these types each function takes, operators.reduction has
 supports("REDUCE", f"{_UNARY}: ALL")
 supports("ARGMAX ARGMIN", "InputTensor: ALL", "OutputTensor: INT64 INT32 UINT64 UINT32")
-supports("CUMULATIVE_SUMMATION", f"{_UNARY}: FLOATS LONGS INT32 UINT32")
+supports(
+    "CUMULATIVE_SUMMATION CUMULATIVE_PRODUCT",
+    f"{_UNARY}: FLOATS LONGS INT32 UINT32",
+)
 
 _QUANTIZE = "ELEMENT_WISE_QUANTIZE_LINEAR"
 supports(
