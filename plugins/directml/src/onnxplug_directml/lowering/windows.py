@@ -54,14 +54,7 @@ def windows_of(call: Call, sizes: Sequence[int], given: Sequence[int]) -> Window
         Refused: there are more dimensions than DirectML takes, or negative paddings.
     """
     count = len(sizes)
-    check_count(count)
-    found = Windows(
-        tuple(sizes),
-        _numbers(call, "strides", count, 1),
-        _numbers(call, "dilations", count, 1),
-        (0,) * count,
-        (0,) * count,
-    )
+    found = free_windows(call, sizes)
     pads = _numbers(call, "pads", 2 * count, 0)
     match call.attribute("auto_pad", "NOTSET"):
         case "NOTSET":
@@ -84,6 +77,23 @@ def windows_of(call: Call, sizes: Sequence[int], given: Sequence[int]) -> Window
     more = tuple(total - half for total, half in zip(totals, less, strict=True))
     starts, ends = (less, more) if upper else (more, less)
     return replace(found, starts=starts, ends=ends)
+
+
+def free_windows(call: Call, sizes: Sequence[int]) -> Windows:
+    """The windows of a node without padding.
+
+    Raises:
+        Refused: there are more dimensions than DirectML takes.
+    """
+    count = len(sizes)
+    check_count(count)
+    return Windows(
+        tuple(sizes),
+        _numbers(call, "strides", count, 1),
+        _numbers(call, "dilations", count, 1),
+        (0,) * count,
+        (0,) * count,
+    )
 
 
 def check_count(count: int) -> None:

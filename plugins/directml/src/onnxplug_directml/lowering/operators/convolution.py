@@ -17,6 +17,7 @@ from onnxplug_directml.lowering.operators.arithmetic import clipped
 from onnxplug_directml.lowering.windows import (
     Windows,
     check_count,
+    free_windows,
     lifted,
     lifted_shape,
     windows_of,
@@ -111,52 +112,35 @@ def _transposed(
     sizes: tuple[int, ...],
     extra: tuple[int, ...],
 ) -> tuple[Windows, tuple[int, ...]]:
-    """Windows of a transposed convolution, whose padding is cut off, and the sizes that
-    are added behind.
+    """Windows of a transposed convolution, whose padding is cut off, and the sizes of
+    what is added behind.
 
     Where the output's sizes are stated or follow from ``auto_pad``, paddings follow
-    from them, as ONNX has it.
+    from them, as ONNX has it.  ONNX's ``output_padding`` has less cut off in the end;
+    DirectML's adds zeros, which is the same only beyond what the convolution gives.
     """
-    call.ignore("output_shape")
     automatic = call.attribute("auto_pad", "NOTSET")
     wanted = call.output_shape()[2:]
     if automatic in ("NOTSET", "VALID") and not call.attribute("output_shape"):
         windows = windows_of(call, sizes, given)
+        starts = windows.starts
     else:
         call.ignore("pads")
-        count = len(sizes)
-        windows = Windows(
-            sizes,
-            tuple(call.attribute("strides") or (1,) * count),
-            tuple(call.attribute("dilations") or (1,) * count),
-            (0,) * count,
-            (0,) * count,
-        )
+        windows = free_windows(call, sizes)
+        pairs = zip(_full(windows, given), wanted, strict=True)
         totals = [
-            full + more - size
-            for full, more, size in zip(
-                _full(windows, given), extra, wanted, strict=True
-            )
+            max(full + more - size, 0)
+            for (full, size), more in zip(pairs, extra, strict=True)
         ]
-        # what is lacking is added behind
-        extra = tuple(
-            more + max(-total, 0) for more, total in zip(extra, totals, strict=True)
-        )
-        cut = [max(total, 0) for total in totals]
-        less = tuple(total // 2 for total in cut)
-        more_cut = tuple(total - half for total, half in zip(cut, less, strict=True))
-        ends_first = automatic == "SAME_UPPER"
-        starts, ends = (less, more_cut) if ends_first else (more_cut, less)
-        windows = replace(windows, starts=starts, ends=ends)
-    made = tuple(
-        full - start - end + more
-        for full, start, end, more in zip(
-            _full(windows, given), windows.starts, windows.ends, extra, strict=True
-        )
-    )
-    if made != wanted:
-        raise Refused(ep.RefusalCode.OTHER, f"gives {list(made)}, not {list(wanted)}")
-    return windows, extra
+        less = tuple(total // 2 for total in totals)
+        rest = tuple(total - half for total, half in zip(totals, less, strict=True))
+        starts = less if automatic == "SAME_UPPER" else rest
+    behind = [
+        size + start - full
+        for size, start, full in zip(wanted, starts, _full(windows, given), strict=True)
+    ]
+    windows = replace(windows, starts=starts, ends=tuple(max(-b, 0) for b in behind))
+    return windows, tuple(max(each, 0) for each in behind)
 
 
 def _full(windows: Windows, given: tuple[int, ...]) -> list[int]:
