@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from onnxplug_directml.abi.directml import DML_OPERATOR_TYPE
@@ -100,3 +101,38 @@ def test_what_strides_cannot_tell_is_added_apart(lowered: Lowered) -> None:
 def test_integers_are_added_apart(lowered: Lowered) -> None:
     graph = lowered("a = Add (x, x)\n y = Relu (a)", "int32[3] x", "int32[3] y")
     assert shown(graph) == ["ELEMENT_WISE_ADD", "ELEMENT_WISE_CLIP1"]
+
+
+WEIGHTS = (
+    "float[2, 1, 1] w = {1, 2}, float[2] s = {4, 5}, float[2] o = {6, 7},"
+    "float[2] m = {1, 3}, float[2] v = {3, 15}"
+)
+NORMALIZED = (
+    "c = Conv (x, w)\n n = BatchNormalization <epsilon = 1.0> (c, s, o, m, v)\n"
+    "y = Relu (n)"
+)
+
+
+def test_a_normalisation_becomes_weights(lowered: Lowered) -> None:
+    graph = lowered(NORMALIZED, "float[1, 1, 4] x", "float[1, 2, 4] y", weights=WEIGHTS)
+    assert shown(graph) == ["CONVOLUTION ACTIVATION_RELU"]
+    filters, biases = (each.constant for each in graph.inputs if each.name != "x")
+    # s / sqrt (v + 1) is 2 and 5/4
+    np.testing.assert_allclose(filters.reshape(-1), [2, 2.5])
+    np.testing.assert_allclose(biases.reshape(-1), [4, 3.25])
+
+
+@pytest.mark.parametrize(
+    ("weights", "inputs"),
+    [
+        (WEIGHTS.replace("3, 15", "-9, 15"), ""),  # of a negative variance
+        (WEIGHTS.replace(", float[2] o = {6, 7}", ""), ", float[2] o"),  # is fed
+    ],
+)
+def test_what_gives_no_weights_is_a_node(
+    lowered: Lowered, weights: str, inputs: str
+) -> None:
+    graph = lowered(
+        NORMALIZED, f"float[1, 1, 4] x{inputs}", "float[1, 2, 4] y", weights=weights
+    )
+    assert shown(graph) == ["CONVOLUTION", "BATCH_NORMALIZATION ACTIVATION_RELU"]

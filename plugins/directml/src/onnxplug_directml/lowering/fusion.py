@@ -1,19 +1,26 @@
-"""Nodes that DirectML computes within the node before them.
+"""Nodes that are computed within the node before them.
 
-An activation, and the addition after a product of matrices, take no pass over memory of
-their own then.  Which operators can do that, and which activations they take, is as of
-Microsoft's guide *Using fused operators to improve performance*.
+An activation, the addition after a product of matrices, and the batch normalisation
+after a convolution, take no pass over memory of their own then.  Which operators take
+which activations is as of Microsoft's guide *Using fused operators to improve
+performance*.  Normalisations change weights, which ``CompileGraph`` leaves to us.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from onnxplug import ep
-from onnxplug_directml.abi.directml import DML_OPERATOR_TYPE, OPERATOR_FIELDS
+from onnxplug_directml.abi.directml import (
+    DML_CONVOLUTION_DIRECTION,
+    DML_OPERATOR_TYPE,
+    OPERATOR_FIELDS,
+)
 from onnxplug_directml.abi.operators import FieldKind
 from onnxplug_directml.lowering.builder import (
     Builder,
@@ -58,17 +65,18 @@ def fuse(build: Builder, results: list[Value]) -> list[Step]:
     Args:
         results: what the graph is to give; changed where another step gives it now.
     """
-    return _Fusion(build.steps, results).steps
+    return _Fusion(build, results).steps
 
 
 class _Fusion:
-    def __init__(self, steps: Sequence[Step], results: list[Value]) -> None:
-        self.steps = list(steps)
+    def __init__(self, build: Builder, results: list[Value]) -> None:
+        self.steps = list(build.steps)
+        self._build = build
         self._results = results
         self._moved: dict[Source, Source] = {}
         self._uses = Counter(
             value.source
-            for step in steps
+            for step in self.steps
             for value in in_order(step.type, step.fields, FieldKind.INPUT)
             if value is not None
         )
@@ -102,6 +110,8 @@ class _Fusion:
             host = self._fuse_activation(step, result)
         elif step.type is DML_OPERATOR_TYPE.ELEMENT_WISE_ADD:
             host = self._fuse_addition(step, result)
+        elif step.type is DML_OPERATOR_TYPE.BATCH_NORMALIZATION:
+            host = self._fuse_normalization(step, result)
         if host is not None:
             source = Source(position, 0)
             self._moved[source] = Source(host, 0)
@@ -159,6 +169,52 @@ class _Fusion:
                 self._extend(x.source.node, host, step, added)
                 return x.source.node
         return None
+
+    def _fuse_normalization(self, step: Step, result: Result) -> int | None:
+        """A normalisation by constants, as other weights of the convolution before."""
+        x = step.fields["InputTensor"]
+        host = self._host(x, result)
+        if (
+            host is None
+            or host.type is not DML_OPERATOR_TYPE.CONVOLUTION
+            or host.fields["Direction"] != DML_CONVOLUTION_DIRECTION.FORWARD
+            or not isinstance(x, Value)
+            or x.source.node is None
+        ):
+            return None
+        names = ("ScaleTensor", "BiasTensor", "MeanTensor", "VarianceTensor")
+        numbers = [self._content(step.fields[name]) for name in names]
+        filters = self._content(host.fields["FilterTensor"])
+        stated = host.fields.get("BiasTensor")
+        before = np.zeros(()) if stated is None else self._content(stated)
+        if filters is None or before is None or any(each is None for each in numbers):
+            return None
+        scale, bias, mean, variance = (
+            each.reshape(-1) for each in numbers if each is not None
+        )
+        spread = variance + step.fields["Epsilon"]
+        if not (spread > 0).all():
+            return None
+        factor = scale / np.sqrt(spread)
+        along = (1,) * (filters.ndim - 2)
+        made = (
+            filters * factor.reshape(-1, 1, *along),
+            ((before.reshape(-1) - mean) * factor + bias).reshape(1, -1, *along),
+        )
+        with np.errstate(over="ignore"):
+            narrowed = [array.astype(x.dtype.numpy) for array in made]
+        if not all(np.isfinite(array).all() for array in narrowed):
+            return None
+        weights, biases = map(self._build.constant, narrowed)
+        self._extend(
+            x.source.node, host, step, {"FilterTensor": weights, "BiasTensor": biases}
+        )
+        return x.source.node
+
+    def _content(self, field: Field) -> Any | None:
+        """The elements of a constant in float64."""
+        found = self._build.content(field) if isinstance(field, Value) else None
+        return None if found is None else found.astype(np.float64)
 
     def _extend(
         self, position: int, host: Step, step: Step, fields: Mapping[str, Field]
