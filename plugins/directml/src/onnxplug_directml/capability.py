@@ -12,6 +12,7 @@ from onnxplug_directml.lowering.call import RULES, Call
 from onnxplug_directml.lowering.lower import (
     check_result,
     dtype_of,
+    mismatched,
     sample_sizes,
     sampled,
 )
@@ -81,8 +82,7 @@ class Judge:
         except Refused as error:
             return error.reason
         except ValueError as error:  # constants are of other sizes than were tried
-            detail = f"its sizes do not go together: {error}"
-            return ep.Reason(ep.RefusalCode.DYNAMIC_SHAPE, detail)
+            return mismatched(error)
         return None
 
     def _is_followed(self, node: ep.Node) -> bool:

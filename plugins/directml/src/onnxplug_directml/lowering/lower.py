@@ -119,6 +119,9 @@ class _Lowering:
         except Refused as error:
             nodes = None if node is None else [node]
             raise ep.Declined(error.reason, nodes=nodes) from error
+        except ValueError as error:
+            nodes = None if node is None else [node]
+            raise ep.Declined(mismatched(error), nodes=nodes) from error
 
     def _inputs(self) -> dict[int, str]:
         """The names of the partition's inputs, by the graph's."""
@@ -192,6 +195,13 @@ class _Lowering:
 
     def dtype(self, name: str) -> ep.DataType:
         return dtype_of(name, self._partition.value(name))
+
+
+def mismatched(error: ValueError) -> ep.Reason:
+    """The reason of a rule that met sizes which it did not expect."""
+    return ep.Reason(
+        ep.RefusalCode.DYNAMIC_SHAPE, f"its sizes do not go together: {error}"
+    )
 
 
 def static(value: ep.ValueInfo) -> Shape | None:

@@ -83,25 +83,24 @@ def free_windows(call: Call, sizes: Sequence[int]) -> Windows:
     """The windows of a node without padding.
 
     Raises:
-        Refused: there are more dimensions than DirectML takes.
+        Refused: there are more dimensions than DirectML takes, or a number is not
+            positive.
     """
     count = len(sizes)
-    check_count(count)
-    return Windows(
-        tuple(sizes),
-        _numbers(call, "strides", count, 1),
-        _numbers(call, "dilations", count, 1),
-        (0,) * count,
-        (0,) * count,
-    )
-
-
-def check_count(count: int) -> None:
-    """Refuse more spatial dimensions than DirectML takes."""
     if not 1 <= count <= _MOST:
         raise Refused(
             ep.RefusalCode.RANK, f"{count} spatial dimensions; DirectML takes 1 to 3"
         )
+    if min(sizes) < 1:
+        raise call.refuse_attribute("kernel_shape", "positive numbers")
+    strides, dilations = (
+        _numbers(call, name, count, 1) for name in ("strides", "dilations")
+    )
+    if min(strides) < 1:
+        raise call.refuse_attribute("strides", "positive numbers")
+    if min(dilations) < 1:
+        raise call.refuse_attribute("dilations", "positive numbers")
+    return Windows(tuple(sizes), strides, dilations, (0,) * count, (0,) * count)
 
 
 def _numbers(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:

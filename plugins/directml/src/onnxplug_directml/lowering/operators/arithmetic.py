@@ -89,8 +89,9 @@ def _mean(call: Call) -> Value:
 
 
 def _folded(call: Call, operator: str) -> Value:
-    build = call.build
-    return reduce(lambda a, b: build.binary(operator, a, b), call.operands())
+    build, first = call.build, call.operand(0)
+    others = call.operands()[1:]
+    return reduce(lambda a, b: build.binary(operator, a, b), others, first)
 
 
 def scaled(build: Builder, x: Value, scale: float, bias: float = 0.0) -> Value:
@@ -219,12 +220,14 @@ def _limits(call: Call) -> tuple[Value | float | None, Value | float | None]:
         return call.attribute("min"), call.attribute("max")
     found: list[Value | float | None] = []
     for position in (1, 2):
-        content = call.known(position) if call.has(position) else None
-        found.append(
-            content.reshape(()).item()
-            if content is not None
-            else call.optional(position)
-        )
+        limit = call.optional(position)
+        content = None if limit is None else call.build.content(limit)
+        if limit is not None and (limit.dtype is not call.dtype() or limit.size != 1):
+            raise Refused(
+                ep.RefusalCode.DTYPE,
+                f"a limit is {limit.dtype}{list(limit.shape)}; takes {call.dtype()}[]",
+            )
+        found.append(limit if content is None else content.reshape(()).item())
     return found[0], found[1]
 
 

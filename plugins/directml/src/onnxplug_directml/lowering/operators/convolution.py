@@ -10,13 +10,12 @@ from onnxplug_directml.abi.directml import (
     DML_CONVOLUTION_DIRECTION,
     DML_CONVOLUTION_MODE,
 )
-from onnxplug_directml.lowering.builder import Refused, Result, Value
+from onnxplug_directml.lowering.builder import Refused, Result, Shape, Value
 from onnxplug_directml.lowering.call import MICROSOFT, Call, lowers
 from onnxplug_directml.lowering.operators.activation import activated
 from onnxplug_directml.lowering.operators.arithmetic import clipped
 from onnxplug_directml.lowering.windows import (
     Windows,
-    check_count,
     free_windows,
     lifted,
     lifted_shape,
@@ -36,20 +35,32 @@ def _forward(call: Call, x: int, w: int) -> Windows:
         Refused: input and filter do not go together.
     """
     given, filters = call.shape(x), call.shape(w)
-    groups = call.attribute("group", 1)
-    if (
-        len(given) != len(filters)
-        or given[1] != filters[1] * groups
-        or filters[0] % groups
-    ):
-        raise Refused(
-            ep.RefusalCode.OTHER,
-            f"an input of {list(given)}, filters of {list(filters)}, {groups} groups",
-        )
+    groups = _groups(call, given, filters)
+    if given[1] != filters[1] * groups or filters[0] % groups:
+        raise _apart(given, filters, groups)
+    return windows_of(call, filters[2:], given[2:])
+
+
+def _groups(call: Call, given: Shape, filters: Shape) -> int:
+    """How many groups of channels there are.
+
+    Raises:
+        Refused: these are no input and filters, or ``kernel_shape`` says otherwise.
+    """
+    groups = int(call.attribute("group", 1))
+    if len(given) < 3 or len(given) != len(filters) or groups < 1:
+        raise _apart(given, filters, groups)
     sizes = call.attribute("kernel_shape", filters[2:])
     if tuple(sizes) != filters[2:]:
         raise call.refuse_attribute("kernel_shape", f"{list(filters[2:])}")
-    return windows_of(call, filters[2:], given[2:])
+    return groups
+
+
+def _apart(given: Shape, filters: Shape, groups: int) -> Refused:
+    return Refused(
+        ep.RefusalCode.OTHER,
+        f"an input of {list(given)}, filters of {list(filters)}, {groups} groups",
+    )
 
 
 def _convolved(
@@ -88,17 +99,10 @@ def _fields(windows: Windows) -> dict[str, Any]:
 @lowers("ConvTranspose")
 def _conv_transpose(call: Call) -> Value:
     given, filters = call.shape(0), call.shape(1)
-    groups = call.attribute("group", 1)
-    if len(given) != len(filters) or given[1] != filters[0] or given[1] % groups:
-        raise Refused(
-            ep.RefusalCode.OTHER,
-            f"an input of {list(given)}, filters of {list(filters)}, {groups} groups",
-        )
+    groups = _groups(call, given, filters)
+    if given[1] != filters[0] or given[1] % groups:
+        raise _apart(given, filters, groups)
     count = len(given) - 2
-    check_count(count)
-    sizes = call.attribute("kernel_shape", filters[2:])
-    if tuple(sizes) != filters[2:]:
-        raise call.refuse_attribute("kernel_shape", f"{list(filters[2:])}")
     extra = tuple(call.attribute("output_padding") or (0,) * count)
     if len(extra) != count:
         raise call.refuse_attribute("output_padding", f"{count} numbers")
@@ -227,19 +231,22 @@ def _fused_conv(call: Call) -> Value:
     made = _conv(call)
     if call.has(3):
         made = build.binary("ELEMENT_WISE_ADD", made, call.operand(3))
+    name = call.attribute("activation", "")
     parameters = list(call.attribute("activation_params", ()))
-    match call.attribute("activation", ""):
+    if len(parameters) < {"LeakyRelu": 1, "HardSigmoid": 2, "Clip": 2}.get(name, 0):
+        raise call.refuse_attribute("activation_params", f"those of {name}")
+    match name:
         case "":
             return made
-        case "Relu" | "Sigmoid" | "Tanh" as name:
+        case "Relu" | "Sigmoid" | "Tanh":
             return activated(build, name.upper(), made)
         case "LeakyRelu":
             return activated(build, "LEAKY_RELU", made, Alpha=parameters[0])
         case "HardSigmoid":
-            alpha, beta = parameters
+            alpha, beta = parameters[:2]
             return activated(build, "HARD_SIGMOID", made, Alpha=alpha, Beta=beta)
         case "Clip":
-            return clipped(build, made, *parameters)
+            return clipped(build, made, *parameters[:2])
     raise call.refuse_attribute(
         "activation", "Relu, Sigmoid, Tanh, LeakyRelu, HardSigmoid and Clip"
     )

@@ -29,8 +29,7 @@ def _batch_normalization(call: Call) -> Value:
         raise Refused(ep.RefusalCode.ATTRIBUTE, "trains; takes inference")
     if not call.attribute("spatial", 1):
         raise call.refuse_attribute("spatial", "1")
-    if x.rank < 2:
-        raise Refused(ep.RefusalCode.RANK, f"{x.rank} dimensions; takes 2 or more")
+    require_rank(x, 2)
     scale, bias, mean, variance = (
         _along_channels(build, call.operand(position), x) for position in range(1, 5)
     )
@@ -39,6 +38,14 @@ def _batch_normalization(call: Call) -> Value:
         ScaleTensor=scale, BiasTensor=bias, OutputTensor=call.result(), Spatial=1,
         Epsilon=call.attribute("epsilon", _EPSILON),
     )  # fmt: skip
+
+
+def require_rank(x: Value, least: int) -> None:
+    """Refuse fewer dimensions than *least*."""
+    if x.rank < least:
+        raise Refused(
+            ep.RefusalCode.RANK, f"{x.rank} dimensions; takes {least} or more"
+        )
 
 
 def _along_channels(build: Builder, numbers: Value, x: Value) -> Value:
@@ -74,6 +81,7 @@ def normalized(
 @lowers("InstanceNormalization")
 def _instance_normalization(call: Call) -> Value:
     build, x = call.build, call.operand(0)
+    require_rank(x, 3)
     scale, bias = (_along_channels(build, call.operand(i), x) for i in (1, 2))
     epsilon = call.attribute("epsilon", _EPSILON)
     return normalized(build, x, range(2, x.rank), epsilon, scale, bias)
@@ -82,6 +90,7 @@ def _instance_normalization(call: Call) -> Value:
 @lowers("GroupNormalization")
 def _group_normalization(call: Call) -> Value:
     build, x = call.build, call.operand(0)
+    require_rank(x, 3)
     call.ignore("stash_type")
     groups, channels = call.attribute("num_groups"), x.shape[1]
     if not isinstance(groups, int) or groups < 1 or channels % groups:
@@ -102,6 +111,7 @@ def _group_normalization(call: Call) -> Value:
 def _group_norm(call: Call) -> Value:
     """Channels are last, and the sigmoid of the result may be its factor."""
     build, x = call.build, call.operand(0)
+    require_rank(x, 3)
     groups, channels = call.attribute("groups"), x.shape[-1]
     if not call.attribute("channels_last", 1):
         raise call.refuse_attribute("channels_last", "1")
@@ -241,6 +251,7 @@ def _skipped(call: Call, bias: int) -> Value:
     total = build.binary("ELEMENT_WISE_ADD", call.operand(0), call.operand(1))
     if call.has(bias):
         total = build.binary("ELEMENT_WISE_ADD", total, call.operand(bias))
+    require_rank(total, 1)
     return total
 
 
@@ -260,6 +271,7 @@ def _lrn(call: Call) -> Value:
     bias = call.attribute("bias", 1.0)
     if not isinstance(size, int) or size < 1:
         raise call.refuse_attribute("size", "a natural number")
+    require_rank(x, 2)
     batch, channels = x.shape[:2]
     image = (batch, 1, channels, math.prod(x.shape[2:]))
     squares = build.binary("ELEMENT_WISE_MULTIPLY", x, x)

@@ -13,6 +13,7 @@ from onnxplug_directml.abi.directml import DML_TENSOR_DATA_TYPE
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import Call, lowers
 from onnxplug_directml.lowering.operators.arithmetic import power
+from onnxplug_directml.lowering.operators.normalization import require_rank
 from onnxplug_directml.lowering.operators.reduction import reduced
 from onnxplug_directml.lowering.windows import Windows, lifted, lifted_shape, windows_of
 
@@ -158,6 +159,7 @@ _GLOBAL: Final = {"GlobalAveragePool": "AVERAGE", "GlobalMaxPool": "MAX"}
 @lowers(*_GLOBAL)
 def _global_pool(call: Call) -> Value:
     x = call.operand(0)
+    require_rank(x, 3)
     axes = range(2, x.rank)
     return reduced(call.build, _GLOBAL[call.op_type], x, axes, keep=True)
 
@@ -165,6 +167,7 @@ def _global_pool(call: Call) -> Value:
 @lowers("GlobalLpPool")
 def _global_lp_pool(call: Call) -> Value:
     build, x = call.build, call.operand(0)
+    require_rank(x, 3)
     axes, p = range(2, x.rank), _order(call)
     if p <= 2:
         return reduced(build, f"L{p}", x, axes, keep=True)

@@ -89,6 +89,8 @@ def _as_matrices(
     Where the second one is a single matrix, the rows of the first are those of one
     matrix, too.
     """
+    if not (a.rank and b.rank):
+        raise Refused(ep.RefusalCode.RANK, "a scalar; takes matrices")
     rows = a.shape[-2:-1] if a.rank > 1 else ()
     columns = b.shape[-1:] if b.rank > 1 else ()
     if a.rank == 1:

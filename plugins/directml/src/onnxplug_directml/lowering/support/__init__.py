@@ -2,7 +2,7 @@
 
 A row is text, one line for each tensor or several that have the same::
 
-    "InputTensor OutputTensor: FLOAT32 FLOAT16; ranks 4 5"
+    "InputTensor=OutputTensor: FLOAT32 FLOAT16; ranks 4 5"
 
 Rows begin with feature level 5.0, the least that is used; what later levels add are
 rows of their own.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from onnxplug_directml.lowering.support.table import level_named, supports
 
-_UNARY = "InputTensor OutputTensor"
-_BINARY = "ATensor BTensor OutputTensor"
+_UNARY = "InputTensor=OutputTensor"
+_BINARY = "ATensor=BTensor=OutputTensor"
 
-supports("ELEMENT_WISE_IDENTITY CAST", f"{_UNARY}: ALL")
+supports("ELEMENT_WISE_IDENTITY", f"{_UNARY}: ALL")
+supports("CAST", "InputTensor OutputTensor: ALL")
 supports(
     "ELEMENT_WISE_ACOS ELEMENT_WISE_ASIN ELEMENT_WISE_ATAN ELEMENT_WISE_CEIL "
     "ELEMENT_WISE_COS ELEMENT_WISE_EXP ELEMENT_WISE_FLOOR ELEMENT_WISE_LOG "
@@ -35,7 +36,7 @@ supports(_REMAINDERS, f"{_BINARY}: FLOATS INTS")
 supports(_REMAINDERS, f"{_BINARY}: ALL", level=level_named("6.0"))
 supports("ELEMENT_WISE_MAX ELEMENT_WISE_MIN", f"{_BINARY}: ALL")
 supports("ELEMENT_WISE_ADD1", f"{_BINARY}: FLOATS")
-supports("ELEMENT_WISE_POW", "InputTensor ExponentTensor OutputTensor: FLOATS INTS")
+supports("ELEMENT_WISE_POW", f"{_UNARY} ExponentTensor: FLOATS INTS")
 supports("ELEMENT_WISE_IF", "ConditionTensor: UINT8", f"{_BINARY}: ALL")
 
 supports(
@@ -47,7 +48,7 @@ supports(
     "ELEMENT_WISE_LOGICAL_EQUALS ELEMENT_WISE_LOGICAL_GREATER_THAN "
     "ELEMENT_WISE_LOGICAL_LESS_THAN ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL "
     "ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL",
-    "ATensor BTensor: ALL",
+    "ATensor=BTensor: ALL",
     "OutputTensor: UINT32 UINT8",
 )
 supports(
@@ -66,7 +67,7 @@ supports(
     f"{_UNARY}: FLOATS",
 )
 supports(
-    "ACTIVATION_PARAMETERIZED_RELU", "InputTensor SlopeTensor OutputTensor: FLOATS"
+    "ACTIVATION_PARAMETERIZED_RELU", "InputTensor=SlopeTensor=OutputTensor: FLOATS"
 )
 supports(
     "ACTIVATION_RELU", f"{_UNARY}: FLOATS INT32 INT16 INT8", level=level_named("5.1")
@@ -74,7 +75,7 @@ supports(
 supports("ACTIVATION_SHRINK", f"{_UNARY}: FLOATS INTS", level=level_named("5.1"))
 supports(
     "ACTIVATION_PARAMETERIZED_RELU",
-    "InputTensor SlopeTensor OutputTensor: FLOATS INT32 INT16 INT8",
+    "InputTensor=SlopeTensor=OutputTensor: FLOATS INT32 INT16 INT8",
     level=level_named("5.1"),
 )
 supports("ACTIVATION_GELU", f"{_UNARY}: FLOATS", level=level_named("5.1"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from onnxplug_directml.lowering.support.table import level_named, supports
 
-_UNARY = "InputTensor OutputTensor"
+_UNARY = "InputTensor=OutputTensor"
 
 supports(
     "CONVOLUTION",
-    "InputTensor FilterTensor BiasTensor OutputTensor: FLOATS; ranks 3 4 5",
+    "InputTensor=FilterTensor=BiasTensor=OutputTensor: FLOATS; ranks 3 4 5",
 )
 supports(
     "CONVOLUTION_INTEGER",
@@ -25,7 +25,7 @@ supports(
     "ranks 1 2 3 4",
     "BiasTensor: INT32; ranks 3 4",
 )
-supports("GEMM", "ATensor BTensor CTensor OutputTensor: FLOATS; ranks 2 3 4")
+supports("GEMM", "ATensor=BTensor=CTensor=OutputTensor: FLOATS; ranks 2 3 4")
 supports(
     "MATRIX_MULTIPLY_INTEGER",
     "ATensor BTensor: BYTES; ranks 2 3 4",
@@ -54,11 +54,11 @@ supports(
 
 supports(
     "BATCH_NORMALIZATION",
-    "InputTensor MeanTensor VarianceTensor ScaleTensor BiasTensor OutputTensor: FLOATS",
+    "InputTensor=MeanTensor=VarianceTensor=ScaleTensor=BiasTensor=OutputTensor: FLOATS",
 )
 supports(
     "MEAN_VARIANCE_NORMALIZATION1",
-    "InputTensor ScaleTensor BiasTensor OutputTensor: FLOATS",
+    "InputTensor=ScaleTensor=BiasTensor=OutputTensor: FLOATS",
 )
 supports(
     "ACTIVATION_SOFTMAX ACTIVATION_LOG_SOFTMAX ACTIVATION_HARDMAX", f"{_UNARY}: FLOATS"
@@ -77,7 +77,7 @@ supports(
     _QUANTIZE,
     "InputTensor: FLOAT32 INT32",
     "ScaleTensor: FLOAT32",
-    "ZeroPointTensor OutputTensor: BYTES",
+    "ZeroPointTensor=OutputTensor: BYTES",
 )
 supports(
     _QUANTIZE,
@@ -88,7 +88,7 @@ supports(
 _DEQUANTIZE = "ELEMENT_WISE_DEQUANTIZE_LINEAR"
 supports(
     _DEQUANTIZE,
-    "InputTensor ZeroPointTensor: INTS",
-    "ScaleTensor OutputTensor: FLOAT32",
+    "InputTensor=ZeroPointTensor: INTS",
+    "ScaleTensor=OutputTensor: FLOAT32",
 )
-supports(_DEQUANTIZE, "ScaleTensor OutputTensor: FLOATS", level=level_named("6.0"))
+supports(_DEQUANTIZE, "ScaleTensor=OutputTensor: FLOATS", level=level_named("6.0"))

@@ -36,10 +36,16 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What an operator takes from a feature level on, by field."""
+    """What an operator takes from a feature level on.
+
+    Attributes:
+        tensors: by field.
+        agreeing: fields that have one type.
+    """
 
     level: int
     tensors: Mapping[str, Taken]
+    agreeing: Sequence[Sequence[str]]
 
 
 SUPPORT: Final[dict[DML_OPERATOR_TYPE, list[Row]]] = {}
@@ -51,11 +57,12 @@ def supports(operators: str, *lines: str, level: int = LEAST_LEVEL) -> None:
 
     Args:
         operators: members of ``DML_OPERATOR_TYPE``, with spaces between.
-        lines: ``"field …: type …; ranks rank …"``.  Types may be names of sets:
-            FLOATS, INTS (of 8 to 32 bits), LONGS (of 64), BYTES, ALL.  Without
-            ``; ranks``, 1 to 8 are taken.
+        lines: ``"field …: type …; ranks rank …"``.  Fields with ``=`` between have one
+            type.  Types may be names of sets: FLOATS, INTS (of 8 to 32 bits), LONGS (of
+            64), BYTES, ALL.  Without ``; ranks``, 1 to 8 are taken.
     """
     tensors: dict[str, Taken] = {}
+    agreeing = []
     for line in lines:
         names, _, rest = line.partition(":")
         types, _, ranks = rest.partition("; ranks")
@@ -67,11 +74,13 @@ def supports(operators: str, *lines: str, level: int = LEAST_LEVEL) -> None:
             ),
             frozenset(map(int, ranks.split())) or _ALL_RANKS,
         )
-        tensors |= dict.fromkeys(names.split(), taken)
+        groups = [group.split("=") for group in names.split()]
+        agreeing += [group for group in groups if len(group) > 1]
+        tensors |= dict.fromkeys((name for group in groups for name in group), taken)
     for name in operators.split():
         rows = SUPPORT.setdefault(DML_OPERATOR_TYPE[name], [])
         assert all(row.level < level for row in rows), f"{name} is declared twice"
-        rows.append(Row(level, tensors))
+        rows.append(Row(level, tensors, agreeing))
 
 
 def why_unsupported(
@@ -109,6 +118,23 @@ def why_unsupported(
                     f"{name} of {kind.name} has {len(desc.sizes)} dimensions; takes "
                     f"{ranks}"
                 )
+    return _disagreement(kind, rows[0].agreeing, tensors)
+
+
+def _disagreement(
+    kind: DML_OPERATOR_TYPE,
+    agreeing: Sequence[Sequence[str]],
+    tensors: Mapping[str, Sequence[TensorDesc]],
+) -> str | None:
+    for group in agreeing:
+        types = {
+            name: desc.data_type.name
+            for name in group
+            for desc in tensors.get(name, ())
+        }
+        if len(set(types.values())) > 1:
+            said = ", ".join(f"{name} is {found}" for name, found in types.items())
+            return f"of {kind.name} {said}; takes one type"
     return None
 
 
