@@ -36,7 +36,8 @@ class Network(NamedTuple):
         words: of an input ``input_ids`` the numbers are below this.
         write: exports it, where axes are left open.
         grows: all outputs but the first are all inputs but the first of a next run.
-        dtype: of floats, weights too, which are drawn in float32 and rounded.
+        dtype: of floats, weights too, which are drawn in float32 and rounded; ``None``:
+            of those that *build* gives them.
     """
 
     build: Callable[..., nn.Module]
@@ -45,7 +46,7 @@ class Network(NamedTuple):
     words: int = 0
     write: Callable[[Any, Exporter, Path], None] | None = None
     grows: bool = False
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype | None = None
 
 
 class Exported(NamedTuple):
@@ -65,7 +66,9 @@ def built(network: Network, **sizes: Any) -> tuple[nn.Module, Feeds]:
         model = network.build(**sizes).eval().requires_grad_(False)
         feeds = drawn_feeds(network)
         draw_weights(model, feeds)
-        return model.to(network.dtype), converted(feeds, network.dtype)
+        if network.dtype is not None:
+            model, feeds = model.to(network.dtype), converted(feeds, network.dtype)
+        return model, feeds
 
 
 def drawn_feeds(network: Network) -> Feeds:

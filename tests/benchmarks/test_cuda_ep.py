@@ -115,6 +115,19 @@ def test_large_layers_are_applied_to_their_own_results(
         assert len(model.graph.initializer) <= 2
 
 
+@pytest.mark.exhaustive
+def test_narrow_networks_compute_in_16_bits(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs make .venv/exporters.stamp")
+    from functools import partial
+
+    from zoo import Network, exported, on_gpus
+
+    build = partial(on_gpus.narrow, torch.nn.Linear, in_features=8, out_features=4)
+    files = exported(Network(build, {"x": (2, 8)}), "narrow", tmp_path)
+    kinds = {weight.data_type for weight in onnx.load(files.model).graph.initializer}
+    assert kinds == {onnx.TensorProto.FLOAT16}
+
+
 def test_the_page_has_what_the_results_say() -> None:
     text = report.CUDA_PAGE.read_text(encoding="utf-8")
     shown = text.split(report.BEGIN)[1].split(report.END)[0]

@@ -196,25 +196,31 @@ class CublasLt:
             return self.run_status
         about = dict(self._objects[description])
         compute, scale = about["made"]
-        assert (c, layout_c) == (d, layout_d)
         kind = ctypes.c_double if DTYPES[scale] is np.float64 else c_float
         assert kind.from_address(alpha).value == 1
-        assert kind.from_address(beta).value == 0
-        laid = [dict(self._objects[each]) for each in (layout_a, layout_b, layout_d)]
+        adds = kind.from_address(beta).value
+        assert adds in (0, 1)
+        places, layouts = (a, b, d), (layout_a, layout_b, layout_d)
+        if adds:
+            assert c != d
+            places, layouts = (a, b, c, d), (layout_a, layout_b, layout_c, layout_d)
+        else:
+            assert (c, layout_c) == (d, layout_d)
+        laid = [dict(self._objects[each]) for each in layouts]
 
         def compute_product() -> None:
-            left, right, out = (
+            left, right, *added, out = (
                 self._matrices(address, each)
-                for address, each in zip((a, b, d), laid, strict=True)
+                for address, each in zip(places, laid, strict=True)
             )
-            self._compute(about, compute, left, right, out)
+            self._compute(about, compute, left, right, out, added)
             if nbytes:
                 used = self._array(workspace or 0, np.dtype(np.uint8), (nbytes,), (1,))
                 used[:] = 0xAA
 
         ranges = [
             (address, address + _extent(each), address == d)
-            for address, each in zip((a, b, d), laid, strict=True)
+            for address, each in zip(places, laid, strict=True)
         ]
         self.submit(stream or 0, compute_product, ranges)
         self.ran.append((number, nbytes, stream or 0))
@@ -236,6 +242,7 @@ class CublasLt:
         left: np.ndarray[Any, Any],
         right: np.ndarray[Any, Any],
         out: np.ndarray[Any, Any],
+        added: Sequence[np.ndarray[Any, Any]],
     ) -> None:
         left, right = left.astype(np.float64), right.astype(np.float64)
         if compute == 77:
@@ -244,7 +251,7 @@ class CublasLt:
             left = left.swapaxes(-1, -2)
         if about.get(4):
             right = right.swapaxes(-1, -2)
-        result = left @ right
+        result = sum((each.astype(np.float64) for each in added), left @ right)
         activation, has_bias = EPILOGUES[about[7]]
         if has_bias:
             rows = out.shape[-2]

@@ -6,12 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxplug_compiler.gpu.command import EngineCall, Launch
 from onnxplug_cuda.families import attention
 
 from .on_graphs import BF16, F16, F32, RNG, Array, Memory, assert_close
+from .planted import Planted
 
 
 def attended(
@@ -113,3 +115,22 @@ def test_without_cudnns_attention_kernels_compute() -> None:
     family = attention.Attention(memory.cudnn)
     family.record_attention(memory.recorder, q, k, v, out, scale=0.25)
     assert [type(c) for c in memory.recorder.commands] == [Launch]
+
+
+def test_attention_in_parts_and_16_bits_is_cudnns(alone: Any, planted: Planted) -> None:
+    """As PyTorch writes it for a network that is given no mask."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float16[2, 4, 8, 16] q, float16[2, 4, 8, 16] k, float16[2, 4, 8, 16] v)
+          => (float16[2, 4, 8, 16] y)
+        <float h = {0.5}, float z = {0}, int64[4] size = {1, 1, 8, 8}>
+        { half = Cast <to = 10> (h)  zero = Cast <to = 10> (z)
+          t = Transpose <perm = [0, 1, 3, 2]> (k)  a = Mul (q, half)  b = Mul (t, half)
+          m = Expand (zero, size)  s = MatMul (a, b)  d = Add (s, m)
+          w = Softmax <axis = -1> (d)  n = IsNaN (w)  c = Where (n, zero, w)
+          y = MatMul (c, v) }"""
+    )
+    q, k, v = (RNG.standard_normal((2, 4, 8, 16)).astype(F16) for _ in range(3))
+    (found,) = alone(model).run(None, {"q": q, "k": k, "v": v})
+    assert len(planted.graphs.ran) == 1 and not planted.products.ran
+    assert_close(found, attended(q, k, v, None, 0.25, None))

@@ -169,8 +169,8 @@ FOLLOWING = [
     (F16, ("Add", "Gelu"), 1, ["library"]),
     (F16, (), 0, ["library"]),
     (BF16, ("Relu",), 0, ["library"]),
-    (F32, ("Add", "Add"), 2, ["library", "kernel"]),
-    (F16, ("Add", "Add", "Relu"), 2, ["library", "kernel"]),
+    (F32, ("Add", "Add"), 2, ["library"]),
+    (F16, ("Add", "Add", "Relu"), 2, ["library"]),
 ]
 
 
@@ -201,6 +201,23 @@ def test_what_follows_is_the_librarys_as_far_as_it_goes(
     if "Gelu" in steps:
         expected = library_of_products.gelu(expected)
     assert_close(memory.array(target), expected)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_added_to_results_lies_in_rows_of_batches(turned: bool) -> None:
+    memory = Memory()
+    a, b = memory.random(F32, 3, 96, 128), memory.random(F32, 128, 112)
+    builder, value = chain_of("f32", "f32", "Add", "Relu", operands=1)
+    if turned:
+        added = memory.random(F32, 3, 112, 96).transpose((0, 2, 1))
+    else:
+        added = memory.random(F32, 3, 100, 120).slice([0, 4, 8], [3, 96, 112])
+    target = memory.new(np.zeros((3, 96, 112), np.float32))
+    after = Epilogue(builder.build([value]), (added,), (target,))
+    Products(tf32=False).record_matmul(memory.recorder, a, b, target, epilogue=after)
+    assert memory.run() == ["library", *["kernel"] * turned]
+    expected = product(memory.array(a), memory.array(b)) + memory.array(added)
+    assert_close(memory.array(target), np.maximum(expected, 0))
 
 
 def test_a_result_that_is_read_twice_stays_one() -> None:
@@ -236,9 +253,9 @@ def with_wide_bias(*, twice: bool = False, narrow: str = "f16") -> Chain:
 def test_a_narrower_bias_is_the_librarys_where_it_writes_as_narrow_results() -> None:
     results = frozenset({"f16", "f32"})
     does = fused(with_wide_bias(), results, lambda _: True, ACTIVATIONS)
-    assert does == ("f16", 0, "", None, ())
+    assert does == ("f16", 0, None, "", None, ())
     does = fused(with_wide_bias(twice=True), results, lambda _: True, ACTIVATIONS)
-    assert does[:3] == ("f16", 0, "") and does.operands == (0,)
+    assert does[:4] == ("f16", 0, None, "") and does.operands == (0,)
     assert does.rest is not None and does.rest.inputs == ("f16", "f16")
     assert [step.operator for step in does.rest.steps] == ["Cast", "Neg"]
     for chain, takes in (

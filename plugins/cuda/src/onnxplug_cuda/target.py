@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxplug_compiler.ir import families
 from onnxplug_cuda.backend import CudaKernels
@@ -12,6 +12,9 @@ from onnxplug_cuda.engines.cudnn import Cudnn
 from onnxplug_cuda.engines.graphs import Attention, Convolution
 from onnxplug_cuda.engines.product import Product
 from onnxplug_cuda.options import CUDNN, Settings
+
+if TYPE_CHECKING:
+    from onnxplug_cuda.families.products import Products
 
 _HOPPER: Final = 9
 """Compute capability from which products are given more workspace."""
@@ -34,7 +37,7 @@ class CudaTarget(CudaKernels):
             tf32=settings.tf32,
         )
         engines = device.engines
-        self._contractions: families.Contractions | None = None
+        self._contractions: Products | None = None
         self._attention: families.Attention | None = None
         cublaslt = engines.get(Product)
         if isinstance(cublaslt, CublasLt):
@@ -44,7 +47,10 @@ class CudaTarget(CudaKernels):
             from onnxplug_cuda.families.convolutions import Convolutions
 
             self.convolutions = Convolutions(
-                cudnn, settings.convolution, tf32=settings.tf32
+                cudnn,
+                settings.convolution,
+                tf32=settings.tf32,
+                products=self._contractions,
             )
         allowed = not settings.attention or CUDNN in settings.attention
         cudnn = engines.get(Attention) if settings.cudnn and allowed else None
@@ -62,9 +68,7 @@ class CudaTarget(CudaKernels):
         return self._attention or super().attention
 
 
-def _products(
-    library: CublasLt, device: CudaDevice, settings: Settings
-) -> families.Contractions:
+def _products(library: CublasLt, device: CudaDevice, settings: Settings) -> Products:
     from onnxplug_cuda.families.products import HOPPER_WORKSPACE, WORKSPACE, Products
 
     is_hopper = device.driver.properties.capability[0] >= _HOPPER

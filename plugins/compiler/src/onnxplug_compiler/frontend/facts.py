@@ -96,6 +96,12 @@ def integers_of(value: Abstract) -> tuple[int, ...] | None:
     return tuple(content.reshape(-1).tolist())
 
 
+def is_nothing(value: Abstract) -> bool:
+    """Whether all elements are known to be 0, so that to add them changes nothing."""
+    content = value.content
+    return content is not None and content.dtype.kind == "f" and not content.any()
+
+
 def is_row(value: Abstract, of: Abstract) -> bool:
     """Whether *value* has one number for each element of the last axis of *of*."""
     width = of.shape[-1:]

@@ -229,6 +229,18 @@ def test_attention_in_parts(scores: str, axis: int) -> None:
     found.check(Q, K, V, MASK)
 
 
+def test_attention_whose_mask_is_the_same_in_all_runs() -> None:
+    """As exporters write it where a network was given no mask."""
+    shape = "size = Constant <value_ints = [2, 1, 5, 7]> () "
+    for content in ("0.0", "0.5"):
+        found = attention(
+            f"{shape} m = ConstantOfShape <value = float[1] {{{content}}}> (size) "
+            f"{TURNED}a = Add (s, m) w = Softmax (a) y = MatMul (w, v)"
+        )
+        assert is_attention(found)
+        found.check(Q, K, V, MASK)
+
+
 def test_attention_with_scaled_queries_and_keys() -> None:
     found = attention(
         "p = Mul (q, c) t = Transpose <perm = [0, 1, 3, 2]> (k) u = Mul (t, c) "

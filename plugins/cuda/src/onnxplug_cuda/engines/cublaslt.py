@@ -193,17 +193,18 @@ class CublasLt:
         """The algorithms for a product.
 
         Args:
-            begins: where A, B, the bias if there is one, and D begin, in bytes, in
-                memory whose address is a multiple of what algorithms may ask for.
+            begins: where A, B, C and the bias if there are such, and D begin, in
+                bytes, in memory whose address is a multiple of what algorithms may ask
+                for.
             workspace: bytes that it may have.
 
         Raises:
             KernelRefused: no algorithm does it.
         """
         # as aligned as what is bound will be
-        a, b, *bias, d = (_MOST_ALIGNMENT + begin for begin in begins)
-        alignments = tuple(map(_alignment, (a, b, d, d)))
-        description = self.description(product, *bias)
+        a, b, c, d, bias = _named(product, [_MOST_ALIGNMENT + each for each in begins])
+        alignments = tuple(map(_alignment, (a, b, c, d)))
+        description = self.description(product, bias)
         plan = self._plan(product, description, alignments, workspace)
         prepared = PreparedProduct(self, product, plan, workspace)
         if product.uses_measured and self._choices is not None:
@@ -252,13 +253,14 @@ class CublasLt:
         Raises:
             CublasError: it is not queued.
         """
-        prepared, (a, b, d) = bound.prepared, bound.addresses
+        prepared, (a, b, c, d) = bound.prepared, bound.addresses
         one, zero = _SCALARS[prepared.product.element == "f64"]
-        layout_a, layout_b, layout_d = prepared.plan.layouts
+        beta = zero if prepared.product.c is None else one
+        layout_a, layout_b, layout_c, layout_d = prepared.plan.layouts
         suggestion = prepared.plan.suggestions[number]
         self.call(
             "cublasLtMatmul", self._handle, bound.description, ctypes.byref(one),
-            a, layout_a, b, layout_b, ctypes.byref(zero), d, layout_d, d, layout_d,
+            a, layout_a, b, layout_b, ctypes.byref(beta), c, layout_c, d, layout_d,
             ctypes.byref(suggestion.algorithm), bound.workspace or None,
             prepared.workspace if bound.workspace else 0, stream,
         )  # fmt: skip
@@ -307,6 +309,9 @@ class CublasLt:
                 (product.d, product.result),
             )
         )
+        c = d
+        if product.c is not None:
+            c = self._layout(product.c, product.result, product.batches)
         preference = self._made("cublasLtMatmulPreferenceCreate")
         weakref.finalize(
             preference, self._functions["cublasLtMatmulPreferenceDestroy"],
@@ -319,7 +324,7 @@ class CublasLt:
         found, count = (Suggestion * MOST_ALGORITHMS)(), c_int()
         try:
             self.call(
-                "cublasLtMatmulAlgoGetHeuristic", self._handle, description, a, b, d,
+                "cublasLtMatmulAlgoGetHeuristic", self._handle, description, a, b, c,
                 d, preference, MOST_ALGORITHMS, found, ctypes.byref(count),
             )  # fmt: skip
         except CublasError as error:
@@ -336,7 +341,7 @@ class CublasLt:
                 f"cuBLASLt has no algorithm for {product} with {workspace} bytes of "
                 "workspace"
             )
-        return _Plan((a, b, d), fit)
+        return _Plan((a, b, c, d), fit)
 
     def description(self, product: Product, bias: int = 0) -> c_void_p:
         """What is computed, and from which bias."""
@@ -408,26 +413,26 @@ class PreparedProduct:
         """The product of what is at *addresses*, ready to be queued.
 
         Args:
-            addresses: of A, B, the bias if there is one, and D, which were checked to
-                be in memory.
+            addresses: of A, B, C and the bias if there are such, and D, which were
+                checked to be in memory.
             workspace: its address; 0 where there is none.
         """
-        a, b, *bias, d = addresses
-        description = self.library.description(self.product, *bias)
-        return BoundProduct(self, description, (a, b, d), workspace)
+        a, b, c, d, bias = _named(self.product, addresses)
+        description = self.library.description(self.product, bias)
+        return BoundProduct(self, description, (a, b, c, d), workspace)
 
 
 class BoundProduct(Record):
     """A product of what is at fixed addresses.
 
     Attributes:
-        addresses: of A, B and D.
+        addresses: of A, B, C and D; of D twice where there is no C.
         workspace: the address of it.
     """
 
     prepared: PreparedProduct
     description: c_void_p
-    addresses: tuple[int, int, int]
+    addresses: tuple[int, int, int, int]
     workspace: int
 
     def queue(self, stream: int) -> None:
@@ -477,6 +482,14 @@ class _Trial:
         self._memories = [self._bench.memory(each) for each in needed]
         *addresses, workspace = (memory.address for memory in self._memories)
         return self._prepared.bind(addresses, workspace)
+
+
+def _named(product: Product, given: Sequence[int]) -> tuple[int, int, int, int, int]:
+    """Of what :attr:`Product.needed` is of: A, B, C, D, and the bias, or 0.  Without C,
+    D stands there, as it does in NVIDIA's samples."""
+    a, b, *between, d = given
+    c = d if product.c is None else between.pop(0)
+    return a, b, c, d, between.pop() if product.has_bias else 0
 
 
 def _alignment(address: int) -> int:

@@ -49,15 +49,16 @@ class Matrix(Parameters):
 
 
 class Product(Parameters):
-    """D = act(op(A)·op(B) + bias), all in columns.
+    """D = act(op(A)·op(B) + C + bias), all in columns.
 
     A row-major product is one of the transposed matrices in the other order, so A is
     what the model has on the right.
 
     Attributes:
         element: of the factors.
-        result: of D, and of the bias.
+        result: of C and D, and of the bias.
         a, b, d: as they lie.
+        c: how what is added lies, which has the shape of D; ``None``: nothing is.
         turned: whether A and B are transposed.
         batches: how many products.
         has_bias: whether there is one number for each row of D.
@@ -77,6 +78,7 @@ class Product(Parameters):
     d: Matrix
     turned: tuple[bool, bool]
     batches: int = 1
+    c: Matrix | None = None
     has_bias: bool = False
     activation: str = ""
     tf32: bool = False
@@ -96,13 +98,15 @@ class Product(Parameters):
 
     @property
     def needed(self) -> list[int]:
-        """Bytes from the first element to the end of A, of B, of the bias if there is
-        one, and of D."""
-        size, count = NBYTES[self.element], self.batches
+        """Bytes from the first element to the end of A, of B, of C and of the bias if
+        there are such, and of D."""
+        size, wide, count = NBYTES[self.element], NBYTES[self.result], self.batches
         needed = [self.a.extent(count) * size, self.b.extent(count) * size]
+        if self.c is not None:
+            needed.append(self.c.extent(count) * wide)
         if self.has_bias:
-            needed.append(self.d.rows * NBYTES[self.result])
-        return [*needed, self.d.extent(count) * NBYTES[self.result]]
+            needed.append(self.d.rows * wide)
+        return [*needed, self.d.extent(count) * wide]
 
     def check(self, nbytes: Sequence[int]) -> None:
         """Check that it fits together and into memory.
@@ -119,7 +123,8 @@ class Product(Parameters):
             raise ValueError(
                 f"the activation is {self.activation!r}; expected one of {ACTIVATIONS}"
             )
-        matrices = self.a, self.b, self.d
+        c = self.d if self.c is None else self.c
+        matrices = self.a, self.b, c, self.d
         for matrix in matrices:
             if not (
                 0 < matrix.rows <= matrix.leading <= _MOST
@@ -135,6 +140,8 @@ class Product(Parameters):
             raise ValueError(
                 f"matrices of {a} and {b} give none of {tuple(self.d[:2])}"
             )
+        if c[:2] != self.d[:2]:
+            raise ValueError(f"to {tuple(self.d[:2])} is added {tuple(c[:2])}")
         if self.batches < 1 or (self.batches > 1 and self.d.apart < self.d.extent(1)):
             raise ValueError(
                 f"{self.batches} results {self.d.apart} elements apart overlap"
@@ -183,6 +190,18 @@ def product_of(a: View, b: View, out: View, *, tf32: bool) -> Product | None:
         count,
         tf32=tf32 and element == "f32",
     )
+
+
+def added_of(view: View) -> Matrix | None:
+    """How what is added to results lies; ``None`` if cuBLASLt has no such layout.
+
+    Args:
+        view: [batch0, batch1, M, N].
+    """
+    apart, laid = _batches(view), _laid(view)
+    if apart is None or laid is None or laid[1] or 0 in view.shape:
+        return None
+    return laid[0]._replace(apart=apart)
 
 
 def _laid(view: View) -> tuple[Matrix, bool] | None:

@@ -1,4 +1,4 @@
-"""Convolutions as a whole, by cuDNN."""
+"""Convolutions as a whole, by cuDNN, and those of one place by cuBLASLt."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from onnxplug_compiler.ir.windows import Slide
 from onnxplug_cuda.engines.cudnn import Cudnn
 from onnxplug_cuda.engines.graphs import NBYTES, Convolution, Tensor
 from onnxplug_cuda.families.fused import Fused, fused, per_axis
+from onnxplug_cuda.families.pointwise import record_pointwise
+from onnxplug_cuda.families.products import Products
 from onnxplug_cuda.options import ConvolutionSettings
 
 
@@ -29,12 +31,18 @@ class Convolutions:
         cudnn: on the GPU that is recorded for.
         settings: how convolutions are given to it.
         tf32: whether float32 may be rounded to TF32.
+        products: of cuBLASLt; ``None``: there are none.
     """
 
     def __init__(
-        self, cudnn: Cudnn, settings: ConvolutionSettings, *, tf32: bool
+        self,
+        cudnn: Cudnn,
+        settings: ConvolutionSettings,
+        *,
+        tf32: bool,
+        products: Products | None = None,
     ) -> None:
-        self._cudnn = cudnn
+        self._cudnn, self._products = cudnn, products
         self._settings, self._tf32 = settings, tf32
 
     def record_convolution(
@@ -48,7 +56,15 @@ class Convolutions:
         transposed: bool = False,
         label: str = "Conv",
     ) -> bool:
-        """Convolve, if cuDNN does; see ``ir.families.Convolutions``."""
+        """Convolve, if a library does; see ``ir.families.Convolutions``."""
+        if (
+            self._products is not None
+            and not transposed
+            and record_pointwise(
+                self._products, recorder, x, weights, slides, epilogue, label
+            )
+        ):
+            return True
         element = element_of(x.dtype)
         target = epilogue.outputs[0]
         if (

@@ -21,6 +21,7 @@ class Fused(Record):
     Attributes:
         element: of the library's result.
         bias: the number of the chain's operand that it adds; ``None``: it adds none.
+        added: the same, of one as large as the result.
         activation: of ``product.ACTIVATIONS``.
         rest: a chain whose value 0 is the library's result; ``None``: nothing is left.
         operands: the numbers of the operands of the rest.
@@ -28,6 +29,7 @@ class Fused(Record):
 
     element: str
     bias: int | None
+    added: int | None
     activation: str
     rest: Chain | None
     operands: tuple[int, ...]
@@ -38,6 +40,7 @@ def fused(
     results: frozenset[str],
     takes_bias: Callable[[int], bool],
     activations: Collection[str],
+    takes_added: Callable[[int], bool] = lambda _: False,
 ) -> Fused:
     """What of *chain*, whose value 0 is a sum of products, a library does.
 
@@ -47,16 +50,19 @@ def fused(
         takes_bias: whether an operand of the chain, by its number, is a bias that the
             library adds.
         activations: those that it applies, of ``relu`` and ``gelu``.
+        takes_added: whether it adds an operand, by its number, that is as large as the
+            result.
     """
     prefix = _Prefix(chain)
-    bias, activation = prefix.take_wide_bias(results, takes_bias), ""
+    bias, added, activation = prefix.take_wide_bias(results, takes_bias), None, ""
     if bias is None:
         prefix.take_cast(results)
     if prefix.element != "f64":
         if bias is None:
             bias = prefix.take_bias(takes_bias)
+        added = prefix.take_bias(takes_added)
         activation = prefix.take_activation(activations)
-    return Fused(prefix.element, bias, activation, *prefix.rest())
+    return Fused(prefix.element, bias, added, activation, *prefix.rest())
 
 
 class _Prefix:

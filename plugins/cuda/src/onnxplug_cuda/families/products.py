@@ -3,8 +3,9 @@
 A product is the library's where it has at least :data:`LEAST` multiplications, and
 columns and products of a sum to fill a tile of tensor cores; its factors have floats of
 one type; and matrices lie as the library has them: with elements side by side along one
-axis.  What follows a product is the library's as far as it is a bias for each column, a
-Relu, or Gelu by tanh; a kernel applies the rest to the result.
+axis.  What follows a product is the library's as far as it is a bias for each column,
+an array that is added, a Relu, or Gelu by tanh; a kernel applies the rest to the
+result.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
 from onnxplug_cuda.engines.cublaslt import CublasLt
-from onnxplug_cuda.engines.product import ACTIVATIONS, RESULTS, Product, product_of
+from onnxplug_cuda.engines.product import (
+    ACTIVATIONS,
+    RESULTS,
+    Product,
+    added_of,
+    product_of,
+)
 from onnxplug_cuda.families.fused import Fused, fused, per_axis
 from onnxplug_cuda.options import TuningSettings
 
@@ -96,6 +103,18 @@ class Products:
                 recorder, a, b, out, epilogue=epilogue, label=label
             )
 
+    def record_product(
+        self,
+        recorder: Recorder[Any],
+        a: View,
+        b: View,
+        after: Epilogue,
+        label: str,
+    ) -> bool:
+        """Record a product of matrices in two axes of batches, and what follows it, if
+        it is the library's; say whether it is."""
+        return self._record(recorder, a, b, after.outputs[0], after, label)
+
     def record_contraction(
         self,
         recorder: Recorder[Any],
@@ -158,7 +177,7 @@ class Products:
             return False
         if after is None:
             return self._call(
-                recorder, self._products(recorder, a, b, out), None, "", label
+                recorder, self._products(recorder, a, b, out), None, None, "", label
             )
         results = RESULTS[element]
         if after.chain.inputs[0] not in results:
@@ -168,6 +187,7 @@ class Products:
             results,
             lambda n: per_axis(-1, after.operands[n]) is not None,
             ACTIVATIONS,
+            lambda n: _is_added(after.operands[n], out),
         )
         return self._record_fused(recorder, a, b, after, does, label)
 
@@ -188,7 +208,8 @@ class Products:
             parts = self._products(recorder, a, b, target)
             rest = rest or Chain((does.element,), (), (), (0,))
         bias = None if does.bias is None else per_axis(-1, after.operands[does.bias])
-        if not self._call(recorder, parts, bias, does.activation, label):
+        added = None if does.added is None else after.operands[does.added]
+        if not self._call(recorder, parts, bias, added, does.activation, label):
             return False
         if rest is not None:
             operands = [after.operands[number] for number in does.operands]
@@ -222,18 +243,24 @@ class Products:
         recorder: Recorder[Any],
         parts: Parts | None,
         bias: View | None,
+        added: View | None,
         activation: str,
         label: str,
     ) -> bool:
         """Record products, if there are such and the library takes all; say whether."""
         uses, measures, seconds = self._tuning
         calls = []
-        for product, (a, b, out) in parts or ():
+        for number, (product, (a, b, out)) in enumerate(parts or ()):
+            c = added
+            if c is not None and c.shape != out.shape:
+                c = _batch(c, number)
             whole = product._replace(
+                c=None if c is None else added_of(c),
                 has_bias=bias is not None, activation=activation,
                 uses_measured=uses, measures=measures, seconds=seconds,
             )  # fmt: skip
-            arrays = (b, a, out) if bias is None else (b, a, bias, out)
+            others = [view for view in (c, bias) if view is not None]
+            arrays = (b, a, *others, out)
             offsets = [view.offset for view in arrays]
             library = self._library
             if library and not library.takes(whole, offsets, self._workspace):
@@ -258,6 +285,11 @@ class Products:
 def _dtype(element: str, after: Epilogue, a: View) -> np.dtype[Any]:
     """The dtype of an element that a product has: its factors', or float32."""
     return a.dtype if element == element_of(a.dtype) else np.dtype(np.float32)
+
+
+def _is_added(view: View, out: View) -> bool:
+    """Whether the library adds *view* to a result like *out*."""
+    return view.shape == out.shape and added_of(view) is not None
 
 
 def _of_two_batches(view: View) -> View:

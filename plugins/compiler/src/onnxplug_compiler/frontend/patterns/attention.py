@@ -18,14 +18,18 @@ from onnxplug_compiler.frontend.patterns.terms import (
     Bound,
     Choice,
     Graph,
+    Nothing,
     Number,
     Op,
     Rewrite,
     Term,
     Value,
 )
+from onnxplug_compiler.ir.elements import element_of
 
 _F32: Final = np.dtype(np.float32)
+_ELEMENTS: Final = frozenset({"f32", "f16", "bf16"})
+"""Of scores; fused, those of 16 bits are not rounded."""
 
 
 def _scaled(key: str, term: Term | None = None) -> Term:
@@ -81,6 +85,13 @@ _MASK: Final = Value("mask")
 _MASKED: Final = Value(
     "masked",
     Choice(
+        # exporters write a mask of zeros where a network was given none
+        Op("Add", _SCORES, Nothing(), swaps=True, where=_keeps_scores),
+        mask=None,
+        hides=False,
+        fill=-math.inf,
+    )
+    | Choice(
         Op("Add", _SCORES, _MASK, swaps=True, where=_keeps_scores),
         hides=False,
         fill=-math.inf,
@@ -97,7 +108,7 @@ _MASKED: Final = Value(
 
 def _is_over_keys(graph: Graph, softmax: Call, bound: Bound) -> bool:
     scores = bound["masked"]
-    if graph.facts.ask(dtype_of, scores) != _F32:
+    if element_of(graph.facts.ask(dtype_of, scores)) not in _ELEMENTS:
         return False
     rank = graph.facts.ask(rank_of, scores)
     return rank in (3, 4) and int(softmax.attributes["axis"]) in (-1, rank - 1)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Call
-from onnxplug_compiler.frontend.facts import Facts, number_of
+from onnxplug_compiler.frontend.facts import Facts, is_nothing, number_of
 
 Bound: TypeAlias = Mapping[str, Any]
 """What parts of a pattern were found to be: names of values, numbers, and choices."""
@@ -161,6 +161,14 @@ class Number(Term):
             bound, members = found
             return [({**bound, self.key_or_value: number}, members)]
         return [found] if number == self.key_or_value else []
+
+
+class Nothing(Term):
+    """Zeros, known before a run, of any shape."""
+
+    def match(self, graph: Graph, name: str | None, found: Found) -> list[Found]:
+        is_zero = name is not None and graph.facts.ask(is_nothing, name)
+        return [found] if is_zero else []
 
 
 class Choice(Term):
