@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next ten, in several
+#   make test             run all tests but those of the next eleven, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -11,6 +11,7 @@
 #   make test-webgpu      test the WebGPU EP, with wgpu, on software if there is no GPU
 #   make test-cuda-offline  test the CUDA EP without a GPU, its kernels on the processor;
 #                         needs g++; with ARGS="-m ''" all of it, which takes an hour
+#   make test-cuda        test the CUDA EP on a GPU of NVIDIA's, with a driver of CUDA 13
 #   make test-tensorrt-offline  test the TensorRT EP without a GPU, with real bindings, and
 #                         the parser and builder of TensorRT for RTX; needs a C compiler
 #   make test-directml-offline  test the DirectML EP without Windows: what it hands over is
@@ -41,6 +42,8 @@ ON_CUDA := cuda tensorrt
 # what of its engine needs no GPU: no library of products; tests register the EP themselves
 CUDA_WHEELS := 'cupy-cuda13x>=14.2,<15' 'nvidia-cudnn-frontend>=1.22,<1.29' \
   'nvmath-python>=1.0,<2' nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt
+# all of its engine, for a GPU
+CARD_WHEELS := 'cupy-cuda13x[ctk]>=14.2,<15' 'nvidia-cudnn-cu13>=9.12'
 # tests of the TensorRT EP, which run without CuPy; not its libraries, which are elsewhere
 TENSORRT_WHEELS := 'tensorrt-cu13-bindings>=11.4,<12' 'polygraphy>=0.53'
 # the parser and the builder of TensorRT for RTX need no GPU; in a folder of their own, as
@@ -88,7 +91,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
-  test-cuda-offline test-tensorrt-offline test-directml-offline test-native \
+  test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-native \
   test-programs lint bench clean
 
 help:
@@ -145,6 +148,9 @@ test-cuda-offline: $(VENV)/cuda.stamp
 	  is not there; install it, on Debian by apt install g++' >&2; exit 1; }
 	ONNXPLUG_REQUIRE=cupy,g++,nvrtc $(BIN)/python -m pytest plugins/cuda \
 	  $(CUDA_ON_CPU) $(ARGS)
+
+test-cuda: $(VENV)/card.stamp
+	ONNXPLUG_REQUIRE=card $(BIN)/python -m pytest plugins/cuda/tests/on_card $(ARGS)
 
 test-tensorrt-offline: $(VENV)/tensorrt.stamp
 	ONNXPLUG_REQUIRE=tensorrt-bindings,polygraphy \
@@ -216,6 +222,11 @@ $(VENV)/webgpu.stamp: $(VENV)/exporters.stamp $(ON_WEBGPU:%=plugins/%/pyproject.
 $(VENV)/cuda.stamp: $(VENV)/development.stamp
 	@echo 'installing CuPy, NVRTC, and what else of CUDA needs no GPU …'
 	@$(BIN)/python -m pip install --quiet $(CUDA_WHEELS)
+	@touch $@
+
+$(VENV)/card.stamp: $(VENV)/cuda.stamp
+	@echo "installing CUDA's libraries, and cuDNN …"
+	@$(BIN)/python -m pip install --quiet $(CARD_WHEELS)
 	@touch $@
 
 $(VENV)/tensorrt.stamp: $(VENV)/development.stamp

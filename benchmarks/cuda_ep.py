@@ -11,8 +11,8 @@ outputs stay on the card, and a run is timed to its end there.  *graph* is the E
 CUDA graphs; ``onnxruntime`` needs a build with its CUDA EP, such as onnxruntime-gpu,
 and is reported as failed without.  Processes take turns.  Errors are against what
 PyTorch computes in float64.  The report has the card, the most that products and
-copies reach on it, and what sessions that share it take.  It never ran in our hands:
-whoever has a card can send what it writes.
+copies reach on it, and what sessions that share it take.  Whoever has a card can send
+what it writes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ from report import CARDS, write_cards
 ON_CUDA: Final = {"device": "cuda"}
 OURS: Final = (
     Runtime("graph", "onnxplug-cuda", {**ON_CUDA, "enable_cuda_graph": "1"}),
+    Runtime(
+        "graph, channels last",
+        "onnxplug-cuda",
+        {**ON_CUDA, "enable_cuda_graph": "1", "prefer_nhwc": "1"},
+    ),
     Runtime("onnxplug", "onnxplug-cuda", ON_CUDA),
 )
 PEERS: Final = (

@@ -66,8 +66,8 @@ class Decoder(nn.Module):
     def forward(self, input_ids: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
         """*cache*: of each layer keys and values, batch × head × past × size."""
         past, length = cache[0].shape[2], input_ids.shape[1]
-        columns = torch.arange(past + length)
-        rows = torch.arange(length) + past
+        columns = torch.arange(past + length, device=input_ids.device)
+        rows = torch.arange(length, device=input_ids.device) + past
         mask = columns <= rows[:, None]
         x = self.word(input_ids) + self.place(rows)
         longer: list[Tensor] = []

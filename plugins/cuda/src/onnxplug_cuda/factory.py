@@ -39,7 +39,9 @@ class CudaFactory(ep.EpFactory):
     vendor = "onnxplug"
     version = __version__
     options = OPTIONS
-    tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {}
+    tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
+        ep.DeviceType.GPU: "NVIDIA's H200, on Linux"
+    }
 
     verification: ep.Verification | None = CudaVerification()
 

@@ -69,7 +69,8 @@ class TorchFactory(ep.EpFactory):
     version = __version__
     options = OPTIONS
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
-        ep.DeviceType.CPU: "x86-64 processors, on Linux"
+        ep.DeviceType.CPU: "x86-64 processors, on Linux",
+        ep.DeviceType.GPU: "NVIDIA's H200, on Linux",
     }
     memory_spaces = TorchSpaces()
     verification = TorchVerification()

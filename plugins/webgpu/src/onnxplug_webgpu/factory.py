@@ -101,7 +101,8 @@ class WebGpuFactory(ep.EpFactory):
     version = __version__
     options = OPTIONS
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
-        ep.DeviceType.CPU: "Mesa's software Vulkan on x86-64 processors, on Linux"
+        ep.DeviceType.CPU: "Mesa's software Vulkan on x86-64 processors, on Linux",
+        ep.DeviceType.GPU: "NVIDIA's H200 by Vulkan, on Linux",
     }
     verification = WebGpuVerification()
 

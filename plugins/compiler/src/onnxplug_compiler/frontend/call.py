@@ -213,9 +213,10 @@ class Abstract:
             shapes.  Never written to.
         varies: the content follows from the shapes of inputs, and may be another one
             in another plan.
+        load: gives the content of a large constant, where a question is worth it.
     """
 
-    __slots__ = ("_facts", "_key", "content", "dtype", "shape", "varies")
+    __slots__ = ("_facts", "_key", "content", "dtype", "load", "shape", "varies")
 
     def __init__(
         self,
@@ -224,7 +225,9 @@ class Abstract:
         content: np.ndarray[Any, Any] | None = None,
         varies: bool = False,
         facts: ep.TensorFacts | None = None,
+        load: Callable[[], np.ndarray[Any, Any]] | None = None,
     ) -> None:
+        self.load: Final = load
         self.dtype: Final = dtype
         self.shape: Final = shape
         self.content: Final = content

@@ -98,7 +98,7 @@ def integers_of(value: Abstract) -> tuple[int, ...] | None:
 
 def is_nothing(value: Abstract) -> bool:
     """Whether all elements are known to be 0, so that to add them changes nothing."""
-    content = value.content
+    content = value.load() if value.load is not None else value.content
     return content is not None and content.dtype.kind == "f" and not content.any()
 
 

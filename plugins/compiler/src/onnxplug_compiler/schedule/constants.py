@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -11,7 +12,8 @@ from onnxplug_compiler.ir.buffers import constant_named, content_of
 from onnxplug_compiler.ir.views import View
 
 LARGE: Final = 1 << 16
-"""Elements above which a constant's content is not looked at when planning."""
+"""Elements above which a constant's content is looked at when planning only where a
+pattern asks."""
 
 
 class Constants:
@@ -29,7 +31,8 @@ class Constants:
         dtype, shape = value.dtype, value.shape
         if dtype is not None and shape is not None:
             sizes = tuple(size for size in shape if isinstance(size, int))
-            large = Abstract(dtype.numpy, sizes)
+            load = functools.partial(content_of, self._partition, name)
+            large = Abstract(dtype.numpy, sizes, load=load)
             if len(sizes) == len(shape) and large.size > LARGE:
                 return large
         return Abstract.known(content_of(self._partition, name))
