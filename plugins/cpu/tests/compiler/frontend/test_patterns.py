@@ -259,6 +259,20 @@ def test_attention_whose_masks_are_the_same_in_all_runs(queries: int) -> None:
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_keys_that_are_transposed_as_one_batch_are_not_copied() -> None:
+    """As PyTorch writes it."""
+    found = attention(
+        "flat = Constant <value_ints = [6, 7, 8]> () "
+        "back = Constant <value_ints = [2, 3, 8, 7]> () p = Transpose "
+        "<perm = [0, 2, 1, 3]> (k) k1 = Transpose <perm = [0, 2, 1, 3]> (p) "
+        "f = Reshape (k1, flat) t = Transpose <perm = [0, 2, 1]> (f) "
+        "u = Reshape (t, back) s = MatMul (q, u) a = Add (s, mask) "
+        "w = Softmax (a) y = MatMul (w, v)"
+    )
+    assert is_attention(found)
+    found.check(Q, K, V, MASK)
+
+
 def test_attention_with_scaled_queries_and_keys() -> None:
     found = attention(
         "p = Mul (q, c) t = Transpose <perm = [0, 1, 3, 2]> (k) u = Mul (t, c) "

@@ -22,6 +22,7 @@ _PATTERNS: Final = {
     "DequantizeLinear": "codes",
     "Expand": "shared_heads",
     "ScatterND": "movement",
+    "Transpose": "batches",
     "Sqrt": "normalization",
     "Softmax": "attention",
 }
@@ -124,6 +125,10 @@ class _Rewriter:
         for name in joined.outputs:
             if name is not None:
                 graph.producer[name] = joined
+        for name in joined.inputs:
+            if name is not None:
+                others = [each for each in graph.readers[name] if each not in members]
+                graph.readers[name] = [*others, joined]
 
 
 def _reads_from(joined: Call, members: Sequence[Call]) -> bool:
