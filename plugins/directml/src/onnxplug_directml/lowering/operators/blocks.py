@@ -1,0 +1,26 @@
+"""Channels as blocks of a picture, and back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onnxplug_directml.abi.directml import DML_DEPTH_SPACE_ORDER
+from onnxplug_directml.lowering.builder import Value
+from onnxplug_directml.lowering.call import Call, lowers
+
+_ORDERS: Final = {
+    "DCR": DML_DEPTH_SPACE_ORDER.DEPTH_COLUMN_ROW,
+    "CRD": DML_DEPTH_SPACE_ORDER.COLUMN_ROW_DEPTH,
+}
+
+
+@lowers("DepthToSpace", "SpaceToDepth")
+def _rearranged(call: Call) -> Value:
+    operator = {"DepthToSpace": "DEPTH_TO_SPACE1", "SpaceToDepth": "SPACE_TO_DEPTH1"}
+    order = _ORDERS.get(call.attribute("mode", "DCR"))
+    if order is None:
+        raise call.refuse_attribute("mode", ", ".join(_ORDERS))
+    return call.build(
+        operator[call.op_type], InputTensor=call.operand(0), OutputTensor=call.result(),
+        BlockSize=call.attribute("blocksize"), Order=order,
+    )  # fmt: skip

@@ -1,0 +1,157 @@
+"""Elements read at indices.
+
+Indices that are known are held against the sizes here.  Of those that are computed
+DirectML counts negative ones from the end, and reads something within the tensor where
+one is out of range.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
+from onnxplug_directml.lowering.call import Call, lowers
+from onnxplug_directml.lowering.operators.pieces import cut
+
+
+@lowers("Gather")
+def _gather(call: Call) -> Value:
+    x = call.operand(0)
+    axis = call.axis(x.rank)
+    indices = indices_of(call, 1, x.shape[axis])
+    found = gathered(call.build, x, axis, indices)
+    return call.build.reshape(found, call.output_shape())
+
+
+def taken(build: Builder, x: Value, axis: int, indices: Any) -> Value:
+    """*x* at known *indices*, an array of rank 1, along an axis."""
+    found = gathered(build, x, axis, build.constant(indices.astype(np.uint32)))
+    return build.reshape(found, (*x.shape[:axis], indices.size, *x.shape[axis + 1 :]))
+
+
+def gathered(build: Builder, x: Value, axis: int, indices: Value) -> Value:
+    """*x* at *indices* along an axis, as [outer, indices, inner]."""
+    outer, size, inner = around(x.shape, axis)
+    return build(
+        "GATHER", InputTensor=build.reshape(x, (outer, size, inner)),
+        IndicesTensor=build.reshape(indices, (1, 1, indices.size)),
+        OutputTensor=Result(x.dtype, (outer, indices.size, inner)),
+        Axis=1, IndexDimensions=1,
+    )  # fmt: skip
+
+
+def around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """The elements in front of an axis, along it and behind it."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def indices_of(call: Call, position: int, size: int) -> Value:
+    """Indices along an axis of *size*.
+
+    Raises:
+        Refused: one that is known is out of range.
+    """
+    known = call.known(position)
+    if known is None:
+        return call.operand(position)
+    return call.build.constant(_within(known, size))
+
+
+def _within(indices: Any, size: Any) -> Any:
+    """Known *indices* counted from the front, as uint32."""
+    outside = (indices < -size) | (indices >= size)
+    if outside.any():
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"index {indices[outside].flat[0]} is out of range; sizes are {size}",
+        )
+    return np.where(indices < 0, indices + size, indices).astype(np.uint32)
+
+
+@lowers("GatherElements")
+def _gather_elements(call: Call) -> Value:
+    build, x = call.build, call.operand(0)
+    axis = call.axis(x.rank)
+    indices = indices_of(call, 1, x.shape[axis])
+    x = covered(build, x, axis, indices.shape)
+    return call.build.reshape(
+        gathered_elements(build, x, axis, indices), call.output_shape()
+    )
+
+
+def covered(build: Builder, x: Value, axis: int, shape: tuple[int, ...]) -> Value:
+    """The part of *x* that indices of *shape* can reach along an axis.
+
+    In other dimensions ONNX lets there be fewer indices than elements, and DirectML
+    does not.
+    """
+    return cut(
+        build,
+        x,
+        [slice(None if each == axis else size) for each, size in enumerate(shape)],
+    )
+
+
+def gathered_elements(build: Builder, x: Value, axis: int, indices: Value) -> Value:
+    """*x* at *indices* along an axis, as [outer, indices, inner]."""
+    outer, size, inner = around(x.shape, axis)
+    shape = (outer, indices.shape[axis], inner)
+    return build(
+        "GATHER_ELEMENTS", InputTensor=build.reshape(x, (outer, size, inner)),
+        IndicesTensor=build.reshape(indices, shape),
+        OutputTensor=Result(x.dtype, shape), Axis=1,
+    )  # fmt: skip
+
+
+@lowers("GatherND")
+def _gather_nd(call: Call) -> Value:
+    x = call.operand(0)
+    batch = call.attribute("batch_dims", 0)
+    indices = tuples_of(call, 1, x.shape[batch:])
+    found = gathered_slices(call.build, x, indices, batch)
+    return call.build.reshape(found, call.output_shape())
+
+
+def tuples_of(call: Call, position: int, shape: tuple[int, ...]) -> Value:
+    """Tuples of indices into the first dimensions of *shape*.
+
+    Raises:
+        Refused: one that is known is out of range.
+    """
+    count = call.shape(position)[-1]
+    known = call.known(position)
+    if known is None:
+        return call.operand(position)
+    return call.build.constant(_within(known, np.array(shape[:count])))
+
+
+def gathered_slices(build: Builder, x: Value, indices: Value, batch: int) -> Value:
+    """The slices of *x* that tuples of indices tell, as [batches, tuples, slice].
+
+    Args:
+        batch: how many dimensions both have in common.
+    """
+    count = indices.shape[-1]
+    batches = math.prod(x.shape[:batch])
+    indexed, inner = x.shape[batch : batch + count], math.prod(x.shape[batch + count :])
+    tuples = math.prod(indices.shape[batch:-1])
+    rank = max(3, count + 2)
+    return build.reshape(
+        build(
+            "GATHER_ND1",
+            InputTensor=build.at_rank(
+                build.reshape(x, (batches, *indexed, inner)), rank
+            ),
+            IndicesTensor=build.at_rank(
+                build.reshape(indices, (batches, tuples, count)), rank
+            ),
+            OutputTensor=Result(x.dtype, (1,) * (rank - 3) + (batches, tuples, inner)),
+            InputDimensionCount=count + 2, IndicesDimensionCount=3,
+            BatchDimensionCount=1,
+        ),
+        (batches, tuples, inner),
+    )  # fmt: skip

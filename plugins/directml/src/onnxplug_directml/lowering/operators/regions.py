@@ -1,0 +1,123 @@
+"""Regions of pictures, and pictures made of patches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_directml.abi.directml import (
+    DML_CONVOLUTION_DIRECTION,
+    DML_CONVOLUTION_MODE,
+    DML_INTERPOLATION_MODE,
+    DML_REDUCE_FUNCTION,
+)
+from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
+from onnxplug_directml.lowering.call import FLOATS, Call, lowers
+from onnxplug_directml.lowering.operators.pieces import between, joined
+
+_MOST_WEIGHTS: Final = 1 << 24
+"""Of the filters by which patches are laid down, which are constants of the graph."""
+
+
+@lowers("RoiAlign")
+def _roi_align(call: Call) -> Value:
+    build, regions = call.build, call.operand(1)
+    if call.attribute("mode", "avg") != "avg":
+        raise call.refuse_attribute("mode", "avg")
+    samples = call.attribute("sampling_ratio", 0)
+    if samples <= 0:
+        raise call.refuse_attribute(
+            "sampling_ratio", "1 or more: DirectML rounds their number otherwise"
+        )
+    call.ignore("output_height", "output_width")
+    scale = call.attribute("spatial_scale", 1.0)
+    default = "half_pixel" if call.since >= 16 else "output_half_pixel"
+    half = call.attribute("coordinate_transformation_mode", default) == "half_pixel"
+    if not half:
+        regions = _at_least_one(build, regions, scale)
+    return build(
+        "ROI_ALIGN1", InputTensor=call.operand(0), ROITensor=regions,
+        BatchIndicesTensor=build.cast(call.operand(2), ep.DataType.UINT32),
+        OutputTensor=call.result(), ReductionFunction=DML_REDUCE_FUNCTION.AVERAGE,
+        InterpolationMode=DML_INTERPOLATION_MODE.LINEAR,
+        SpatialScaleX=scale, SpatialScaleY=scale,
+        InputPixelOffset=0.5 if half else 0.0, OutputPixelOffset=-0.5,
+        OutOfBoundsInputValue=0.0, MinimumSamplesPerOutput=samples,
+        MaximumSamplesPerOutput=samples, AlignRegionsToCorners=False,
+    )  # fmt: skip
+
+
+def _at_least_one(build: Builder, regions: Value, scale: float) -> Value:
+    """Regions [regions, 4], made as large as one element of the picture."""
+    starts, ends = (between(build, regions, 1, at, at + 2) for at in (0, 2))
+    least = build.unary("ELEMENT_WISE_IDENTITY", starts, ScaleBias=(1.0, 1 / scale))
+    return joined(build, (starts, build.binary("ELEMENT_WISE_MAX", ends, least)), 1)
+
+
+@lowers("MaxRoiPool")
+def _max_roi_pool(call: Call) -> Value:
+    build, regions = call.build, call.operand(1)
+    height, width = call.attribute("pooled_shape")
+    return build(
+        "ROI_POOLING", InputTensor=call.operand(0),
+        ROITensor=build.at_rank(regions, 4), OutputTensor=call.result(),
+        SpatialScale=call.attribute("spatial_scale", 1.0), PooledSize=(width, height),
+    )  # fmt: skip
+
+
+@lowers("Col2Im")
+def _col2im(call: Call) -> Value:
+    """Patches laid down and added where they overlap: a transposed convolution.
+
+    Each channel of a patch has a filter with a single one, at its place in the patch.
+    """
+    call.require_type(0, *FLOATS)
+    build, x = call.build, call.operand(0)
+    sizes, patch = call.integers(1), call.integers(2)
+    rank = len(patch)
+    if rank not in (1, 2, 3):
+        raise Refused(ep.RefusalCode.RANK, f"{rank} spatial dimensions; takes 1 to 3")
+    ones = (1,) * rank
+    dilations = tuple(call.attribute("dilations", ones))
+    strides = tuple(call.attribute("strides", ones))
+    pads = tuple(call.attribute("pads", (0,) * 2 * rank))
+    places = math.prod(patch)
+    batch, channels = x.shape[0], x.shape[1] // places
+    counts = [
+        (sizes[i] + pads[i] + pads[i + rank] - dilations[i] * (patch[i] - 1) - 1)
+        // strides[i] + 1
+        for i in range(rank)
+    ]  # fmt: skip
+    rest = tuple(
+        (sizes[i] + pads[i] + pads[i + rank] - dilations[i] * (patch[i] - 1) - 1)
+        % strides[i]
+        for i in range(rank)
+    )
+    if places * places * channels > _MOST_WEIGHTS:
+        raise Refused(ep.RefusalCode.OTHER, f"patches of {places} elements")
+    eye = np.eye(places, dtype=x.dtype.numpy).reshape(places, 1, *patch)
+    filters = np.tile(eye, (channels, *(1,) * (rank + 1)))
+    flat = rank == 1  # convolutions have two spatial dimensions or three
+
+    def spatial(values: Sequence[int], neutral: int) -> tuple[int, ...]:
+        return (neutral, *values) if flat else tuple(values)
+
+    shape = (batch, channels, *spatial(sizes, 1))
+    found = build(
+        "CONVOLUTION",
+        InputTensor=build.reshape(x, (batch, x.shape[1], *spatial(counts, 1))),
+        FilterTensor=build.reshape(
+            build.constant(filters), (x.shape[1], 1, *spatial(patch, 1))
+        ),
+        BiasTensor=None, OutputTensor=Result(x.dtype, shape),
+        Mode=DML_CONVOLUTION_MODE.CROSS_CORRELATION,
+        Direction=DML_CONVOLUTION_DIRECTION.BACKWARD,
+        Strides=spatial(strides, 1), Dilations=spatial(dilations, 1),
+        StartPadding=spatial(pads[:rank], 0), EndPadding=spatial(pads[rank:], 0),
+        OutputPadding=spatial(rest, 0), GroupCount=channels, FusedActivation=None,
+    )  # fmt: skip
+    return build.reshape(found, call.output_shape())
