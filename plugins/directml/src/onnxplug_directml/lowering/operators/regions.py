@@ -60,12 +60,20 @@ def _at_least_one(build: Builder, regions: Value, scale: float) -> Value:
 
 @lowers("MaxRoiPool")
 def _max_roi_pool(call: Call) -> Value:
+    """Corners are rounded to elements before DirectML sees them.
+
+    It rounds them as well; which way halves go its documentation does not say.
+    """
     build, regions = call.build, call.operand(1)
     height, width = call.attribute("pooled_shape")
+    scale = call.attribute("spatial_scale", 1.0)
+    batch, corners = (between(build, regions, 1, at, end) for at, end in ((0, 1), (1, 5)))
+    nearest = build.unary("ELEMENT_WISE_FLOOR", corners, ScaleBias=(scale, 0.5))
+    rounded = joined(build, (batch, nearest), 1)
     return build(
         "ROI_POOLING", InputTensor=call.operand(0),
-        ROITensor=build.at_rank(regions, 4), OutputTensor=call.result(),
-        SpatialScale=call.attribute("spatial_scale", 1.0), PooledSize=(width, height),
+        ROITensor=build.at_rank(rounded, 4), OutputTensor=call.result(),
+        SpatialScale=1.0, PooledSize=(width, height),
     )  # fmt: skip
 
 
