@@ -30,8 +30,10 @@ def _roi_align(call: Call) -> Value:
         raise call.refuse_attribute("mode", "avg")
     samples = call.attribute("sampling_ratio", 0)
     if samples <= 0:
-        raise call.refuse_attribute(
-            "sampling_ratio", "1 or more: DirectML rounds their number otherwise"
+        raise Refused(
+            ep.RefusalCode.ATTRIBUTE,
+            f"sampling_ratio is {samples}; takes 1 or more, since DirectML "
+            "does not say how it rounds their number",
         )
     call.ignore("output_height", "output_width")
     scale = call.attribute("spatial_scale", 1.0)
@@ -67,7 +69,9 @@ def _max_roi_pool(call: Call) -> Value:
     build, regions = call.build, call.operand(1)
     height, width = call.attribute("pooled_shape")
     scale = call.attribute("spatial_scale", 1.0)
-    batch, corners = (between(build, regions, 1, at, end) for at, end in ((0, 1), (1, 5)))
+    batch, corners = (
+        between(build, regions, 1, at, end) for at, end in ((0, 1), (1, 5))
+    )
     nearest = build.unary("ELEMENT_WISE_FLOOR", corners, ScaleBias=(scale, 0.5))
     rounded = joined(build, (batch, nearest), 1)
     return build(
