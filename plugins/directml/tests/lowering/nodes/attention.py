@@ -147,6 +147,38 @@ def _projected(
     )
 
 
+def _grouped(
+    *,
+    new: int,
+    room: int,
+    places: int,
+    lengths: Array,
+    packed: bool = False,
+    rotary: bool = False,
+    more: Sequence[Array | None] = (),
+    **attributes: Any,
+) -> SingleNode:
+    heads, groups, size, batch = 4, 2, 8, len(lengths)
+    width = (heads + 2 * groups if packed else heads) * size
+    angles = [floats(16, size // 2) if rotary else None for _ in range(2)]
+    keys = [None if packed else _heads(batch, new, groups * size) for _ in range(2)]
+    return SingleNode(
+        "GroupQueryAttention",
+        [
+            _heads(batch, new, width), *keys,
+            *(_heads(batch, groups, places, size) for _ in range(2)),
+            lengths - np.int32(1), np.int32(lengths.max()), *angles, *more,
+        ],
+        (),
+        {
+            "num_heads": heads, "kv_num_heads": groups, "do_rotary": int(rotary),
+            **attributes,
+        },
+        outputs=3, domain=MICROSOFT,
+        shapes=[(batch, new, heads * size), *[(batch, groups, room, size)] * 2],
+    )  # fmt: skip
+
+
 def _quantised(
     bits: int, *, zeros: bool, bias: bool = False, dtype: Any = np.float32
 ) -> SingleNode:
@@ -250,6 +282,35 @@ CONTRIBUTED: Final = {
         _heads(2, 2, 2, 2, 4),
         unidirectional=1,
         shapes=[(2, 3, 8), (2, 2, 2, 5, 4)],
+    ),
+    "GroupQueryAttention": _grouped(new=2, room=5, places=3, lengths=np.int32([5, 4])),
+    "GroupQueryAttention-buffer": _grouped(
+        new=1, room=8, places=8, lengths=np.int32([3, 8, 1]), rotary=True
+    ),
+    "GroupQueryAttention-prompt": _grouped(
+        new=4,
+        room=8,
+        places=8,
+        lengths=np.int32([4, 4]),
+        packed=True,
+        rotary=True,
+        rotary_interleaved=1,
+        softcap=2.0,
+    ),
+    "GroupQueryAttention-window": _grouped(
+        new=3,
+        room=9,
+        places=6,
+        lengths=np.int32([9]),
+        local_window_size=3,
+        scale=0.5,
+    ),
+    "GroupQueryAttention-sink": _grouped(
+        new=2,
+        room=6,
+        places=6,
+        lengths=np.int32([5]),
+        more=(None, floats(1, 4, 2, 5), floats(4)),
     ),
     "MatMulNBits": _quantised(4, zeros=True),
     "MatMulNBits-without-zeros": _quantised(4, zeros=False, bias=True),

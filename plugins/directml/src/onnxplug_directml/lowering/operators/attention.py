@@ -133,22 +133,11 @@ def _fused(call: Call, scale: float | None) -> tuple[Value | None, ...]:
 def _composed(
     call: Call, operands: tuple[Value, ...], factor: float
 ) -> tuple[Value, Value | None]:
-    """[B, N, S, H], and the scores where they are wanted, [B, N, S, T].
-
-    Queries of heads that share keys are rows of one product.
-    """
+    """[B, N, S, H], and the scores where they are wanted, [B, N, S, T]."""
     build, (query, key, value) = call.build, operands
-    batch, heads, queries, width = query.shape
-    groups, keys = key.shape[1:3]
-    if groups != heads:
-        query = build.reshape(query, (batch, groups, heads // groups * queries, width))
-    scores = matmul(build, query, build.transpose(key, (0, 1, 3, 2)), factor)
-    scores = build.reshape(scores, (batch, heads, queries, keys))
+    scores = scores_of(build, query, key, factor)
     stages = {_AFTER_MATMUL: scores}
-    cap = call.attribute("softcap", 0.0)
-    if cap:
-        capped = activated(build, "TANH", scaled(build, scores, 1 / cap))
-        scores = scaled(build, capped, cap)
+    scores = capped(build, scores, call.attribute("softcap", 0.0))
     stages[_AFTER_SOFTCAP] = scores
     seen, mask = _seen(call), call.optional(3)
     scores = _masked(build, scores, seen, mask)
@@ -159,10 +148,34 @@ def _composed(
     mode = call.attribute("qk_matmul_output_mode", _AFTER_MATMUL)
     if mode not in stages:
         raise call.refuse_attribute("qk_matmul_output_mode", "0 to 3")
+    found = weighted(build, weights, value)
+    return found, stages[mode] if call.wants(3) else None
+
+
+def scores_of(build: Builder, query: Value, key: Value, factor: float) -> Value:
+    """[B, N, S, T]; queries of heads that share keys are rows of one product."""
+    batch, heads, queries, width = query.shape
+    groups, keys = key.shape[1:3]
+    if groups != heads:
+        query = build.reshape(query, (batch, groups, heads // groups * queries, width))
+    scores = matmul(build, query, build.transpose(key, (0, 1, 3, 2)), factor)
+    return build.reshape(scores, (batch, heads, queries, keys))
+
+
+def weighted(build: Builder, weights: Value, value: Value) -> Value:
+    """[B, N, S, H]: the values, with the weights of keys."""
+    batch, heads, queries, keys = weights.shape
+    groups = value.shape[1]
     rows = build.reshape(weights, (batch, groups, heads // groups * queries, keys))
     found = matmul(build, rows, value)
-    found = build.reshape(found, (batch, heads, queries, value.shape[3]))
-    return found, stages[mode] if call.wants(3) else None
+    return build.reshape(found, (batch, heads, queries, value.shape[3]))
+
+
+def capped(build: Builder, scores: Value, cap: float) -> Value:
+    """*scores* within a limit, if there is one."""
+    if not cap:
+        return scores
+    return scaled(build, activated(build, "TANH", scaled(build, scores, 1 / cap)), cap)
 
 
 def _masked(

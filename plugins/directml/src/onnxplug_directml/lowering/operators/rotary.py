@@ -25,23 +25,38 @@ def _rotary_embedding(call: Call) -> Value:
     # heads lie before positions or behind them, and the caches have none
     shape = x.shape if x.rank == 4 else (batch, length, heads, size)
     x = build.reshape(x, shape)
-    rotated = call.attribute("rotary_embedding_dim", 0) or size
-    half = rotated // 2
+    half = (call.attribute("rotary_embedding_dim", 0) or size) // 2
     aligned = (batch, 1, length, half) if len(call.shape(0)) == 4 else (
         batch, length, 1, half
     )  # fmt: skip
     cos, sin = (
         build.reshape(_angles(call, position, half), aligned) for position in (1, 2)
     )
-    turned = between(build, x, 3, 0, rotated)
-    if call.attribute("interleaved", 0):
-        found = _neighbours(build, turned, cos, sin)
+    interleaved = bool(call.attribute("interleaved", 0))
+    found = rotate(build, x, (cos, sin), interleaved=interleaved)
+    return build.reshape(found, call.output_shape())
+
+
+def rotate(
+    build: Builder, x: Value, angles: tuple[Value, Value], *, interleaved: bool
+) -> Value:
+    """The pairs at the start of heads [..., size], rotated; what is behind them stays.
+
+    Args:
+        angles: their cosines and sines [..., pairs], which broadcast to the heads.
+        interleaved: pairs lie side by side, and not in the two halves of that part.
+    """
+    *_, size = x.shape
+    half = angles[0].shape[3]
+    turned = between(build, x, 3, 0, 2 * half)
+    if interleaved:
+        found = _neighbours(build, turned, *angles)
     else:
         real, imaginary = (between(build, turned, 3, at, at + half) for at in (0, half))
-        found = joined(build, _rotated(build, real, imaginary, cos, sin), 3)
-    if rotated < size:
-        found = joined(build, (found, between(build, x, 3, rotated, size)), 3)
-    return build.reshape(found, call.output_shape())
+        found = joined(build, _rotated(build, real, imaginary, *angles), 3)
+    if 2 * half < size:
+        found = joined(build, (found, between(build, x, 3, 2 * half, size)), 3)
+    return found
 
 
 def _angles(call: Call, position: int, half: int) -> Value:
