@@ -74,6 +74,7 @@ INDICES: Final = {
     "TopK-int64-all": SingleNode(
         "TopK", [ints(3, -(2**63), 2), ints(3)], (1,), outputs=2
     ),
+    "TopK-values": SingleNode("TopK", [X, ints(2)], (1,), outputs=("y0", "")),
     "TopK-indices": SingleNode("TopK", [X, ints(2)], (1,), outputs=("", "y1")),
     "ReverseSequence": SingleNode(
         "ReverseSequence",

@@ -42,6 +42,9 @@ PIECES: Final = {
     "Split-2": SingleNode(
         "Split", [X], (), {"axis": 1, "split": [2, 1]}, opset=11, outputs=2
     ),
+    "Split-some": SingleNode(
+        "Split", [X, ints(1, 3, 2)], (1,), {"axis": -1}, outputs=("", "y1", "")
+    ),
     "Split-one": SingleNode("Split", [X], (), {"num_outputs": 1}),
     "Concat": SingleNode(
         "Concat", [X, X[:, :1], floats(2, 2, 4, 6)], (2,), {"axis": 1}

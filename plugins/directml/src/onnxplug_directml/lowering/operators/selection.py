@@ -13,6 +13,7 @@ from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import Call, lowers
 from onnxplug_directml.lowering.operators.borders import padded
 from onnxplug_directml.lowering.operators.gathering import around
+from onnxplug_directml.lowering.operators.pieces import between, joined
 
 _INDICES: Final = (
     ep.DataType.INT64,
@@ -46,6 +47,10 @@ def _top_k(call: Call) -> tuple[Value | None, ...]:
         if largest
         else DML_AXIS_DIRECTION.INCREASING,
     )  # fmt: skip
+    if not call.wants(0):
+        indices = _kept(build, indices, values)
+    if not call.wants(1):
+        values = _kept(build, values, indices)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     return (
         build.reshape(values, shape),
@@ -53,6 +58,12 @@ def _top_k(call: Call) -> tuple[Value | None, ...]:
         if call.wants(1)
         else None,
     )
+
+
+def _kept(build: Builder, x: Value, other: Value) -> Value:
+    """*x*, and a use of what nobody wants: DirectML demands edges from all outputs."""
+    both = joined(build, [x, build.cast(other, x.dtype)], 1)
+    return between(build, both, 1, 0, x.shape[1])
 
 
 def _last(dtype: ep.DataType, largest: bool) -> float:
