@@ -77,6 +77,21 @@ ATTENTION: Final = {
         (),
         {"softcap": 1.5, "is_causal": 1},
     ),
+    "Attention-lengths": SingleNode(
+        "Attention",
+        [
+            _heads(2, 2, 2, 4),
+            _heads(2, 2, 5, 4),
+            _heads(2, 2, 5, 4),
+            None,
+            None,
+            None,
+            np.array([3, 5], np.int64),
+        ],
+        (),
+        {"is_causal": 1},
+        opset=24,
+    ),
     "Attention-scores": SingleNode(
         "Attention",
         [_heads(1, 2, 3, 4), _heads(1, 2, 3, 4), _heads(1, 2, 3, 4)],

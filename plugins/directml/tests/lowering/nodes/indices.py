@@ -91,6 +91,17 @@ INDICES: Final = {
     "Trilu-lower": SingleNode("Trilu", [X, np.int64(-1)], (1,), {"upper": 0}),
     "Trilu-far": SingleNode("Trilu", [X, np.int64(2**62)], (1,)),
     "EyeLike": SingleNode("EyeLike", [floats(4, 6)], (), {"k": -2, "dtype": 6}),
+    **{
+        f"TensorScatter-{mode}": SingleNode(
+            "TensorScatter",
+            [floats(2, 3, 5, 4), floats(2, 3, 2, 4), ints(*starts)],
+            (),
+            {"mode": mode},
+            opset=24,
+        )
+        for mode, starts in (("linear", (3, 0)), ("circular", (4, 2)))
+    },
+    "BitCast": SingleNode("BitCast", [floats(2, 3)], (), {"to": 6}, opset=26),
     "MaxUnpool": SingleNode(
         "MaxUnpool",
         [floats(1, 2, 2, 2), ints(0, 3, 10, 13, 16, 21, 27, 31).reshape(1, 2, 2, 2)],

@@ -151,7 +151,7 @@ PICTURES: Final = {
             (),
             {"mode": mode, "padding_mode": padding, "align_corners": aligned},
         )
-        for mode in ("linear", "nearest")
+        for mode in ("linear", "nearest", "cubic")
         for padding in ("zeros", "border", "reflection")
         for aligned in (0, 1)
     },

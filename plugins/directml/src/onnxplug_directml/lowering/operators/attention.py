@@ -6,6 +6,7 @@ keys, H size of a head.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -28,8 +29,6 @@ _AFTER_MATMUL, _AFTER_SOFTCAP, _AFTER_MASK, _AFTER_SOFTMAX = range(4)
 @lowers("Attention")
 def _attention(call: Call) -> tuple[Value | None, ...]:
     call.require_type(0, *FLOATS)
-    if call.has(6):
-        raise Refused(ep.RefusalCode.OTHER, "Attention that is told lengths of keys")
     precision = call.attribute("softmax_precision")
     if precision is not None and ep.DataType.from_onnx(precision) not in FLOATS:
         raise call.refuse_attribute("softmax_precision", "float32 and float16")
@@ -75,12 +74,16 @@ def apart(build: Builder, x: Value, heads: int) -> Value:
     return build.transpose(x, (0, 2, 1, 3))
 
 
-def _seen(call: Call) -> Any | None:
-    """Which keys each query sees by its place, bool [S, T]; ``None``: all."""
+def _window(call: Call) -> tuple[int, int]:
+    """How many keys a query sees before its place and behind it; -1: all."""
     left = call.attribute("left_window_size", -1)
     right = call.attribute("right_window_size", -1)
-    if call.attribute("is_causal", 0):
-        right = 0
+    return left, 0 if call.attribute("is_causal", 0) else right
+
+
+def _seen(call: Call) -> Any | None:
+    """Which keys each query sees by its place, bool [S, T]; ``None``: all."""
+    left, right = _window(call)
     if left < 0 and right < 0:
         return None
     past = call.shape(4)[2] if call.has(4) else 0
@@ -101,6 +104,7 @@ def _is_fused(call: Call) -> bool:
     """Whether DirectML's operator does it all: no mask may hide all keys of a query."""
     plain = not (
         call.has(3)
+        or call.has(6)
         or call.wants(3)
         or call.attribute("softcap", 0.0)
         or call.attribute("softmax_precision")
@@ -139,7 +143,8 @@ def _composed(
     stages = {_AFTER_MATMUL: scores}
     scores = capped(build, scores, call.attribute("softcap", 0.0))
     stages[_AFTER_SOFTCAP] = scores
-    seen, mask = _seen(call), call.optional(3)
+    mask = call.optional(3)
+    seen = _visible(call, keys=scores.shape[3])
     scores = _masked(build, scores, seen, mask)
     stages[_AFTER_MASK] = scores
     masked = mask is not None or seen is not None
@@ -178,8 +183,47 @@ def capped(build: Builder, scores: Value, cap: float) -> Value:
     return scaled(build, activated(build, "TANH", scaled(build, scores, 1 / cap)), cap)
 
 
+def _visible(call: Call, keys: int) -> Value | None:
+    """Which keys a query sees by its place: bool, which broadcasts to [B, 1, S, T].
+
+    Where lengths tell how many keys of a cache are in use, the last query stands at the
+    last of these.
+    """
+    build = call.build
+    if not call.has(6):
+        seen = _seen(call)
+        return None if seen is None else build.constant(seen)
+    lengths = build.cast(call.operand(6), ep.DataType.INT32)
+    lengths = build.reshape(lengths, (lengths.size, 1, 1, 1))
+    queries = call.shape(0)[-2]
+    places = np.arange(queries, dtype=np.int32)[:, None] - np.int32(queries)
+    last = build.binary("ELEMENT_WISE_ADD", build.constant(places), lengths)
+    place = build.constant(np.arange(keys, dtype=np.int32))
+    left, right = _window(call)
+    limits = [compared(build, "LESS_THAN", place, lengths)]
+    if left >= 0:
+        first = plus(build, last, -left)
+        limits.append(compared(build, "GREATER_THAN_OR_EQUAL", place, first))
+    if right >= 0:
+        final = plus(build, last, right)
+        limits.append(compared(build, "LESS_THAN_OR_EQUAL", place, final))
+    return functools.reduce(
+        functools.partial(build.binary, "ELEMENT_WISE_LOGICAL_AND"), limits
+    )
+
+
+def plus(build: Builder, x: Value, number: int) -> Value:
+    """Integers plus a number."""
+    return build.binary("ELEMENT_WISE_ADD", x, build.scalar(number, x.dtype))
+
+
+def compared(build: Builder, relation: str, a: Value, b: Value) -> Value:
+    """Whether a relation of DirectML's name holds between elements."""
+    return build.binary(f"ELEMENT_WISE_LOGICAL_{relation}", a, b, ep.DataType.BOOL)
+
+
 def _masked(
-    build: Builder, scores: Value, seen: Any | None, mask: Value | None
+    build: Builder, scores: Value, seen: Value | None, mask: Value | None
 ) -> Value:
     """Minus infinity in place of the scores of keys that a query may not see."""
     least = build.scalar(-math.inf, scores.dtype)
@@ -190,14 +234,12 @@ def _masked(
             scores = build.select(mask, scores, least)
         else:
             addend = build.cast(mask, scores.dtype)
-            hidden = build.binary(
-                "ELEMENT_WISE_LOGICAL_EQUALS", addend, least, ep.DataType.BOOL
-            )
+            hidden = compared(build, "EQUALS", addend, least)
             total = build.binary("ELEMENT_WISE_ADD", scores, addend)
             # also where the score is NaN
             scores = build.select(hidden, least, total)
     if seen is not None:
-        scores = build.select(build.constant(seen), scores, least)
+        scores = build.select(seen, scores, least)
     return scores
 
 
@@ -207,8 +249,6 @@ def _weights(build: Builder, scores: Value, *, masked: bool) -> Value:
     if masked:
         least = build.scalar(-math.inf, scores.dtype)
         largest = reduced(build, "MAX", scores, [3], keep=True)
-        blind = build.binary(
-            "ELEMENT_WISE_LOGICAL_EQUALS", largest, least, ep.DataType.BOOL
-        )
+        blind = compared(build, "EQUALS", largest, least)
         weights = build.select(blind, build.scalar(0, scores.dtype), weights)
     return weights

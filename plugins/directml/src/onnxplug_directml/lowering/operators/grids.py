@@ -14,11 +14,17 @@ from onnxplug import ep
 from onnxplug_directml.abi.directml import DML_ROUNDING_MODE
 from onnxplug_directml.lowering.builder import Builder, Refused, Value
 from onnxplug_directml.lowering.call import FLOATS, Call, lowers
+from onnxplug_directml.lowering.operators.arithmetic import scaled
 from onnxplug_directml.lowering.operators.gathering import gathered
 from onnxplug_directml.lowering.operators.pieces import between
 from onnxplug_directml.lowering.operators.product import matmul
 
-_MODES: Final = {"linear": "linear", "bilinear": "linear", "nearest": "nearest"}
+_MODES: Final = {
+    "linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic",
+    "bicubic": "cubic",
+}  # fmt: skip
+_CUBIC_A: Final = -0.75
+"""The parameter of R. Keys, "Cubic Convolution Interpolation" (1981), equation (4)."""
 _PADDINGS: Final = ("zeros", "border", "reflection")
 
 _F32: Final = ep.DataType.FLOAT32
@@ -124,26 +130,21 @@ def _taps(
     edge = 0.0 if aligned else 0.5
     low, high = -edge, size - 1 + edge
     half = (high - low) / 2
-    point = build.unary("ELEMENT_WISE_IDENTITY", at, ScaleBias=(half, half + low))
+    point = scaled(build, at, half, half + low)
     if mode == "nearest":
         halves = DML_ROUNDING_MODE.HALVES_TO_NEAREST_EVEN
         point = build.unary("ELEMENT_WISE_ROUND", point, RoundingMode=halves)
-    if padding == "reflection" and high > low:
+    if padding == "reflection":
         point = _reflected(build, point, low, high)
-    if padding != "zeros":
+    # the cubic curve goes on beyond the outermost elements
+    if padding != "zeros" and mode != "cubic":
         point = _clipped(build, point, 0, size - 1)
     # beyond the neighbours of the edge all is alike, and int32 has no infinity
-    point = _clipped(build, point, -2, size + 1)
-    if mode == "nearest":
-        places = [(point, build.scalar(1, _F32))]
-    else:
-        near = build.unary("ELEMENT_WISE_FLOOR", point)
-        share = build.binary("ELEMENT_WISE_SUBTRACT", point, near)
-        rest = build.unary("ELEMENT_WISE_IDENTITY", share, ScaleBias=(-1.0, 1.0))
-        following = build.unary("ELEMENT_WISE_IDENTITY", near, ScaleBias=(1.0, 1.0))
-        places = [(near, rest), (following, share)]
+    point = _clipped(build, point, -3, size + 2)
     taps = []
-    for place, weight in places:
+    for place, weight in _places(build, point, mode):
+        if padding == "reflection":
+            place = _reflected(build, place, low, high)
         inside = _clipped(build, place, 0, size - 1)
         if padding == "zeros":
             same = build.binary(
@@ -153,6 +154,38 @@ def _taps(
             weight = build.select(same, weight, build.scalar(0, _F32))
         taps.append((build.cast(inside, _I32), weight))
     return taps
+
+
+def _places(build: Builder, point: Value, mode: str) -> list[tuple[Value, Value]]:
+    """The elements around a point, as numbers that are whole, and their weights."""
+    if mode == "nearest":
+        return [(point, build.scalar(1, _F32))]
+    near = build.unary("ELEMENT_WISE_FLOOR", point)
+    share = build.binary("ELEMENT_WISE_SUBTRACT", point, near)
+    rest = scaled(build, share, -1.0, 1.0)
+    if mode == "linear":
+        return [(near, rest), (scaled(build, near, 1.0, 1.0), share)]
+    return [
+        (scaled(build, near, 1.0, -1.0), _far(build, share)),
+        (near, _near(build, share)),
+        (scaled(build, near, 1.0, 1.0), _near(build, rest)),
+        (scaled(build, near, 1.0, 2.0), _far(build, rest)),
+    ]
+
+
+def _near(build: Builder, x: Value) -> Value:
+    """Keys's kernel of cubic convolution at distances from 0 to 1."""
+    a = _CUBIC_A
+    square = build.binary("ELEMENT_WISE_MULTIPLY", x, x)
+    slope = scaled(build, x, a + 2, -(a + 3))
+    return scaled(build, build.binary("ELEMENT_WISE_MULTIPLY", slope, square), 1.0, 1.0)
+
+
+def _far(build: Builder, x: Value) -> Value:
+    """The kernel one further away: a · x · (1 - x)²."""
+    rest = scaled(build, x, -1.0, 1.0)
+    square = build.binary("ELEMENT_WISE_MULTIPLY", rest, rest)
+    return scaled(build, build.binary("ELEMENT_WISE_MULTIPLY", x, square), _CUBIC_A)
 
 
 def _clipped(build: Builder, x: Value, least: float, most: float) -> Value:
@@ -165,13 +198,13 @@ def _clipped(build: Builder, x: Value, least: float, most: float) -> Value:
 def _reflected(build: Builder, point: Value, low: float, high: float) -> Value:
     """Points beyond two mirrors, at *low* and *high*, as they are between them."""
     span = high - low
-    away = build.unary(
-        "ELEMENT_WISE_ABS",
-        build.unary("ELEMENT_WISE_IDENTITY", point, ScaleBias=(1.0, -low)),
-    )
+    if span == 0:
+        return build.broadcast_to(build.scalar(low, _F32), point.shape)
+    away = build.unary("ELEMENT_WISE_ABS", scaled(build, point, 1.0, -low))
     around = build.binary(
         "ELEMENT_WISE_MODULUS_FLOOR", away, build.scalar(2 * span, _F32)
     )
-    back = build.unary("ELEMENT_WISE_IDENTITY", around, ScaleBias=(-1.0, 2 * span))
-    nearer = build.binary("ELEMENT_WISE_MIN", around, back)
-    return build.unary("ELEMENT_WISE_IDENTITY", nearer, ScaleBias=(1.0, low))
+    nearer = build.binary(
+        "ELEMENT_WISE_MIN", around, scaled(build, around, -1.0, 2 * span)
+    )
+    return scaled(build, nearer, 1.0, low)

@@ -19,6 +19,8 @@ from onnxplug_directml.lowering.operators.activation import in_rows
 from onnxplug_directml.lowering.operators.attention import (
     apart,
     capped,
+    compared,
+    plus,
     scores_of,
     weighted,
 )
@@ -50,7 +52,7 @@ def _group_query_attention(call: Call) -> tuple[Value | None, ...]:
     queries = query.shape[2]
     lengths = build.reshape(build.cast(call.operand(5), _I32), (query.shape[0], 1))
     # where the new keys begin; sequences that are shorter begin at the start
-    starts = _plus(build, lengths, 1 - queries)
+    starts = plus(build, lengths, 1 - queries)
     starts = build.binary("ELEMENT_WISE_MAX", starts, build.scalar(0, _I32))
     count = build.constant(np.arange(queries, dtype=np.int32))
     places = build.binary("ELEMENT_WISE_ADD", starts, count)
@@ -71,11 +73,6 @@ def _group_query_attention(call: Call) -> tuple[Value | None, ...]:
     found = _attended(call, query, key, value, starts, places)
     merged = build.reshape(build.transpose(found, (0, 2, 1, 3)), call.output_shape())
     return merged, key, value
-
-
-def _plus(build: Builder, x: Value, number: int) -> Value:
-    """Integers plus a number."""
-    return build.binary("ELEMENT_WISE_ADD", x, build.scalar(number, x.dtype))
 
 
 def _heads(call: Call) -> tuple[Value, Value, Value]:
@@ -122,11 +119,9 @@ def _cached_rows(
     place = build.constant(np.arange(capacity, dtype=np.int32))
     behind = build.binary("ELEMENT_WISE_SUBTRACT", place, starts)
     new = build.binary(
-        "ELEMENT_WISE_MIN", _plus(build, behind, places), build.scalar(zeros, _I32)
+        "ELEMENT_WISE_MIN", plus(build, behind, places), build.scalar(zeros, _I32)
     )
-    is_old = build.binary(
-        "ELEMENT_WISE_LOGICAL_LESS_THAN", place, starts, ep.DataType.BOOL
-    )
+    is_old = compared(build, "LESS_THAN", place, starts)
     row = build.reshape(build.select(is_old, place, new), (batch, 1, capacity))
     head = np.arange(batch * groups, dtype=np.int32).reshape(batch, groups, 1)
     first = build.constant(head * np.int32(zeros + 1))
@@ -181,19 +176,11 @@ def _visible(call: Call, starts: Value, places: Value, keys: int) -> Value:
     place = build.constant(np.arange(keys, dtype=np.int32))
     last = build.reshape(places, (batch, 1, queries, 1))
     if not call.attribute("causal", 1):
-        end = _plus(build, build.reshape(starts, (batch, 1, 1, 1)), queries)
-        end = build.broadcast_to(end, last.shape)
-        return build.binary(
-            "ELEMENT_WISE_LOGICAL_LESS_THAN", place, end, ep.DataType.BOOL
-        )
-    seen = build.binary(
-        "ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL", place, last, ep.DataType.BOOL
-    )
+        end = plus(build, build.reshape(starts, (batch, 1, 1, 1)), queries)
+        return compared(build, "LESS_THAN", place, build.broadcast_to(end, last.shape))
+    seen = compared(build, "LESS_THAN_OR_EQUAL", place, last)
     window = call.attribute("local_window_size", -1)
     if window <= 0:
         return seen
-    near = build.binary(
-        "ELEMENT_WISE_LOGICAL_GREATER_THAN", place, _plus(build, last, -window),
-        ep.DataType.BOOL,
-    )  # fmt: skip
+    near = compared(build, "GREATER_THAN", place, plus(build, last, -window))
     return build.binary("ELEMENT_WISE_LOGICAL_AND", seen, near)

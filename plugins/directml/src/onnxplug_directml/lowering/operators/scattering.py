@@ -130,6 +130,36 @@ def _differ(call: Call, shape: tuple[int, ...]) -> bool:
     return len(np.unique(tuples, axis=0)) == len(tuples)
 
 
+@lowers("TensorScatter")
+def _tensor_scatter(call: Call) -> Value:
+    """New rows of a cache [batch, …, places, …], which begin where each batch says."""
+    build, x, updates = call.build, call.operand(0), call.operand(1)
+    axis = call.axis(x.rank, -2)
+    mode = call.attribute("mode", "linear")
+    if mode not in ("linear", "circular"):
+        raise call.refuse_attribute("mode", "linear, circular")
+    batch, merged, places = x.shape[0], math.prod(x.shape[1:axis]), x.shape[axis]
+    new, inner = updates.shape[axis], math.prod(x.shape[axis + 1 :])
+    count = np.arange(new, dtype=np.int32).reshape(1, 1, new, 1)
+    indices = build.constant(count)
+    if call.has(2):
+        starts = build.cast(call.operand(2), ep.DataType.INT32)
+        starts = build.reshape(starts, (batch, 1, 1, 1))
+        indices = build.binary("ELEMENT_WISE_ADD", starts, indices)
+        if mode == "circular":
+            size = build.scalar(places, ep.DataType.INT32)
+            indices = build.binary("ELEMENT_WISE_MODULUS_FLOOR", indices, size)
+    shape = (batch, merged, new, inner)
+    flat = (batch, merged, places, inner)
+    written = build(
+        "SCATTER_ELEMENTS", InputTensor=build.reshape(x, flat),
+        IndicesTensor=build.packed(build.broadcast_to(indices, shape)),
+        UpdatesTensor=build.reshape(updates, shape),
+        OutputTensor=Result(x.dtype, flat), Axis=2,
+    )  # fmt: skip
+    return build.reshape(written, x.shape)
+
+
 @lowers("MaxUnpool")
 def _max_unpool(call: Call) -> Value:
     """Zeros, but the elements of *x* at their places in all of the output.

@@ -13,6 +13,15 @@ def _reshaped(call: Call) -> Value:
     return call.build.reshape(call.operand(0), call.output_shape())
 
 
+@lowers("BitCast")
+def _bit_cast(call: Call) -> Value:
+    call.ignore("to")
+    x, dtype = call.operand(0), call.output_dtype()
+    if x.dtype.numpy.itemsize != dtype.numpy.itemsize:
+        raise call.refuse_attribute("to", f"a type of the size of {x.dtype}")
+    return call.build.reinterpret(x, dtype)
+
+
 @lowers("Transpose")
 def _transpose(call: Call) -> Value:
     x = call.operand(0)
