@@ -1,4 +1,4 @@
-"""Models of one node."""
+"""Nodes to run, and models of several that have nothing to do with each other."""
 
 from __future__ import annotations
 
@@ -31,47 +31,63 @@ class SingleNode(NamedTuple):
     domain: str = ""
     shapes: Sequence[Sequence[int]] = ()
 
-    def model(self) -> onnx.ModelProto:
-        """The node as a model, whose outputs are as ONNX infers them."""
-        names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.inputs)]
-        outputs = self.outputs
-        if isinstance(outputs, int):
-            outputs = [f"y{i}" for i in range(outputs)]
-        node = onnx.helper.make_node(
-            self.op_type, names, outputs, domain=self.domain, **dict(self.attributes)
-        )
-        there = [(i, x) for i, x in enumerate(self.inputs) if x is not None]
-        given = [
-            onnx.helper.make_tensor_value_info(
-                names[i], onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
-            )
-            for i, x in there
-            if i not in self.constant
-        ]
-        made = [onnx.ValueInfoProto(name=name) for name in outputs if name]
-        for info, shape in zip(made, self.shapes, strict=False):
-            first = there[0][1].dtype
-            info.CopyFrom(
-                onnx.helper.make_tensor_value_info(
-                    info.name, onnx.helper.np_dtype_to_tensor_dtype(first), shape
-                )
-            )
-        weights = [
-            onnx.numpy_helper.from_array(x, names[i])
-            for i, x in there
-            if i in self.constant
-        ]
-        graph = onnx.helper.make_graph([node], "single node", given, made, weights)
-        imports = [onnx.helper.make_opsetid("", self.opset)]
-        if self.domain:
-            imports.append(onnx.helper.make_opsetid(self.domain, 1))
-        model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
-        return onnx.shape_inference.infer_shapes(model, strict_mode=False)
 
-    def feeds(self) -> dict[str, Array]:
-        """What runs of the model are given."""
-        return {
-            f"x{i}": x
-            for i, x in enumerate(self.inputs)
-            if x is not None and i not in self.constant
-        }
+def model_of(nodes: Mapping[str, SingleNode]) -> onnx.ModelProto:
+    """A model of nodes of one opset, whose outputs are as ONNX infers them.
+
+    Inputs and outputs are called after the nodes: ``name:x0``, ``name:y0``.
+    """
+    graph = onnx.GraphProto(name="single nodes")
+    for name, node in nodes.items():
+        _add(graph, name, node)
+    (opset,) = {node.opset for node in nodes.values()}
+    imports = [onnx.helper.make_opsetid("", opset)]
+    domains = {node.domain for node in nodes.values()} - {""}
+    imports += [onnx.helper.make_opsetid(domain, 1) for domain in domains]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return onnx.shape_inference.infer_shapes(model, strict_mode=False)
+
+
+def _add(graph: onnx.GraphProto, name: str, node: SingleNode) -> None:
+    names = [
+        "" if x is None else f"{name}:x{position}"
+        for position, x in enumerate(node.inputs)
+    ]
+    asked = node.outputs
+    if isinstance(asked, int):
+        asked = [f"y{position}" for position in range(asked)]
+    outputs = [f"{name}:{each}" if each else "" for each in asked]
+    graph.node.append(
+        onnx.helper.make_node(
+            node.op_type, names, outputs, domain=node.domain, **node.attributes
+        )
+    )
+    for position, x in enumerate(node.inputs):
+        if x is None:
+            continue
+        if position in node.constant:
+            graph.initializer.append(onnx.numpy_helper.from_array(x, names[position]))
+        else:
+            graph.input.append(_typed(names[position], x, x.shape))
+    for position, output in enumerate(filter(None, outputs)):
+        if node.shapes:
+            first = node.inputs[0]
+            assert first is not None
+            graph.output.append(_typed(output, first, node.shapes[position]))
+        else:
+            graph.output.append(onnx.ValueInfoProto(name=output))
+
+
+def _typed(name: str, like: Array, shape: Sequence[int]) -> onnx.ValueInfoProto:
+    element = onnx.helper.np_dtype_to_tensor_dtype(like.dtype)
+    return onnx.helper.make_tensor_value_info(name, element, shape)
+
+
+def feeds_of(nodes: Mapping[str, SingleNode]) -> dict[str, Array]:
+    """What runs of the model are given."""
+    return {
+        f"{name}:x{position}": x
+        for name, node in nodes.items()
+        for position, x in enumerate(node.inputs)
+        if x is not None and position not in node.constant
+    }
