@@ -16,7 +16,8 @@ from onnxplug_directml.abi.directml import (
     DML_PADDING_MODE,
     DML_TENSOR_DATA_TYPE,
 )
-from onnxplug_directml.lowering.graph import Graph, Node, TensorDesc
+from onnxplug_directml.abi.operators import FieldKind
+from onnxplug_directml.lowering.graph import Graph, Node, TensorDesc, in_order
 
 Lowered = Callable[..., Graph]
 
@@ -36,6 +37,11 @@ def fields(node: Node, *without: str) -> Mapping[str, Any]:
         for name, value in node.operator.fields.items()
         if value not in (None, 0, ()) and name not in without
     }
+
+
+def tensors_made(node: Node) -> list[Any]:
+    operator = node.operator
+    return in_order(operator.type, operator.fields, FieldKind.OUTPUT)
 
 
 def constants(graph: Graph) -> list[Any]:
@@ -113,6 +119,22 @@ def test_parts_and_joins_count_their_tensors(lowered: Lowered) -> None:
         (1, 0),
         (1, 1),
     }
+
+
+def test_what_nobody_takes_has_an_edge_too(lowered: Lowered) -> None:
+    graph = lowered(
+        "a, b, c = Split (x, s) y = Relu (b) v, i = TopK <axis = 0> (x, k) z = Abs (v)",
+        "float[9] x", "float[4] y, float[2] z",
+        weights="int64[3] s = {3, 4, 2}, int64[1] k = {2}",
+    )  # fmt: skip
+    makers = [(edge.from_node, edge.from_output) for edge in graph.intermediate_edges]
+    makers += [(edge.node, edge.node_output) for edge in graph.output_edges]
+    assert set(makers) == {
+        (place, output)
+        for place, node in enumerate(graph.nodes)
+        for output, _ in enumerate(tensors_made(node))
+    }
+    assert graph.outputs[1].tensor == TensorDesc(F32, (2,))
 
 
 def test_a_border_has_a_value_of_the_tensor_s_type(lowered: Lowered) -> None:

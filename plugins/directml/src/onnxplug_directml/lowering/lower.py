@@ -16,6 +16,7 @@ from onnxplug_directml.lowering.builder import Builder, Refused, Shape, Value
 from onnxplug_directml.lowering.call import RULES, Call
 from onnxplug_directml.lowering.graph import Graph
 from onnxplug_directml.lowering.target import Target
+from onnxplug_directml.lowering.untaken import taken
 
 _SAMPLE: Final = 16
 """Sizes that are not known are tried as multiples of this, which halve often."""
@@ -115,6 +116,7 @@ class _Lowering:
             node = None
             self._build.node = "the border of the partition"
             outputs = {name: self.operand(name) for name in self._partition.outputs}
+            outputs = taken(self._build, outputs)
             return assemble(self._build, self._inputs(), outputs)
         except Refused as error:
             nodes = None if node is None else [node]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from onnxplug import ep
@@ -73,16 +72,7 @@ def _split(call: Call) -> Sequence[Value | None]:
         raise Refused(
             ep.RefusalCode.OTHER, f"parts {sizes} of {size} along axis {axis}"
         )
-    if all(call.wants(position) for position in range(len(sizes))):
-        return parts(call.build, x, axis, sizes)
-    # DirectML demands an edge from each part
-    ends = list(itertools.accumulate(sizes))
-    return [
-        between(call.build, x, axis, end - each, end)
-        if each and call.wants(position)
-        else None
-        for position, (end, each) in enumerate(zip(ends, sizes, strict=True))
-    ]
+    return parts(call.build, x, axis, sizes)
 
 
 def _equal_parts(call: Call, axis: int, size: int) -> list[int]:

@@ -13,7 +13,6 @@ from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import Call, lowers
 from onnxplug_directml.lowering.operators.borders import padded
 from onnxplug_directml.lowering.operators.gathering import around
-from onnxplug_directml.lowering.operators.pieces import between, joined
 
 _INDICES: Final = (
     ep.DataType.INT64,
@@ -25,7 +24,7 @@ _INDICES: Final = (
 
 
 @lowers("TopK")
-def _top_k(call: Call) -> tuple[Value | None, ...]:
+def _top_k(call: Call) -> tuple[Value, ...]:
     call.ignore("sorted")  # they may be sorted where they need not
     build, x = call.build, call.operand(0)
     axis = call.axis(x.rank, -1)
@@ -47,23 +46,9 @@ def _top_k(call: Call) -> tuple[Value | None, ...]:
         if largest
         else DML_AXIS_DIRECTION.INCREASING,
     )  # fmt: skip
-    if not call.wants(0):
-        indices = _kept(build, indices, values)
-    if not call.wants(1):
-        values = _kept(build, values, indices)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    return (
-        build.reshape(values, shape),
-        build.reshape(build.cast(indices, ep.DataType.INT64), shape)
-        if call.wants(1)
-        else None,
-    )
-
-
-def _kept(build: Builder, x: Value, other: Value) -> Value:
-    """*x*, and a use of what nobody wants: DirectML demands edges from all outputs."""
-    both = joined(build, [x, build.cast(other, x.dtype)], 1)
-    return between(build, both, 1, 0, x.shape[1])
+    places = build.cast(indices, ep.DataType.INT64)
+    return build.reshape(values, shape), build.reshape(places, shape)
 
 
 def _last(dtype: ep.DataType, largest: bool) -> float:
