@@ -107,8 +107,8 @@ def test_a_slice_of_everything_is_the_tensor(lowered: Lowered) -> None:
 
 def test_parts_and_joins_count_their_tensors(lowered: Lowered) -> None:
     graph = lowered(
-        "a, b = Split <axis = 1> (x, s) y = Concat <axis = 0> (b, b, c)",
-        "float[2, 5] x, float[1, 2] c", "float[5, 2] y",
+        "z, b = Split <axis = 1> (x, s) y = Concat <axis = 0> (b, b, c)",
+        "float[2, 5] x, float[1, 2] c", "float[5, 2] y, float[2, 3] z",
         weights="int64[2] s = {3, 2}",
     )  # fmt: skip
     assert kinds(graph) == ["SPLIT", "JOIN"]

@@ -1,4 +1,4 @@
-"""Quantisation in blocks."""
+"""Quantisation in blocks; graphs have no types of 4 bits, which DirectML takes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from onnxplug_directml.lowering.support.table import level_named, supports
 
 supports(
     "DEQUANTIZE",
-    "InputTensor: INT8 INT4 UINT8 UINT4",
-    "QuantizationTensors: FLOATS INT8 INT4 UINT8 UINT4",
+    "InputTensor: BYTES",
+    "QuantizationTensors: FLOATS BYTES",
     "OutputTensor: FLOATS",
     level=level_named("6.3"),
 )
