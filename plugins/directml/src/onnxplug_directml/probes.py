@@ -59,7 +59,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "movement": Family("views pieces borders blocks filling matrices", _MOVED),
     "normalization": Family("normalization"),
     "activation": Family("activation"),
-    "attention": Family("attention fused_attention rotary"),
+    "attention": Family("attention fused_attention grouped_attention rotary"),
     "pooling": Family("pooling", _ROUNDED),
     "reduction": Family("reduction", _ROUNDED, without="ArgMax ArgMin"),
     "extremes": Family("reduction", _MOVED, only="ArgMax ArgMin"),
