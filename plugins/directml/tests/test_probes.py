@@ -42,9 +42,10 @@ def test_a_probe_passes_where_results_are_right(
 
 
 def test_each_operator_is_of_a_family_in_each_type() -> None:
-    """Those of codes in theirs, all others in float32 and float16."""
+    """Those that all have codes in them by their codes only."""
     covered = {key for probe in PROBES.values() for key in probe.operators}
-    for domain, operator in RULES:
+    for (domain, operator), rule in RULES.items():
         assert (domain, operator, DataType.FLOAT16) in covered
         assert (domain, operator, DataType.UINT8) in covered
-        assert (domain, operator, DataType.FLOAT32) in covered, operator
+        if not rule.__module__.endswith(".quantization"):
+            assert (domain, operator, DataType.FLOAT32) in covered, operator
