@@ -206,7 +206,7 @@ class Builder:
         tensors = {name: self._descs(field) for name, field in fields.items()}
         why = why_unsupported(self.target, kind, tensors)
         if why is not None:
-            raise Refused(ep.RefusalCode.DTYPE, why)
+            raise Refused(why.code, why.detail)
         made = tuple(
             Value(Source(len(self.steps), position), result.dtype, result.shape)
             for position, result in enumerate(in_order(kind, fields, FieldKind.OUTPUT))

@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.nodes import describe
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Shape, Value
 
 MICROSOFT: Final = "com.microsoft"
@@ -203,10 +202,6 @@ class Call:
                 ep.RefusalCode.DTYPE,
                 f"{self._name(position)!r} is {found}; takes {', '.join(types)}",
             )
-
-    def describe(self) -> str:
-        """The node, for errors."""
-        return describe(self._node)
 
 
 def front(axis: int, rank: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from onnxplug import ep
 from onnxplug_directml.abi.directml import (
     DML_FEATURE_LEVEL,
     DML_OPERATOR_TYPE,
@@ -87,7 +88,7 @@ def why_unsupported(
     target: Target,
     kind: DML_OPERATOR_TYPE,
     tensors: Mapping[str, Sequence[TensorDesc]],
-) -> str | None:
+) -> ep.Reason | None:
     """Why a device does not take an operator with these tensors; ``None`` if it does.
 
     Args:
@@ -95,9 +96,10 @@ def why_unsupported(
     """
     rows = SUPPORT[kind]
     if target.level < rows[0].level:
-        return (
+        return ep.Reason(
+            ep.RefusalCode.OP,
             f"{kind.name} is of feature level {level_name(rows[0].level)}; the device "
-            f"has {level_name(target.level)}: a newer DirectML.dll may have it"
+            f"has {level_name(target.level)}: a newer DirectML.dll may have it",
         )
     known: dict[str, Taken] = {}
     for row in rows:
@@ -108,15 +110,17 @@ def why_unsupported(
             taken = known[name]
             if desc.data_type not in taken.data_types:
                 types = ", ".join(sorted(each.name for each in taken.data_types))
-                return (
+                return ep.Reason(
+                    ep.RefusalCode.DTYPE,
                     f"{name} of {kind.name} is {desc.data_type.name}; takes {types} at "
-                    f"feature level {level_name(target.level)}"
+                    f"feature level {level_name(target.level)}",
                 )
             if len(desc.sizes) not in taken.ranks:
                 ranks = ", ".join(map(str, sorted(taken.ranks)))
-                return (
+                return ep.Reason(
+                    ep.RefusalCode.RANK,
                     f"{name} of {kind.name} has {len(desc.sizes)} dimensions; takes "
-                    f"{ranks}"
+                    f"{ranks}",
                 )
     return _disagreement(kind, rows[0].agreeing, tensors)
 
@@ -125,7 +129,7 @@ def _disagreement(
     kind: DML_OPERATOR_TYPE,
     agreeing: Sequence[Sequence[str]],
     tensors: Mapping[str, Sequence[TensorDesc]],
-) -> str | None:
+) -> ep.Reason | None:
     for group in agreeing:
         types = {
             name: desc.data_type.name
@@ -134,7 +138,9 @@ def _disagreement(
         }
         if len(set(types.values())) > 1:
             said = ", ".join(f"{name} is {found}" for name, found in types.items())
-            return f"of {kind.name} {said}; takes one type"
+            return ep.Reason(
+                ep.RefusalCode.DTYPE, f"of {kind.name} {said}; takes one type"
+            )
     return None
 
 
