@@ -37,7 +37,12 @@ def assemble(
         names: of the partition's inputs, by those of the builder; others are constants.
         outputs: by name, in order; they are packed.
     """
-    results = _made_by_nodes(build, list(outputs.values()))
+    names_of = list(outputs)
+    wanted = list(outputs.values())
+    if build.checks:
+        names_of.append("checks")
+        wanted.append(_joined(build))
+    results = _made_by_nodes(build, wanted)
     steps = fuse(build, results)
     used = _used(steps, results)
     positions = {step: position for position, step in enumerate(used)}
@@ -70,7 +75,7 @@ def assemble(
         ],
         outputs=[
             GraphOutput(name, build.desc(value))
-            for name, value in zip(outputs, results, strict=True)
+            for name, value in zip(names_of, results, strict=True)
         ],
         input_edges=into,
         intermediate_edges=between,
@@ -78,7 +83,17 @@ def assemble(
             OutputEdge(positions[_maker(value)], value.source.index, place)
             for place, value in enumerate(results)
         ],
+        checks=[message for _, message in build.checks],
     )
+
+
+def _joined(build: Builder) -> Value:
+    """What is checked, one after another."""
+    values = tuple(value for value, _ in build.checks)
+    if len(values) == 1:
+        return values[0]
+    result = Result(values[0].dtype, (len(values),))
+    return build("JOIN", InputTensors=values, OutputTensor=result, Axis=0)
 
 
 def _made_by_nodes(build: Builder, outputs: Sequence[Value]) -> list[Value]:

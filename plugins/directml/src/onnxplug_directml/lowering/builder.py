@@ -12,6 +12,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_directml.abi.directml import (
     DML_OPERATOR_TYPE,
+    DML_REDUCE_FUNCTION,
     DML_TENSOR_DATA_TYPE,
     OPERATOR_FIELDS,
 )
@@ -117,6 +118,8 @@ class Builder:
         steps: the nodes so far.
         inputs: what the graph is given.
         constants: by the index of an input its content, if it is a constant.
+        checks: numbers that have to be 0 in runs, of UINT32 and rank 1, and what is
+            wrong where one is not.
     """
 
     def __init__(self, target: Target) -> None:
@@ -125,6 +128,7 @@ class Builder:
         self.steps: list[Step] = []
         self.inputs: list[Value] = []
         self.constants: list[Any | None] = []
+        self.checks: list[tuple[Value, str]] = []
         self._scalars: dict[tuple[str, bytes], Value] = {}
 
     # values that the graph is given
@@ -243,6 +247,20 @@ class Builder:
             "ELEMENT_WISE_IF", ConditionTensor=condition, ATensor=a, BTensor=b,
             OutputTensor=Result(a.dtype, a.shape),
         )  # fmt: skip
+
+    def require(self, wrong: Value, message: str) -> None:
+        """Have runs fail where an element of *wrong*, of UINT32, is not 0.
+
+        Args:
+            message: what is wrong then; the node is named in front.
+        """
+        flat = self.reshape(wrong, (1, 1, 1, wrong.size))
+        largest = self(
+            "REDUCE", Function=DML_REDUCE_FUNCTION.MAX, InputTensor=flat,
+            OutputTensor=Result(wrong.dtype, (1, 1, 1, 1)), Axes=(3,),
+        )  # fmt: skip
+        found = self.reshape(largest, (1,))
+        self.checks.append((found, f"{self.node}: {message}"))
 
     # ways to look at values: no node is made, no element moves
 

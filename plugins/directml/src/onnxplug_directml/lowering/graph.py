@@ -220,6 +220,11 @@ class Graph:
 
     Nodes are in topological order.  No input goes to an output without a node between,
     no node is without effect, and each output is made by a node.
+
+    Attributes:
+        checks: what is wrong where an element of the last output is not 0, by its
+            position there: the output has a ``UINT32`` for each, and is none of the
+            partition's.  Empty: there is no such output.
     """
 
     nodes: Sequence[Node]
@@ -228,3 +233,4 @@ class Graph:
     input_edges: Sequence[InputEdge]
     intermediate_edges: Sequence[IntermediateEdge]
     output_edges: Sequence[OutputEdge]
+    checks: Sequence[str] = ()
