@@ -1,0 +1,191 @@
+"""Which devices are offered, which adapter is taken, and what is said where none is."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxplug
+from onnxplug import ep
+from onnxplug_directml.device.adapters import Adapter, choose
+from onnxplug_directml.factory import DmlFactory
+from onnxplug_directml.options import read_settings
+
+from .conftest import CPU, EP, hardware
+from .portable_executable import library
+from .standin import GPU, NPU, SOFTWARE, Windows
+
+FAST = dataclasses.replace(GPU, luid=GPU.luid + 1, name="Fast")
+SMALL = dataclasses.replace(GPU, luid=GPU.luid + 2, name="Small", integrated=True)
+
+
+def devices(*kinds: Any) -> list[ep.HardwareDevice]:
+    return [hardware(each, number) for number, each in enumerate(kinds)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="is refused elsewhere")
+def test_on_other_systems_devices_are_refused_with_the_reason() -> None:
+    found = list(DmlFactory().supported_devices([CPU, *devices(GPU, NPU)]))
+    assert len(found) == 2
+    for each in found:
+        assert isinstance(each, ep.RefusedDevice)
+        assert f"a part of Windows, and this system is {sys.platform}" in each.reason
+    assert DmlFactory().engine_versions(ep.EpDevice(ep_name=EP, device=CPU)) == {}
+
+
+def test_without_directml_devices_are_refused_with_the_remedy(
+    windows: Windows, tmp_path: Path
+) -> None:
+    (file,) = tmp_path.rglob("DirectML.dll")
+    file.unlink()
+    (found,) = DmlFactory().supported_devices(devices(GPU))
+    assert isinstance(found, ep.RefusedDevice)
+    assert "there is no DirectML.dll" in found.reason
+    assert "Microsoft.AI.DirectML" in found.reason
+
+
+def test_gpus_and_npus_are_offered_and_nothing_is_loaded(windows: Windows) -> None:
+    gpu, npu = DmlFactory().supported_devices([CPU, *devices(GPU, NPU)])
+    for each, kind in ((gpu, "gpu"), (npu, "npu")):
+        assert isinstance(each, ep.EpDevice)
+        assert each.device.type == kind
+        assert each.metadata["engine_version"] == "1.15.4.0"
+        assert dict(each.default_options) == {"device_id": "-1", "device_filter": kind}
+    assert windows.counts.by_method == {}
+
+
+def adapters(*kinds: Any) -> list[Adapter]:
+    return [
+        Adapter(
+            luid=each.luid,
+            name=each.name,
+            kind=ep.DeviceType.NPU if each is NPU else ep.DeviceType.GPU,
+            is_software=each is SOFTWARE,
+            in_dxgi=each is not NPU,
+        )
+        for each in kinds
+    ]
+
+
+def chosen(number: int = -1, filter_: str = "gpu", preference: str = "default") -> str:
+    found = adapters(SOFTWARE, SMALL, FAST, NPU)
+    settings = read_settings(
+        {
+            "device_id": number,
+            "device_filter": filter_,
+            "performance_preference": preference,
+            "disable_metacommands": False,
+            "enable_graph_capture": False,
+            "enable_graph_serialization": False,
+            "enable_cpu_sync_spinning": False,
+            "dll_path": "",
+        }
+    )
+    small, fast, npu = devices(SMALL, FAST, NPU)
+    ranked = dataclasses.replace(
+        small, metadata={**small.metadata, "DxgiHighPerformanceIndex": "1"}
+    )
+    given = [ranked, fast, npu]
+    return found[choose(found, given, number, settings.kinds, preference)].name
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        ((-1, "gpu", "default"), SMALL.name),
+        ((-1, "gpu", "high_performance"), FAST.name),
+        ((-1, "any", "high_performance"), FAST.name),
+        ((-1, "gpu", "minimum_power"), SMALL.name),
+        ((-1, "npu", "default"), NPU.name),
+        ((0, "gpu", "default"), SOFTWARE.name),
+        ((2, "any", "default"), FAST.name),
+        ((0, "npu", "default"), NPU.name),
+    ],
+)
+def test_adapters_are_chosen_by_number_kind_and_preference(
+    choice: tuple[int, str, str], name: str
+) -> None:
+    """A number is DXGI's, or an NPU's; only who names software by it gets that."""
+    assert chosen(*choice) == name
+
+
+def test_an_adapter_that_is_not_there_is_said_with_what_is() -> None:
+    with pytest.raises(LookupError, match="there are 3 adapters"):
+        chosen(3)
+    with pytest.raises(LookupError, match="there are 1 NPUs"):
+        chosen(1, "npu")
+    other = [hardware(dataclasses.replace(GPU, luid=9), 0)]
+    with pytest.raises(LookupError, match=r"no gpu .*Basic Render"):
+        choose(adapters(SOFTWARE), other, -1, frozenset({ep.DeviceType.GPU}), "default")
+
+
+def test_a_number_of_no_adapter_is_an_error_of_the_option(
+    alone: Any, parse: Any
+) -> None:
+    with pytest.raises(onnxplug.errors.OptionError, match=r"'device_id' is 7: there"):
+        alone(parse("y = Relu(x)"), device_id=7)
+
+
+def test_each_session_is_on_the_adapter_that_it_names(
+    windows: Windows, alone: Any, parse: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also on the NPU, which DXGI does not know, and on software, which nobody gets
+    unasked."""
+    x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+    expected = [np.maximum(x, 0)]
+    for options, luid in (
+        ({"device_id": 0}, GPU.luid),
+        ({"device_filter": "npu"}, NPU.luid),
+        ({"device_id": 1}, SOFTWARE.luid),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            session = alone(parse("y = Relu(x)"), **options)
+        assert list(windows.devices) == [luid]
+        np.testing.assert_array_equal(session.run(None, {"x": x}), expected)
+        assert (luid == SOFTWARE.luid) == ("for tests" in caplog.text)
+        del session
+    assert not windows.devices
+
+
+def test_an_old_directml_is_refused_with_the_remedy(
+    make_windows: Callable[..., Windows],
+    register: Callable[[Windows], DmlFactory],
+    parse: Any,
+) -> None:
+    register(make_windows(directml_level=(4, 1)))
+    with pytest.raises(onnxplug.errors.EpError, match=r"level 4\.1 .* needs 5\.0"):
+        onnxplug.InferenceSession(parse("y = Relu(x)"), providers=[EP])
+
+
+def test_a_device_that_windows_does_not_make_leaves_the_nodes_to_others(
+    windows: Windows, factory: DmlFactory, parse: Any
+) -> None:
+    windows.faults.no_device = -2005270524  # DXGI_ERROR_UNSUPPORTED
+    model = parse("y = Relu(x)")
+    with pytest.raises(onnxplug.errors.EPFail, match="DXGI_ERROR_UNSUPPORTED"):
+        onnxplug.InferenceSession(model, providers=[EP])
+    with pytest.warns(onnxplug.errors.EpWarning, match="DXGI_ERROR_UNSUPPORTED"):
+        session = onnxplug.InferenceSession(model, providers=[EP, "cpu"])
+    assert {node.ep for node in session.explain().nodes} == {"CPUExecutionProvider"}
+
+
+def test_a_process_has_one_directml(
+    windows: Windows, alone: Any, parse: Any, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "DirectML.dll").write_bytes(library(version=(1, 8, 2, 0)))
+    session = alone(parse("y = Relu(x)"))
+    with pytest.raises(onnxplug.errors.OptionError, match=r"uses .*1\.15\.4\.0"):
+        alone(parse("y = Relu(x)"), dll_path=str(other))
+    with pytest.raises(onnxplug.errors.OptionError, match="there is no file"):
+        alone(parse("y = Relu(x)"), dll_path=str(tmp_path))
+    session.close()
