@@ -25,6 +25,14 @@ F32 = DML_TENSOR_DATA_TYPE.FLOAT32
 I64, I32 = DML_TENSOR_DATA_TYPE.INT64, DML_TENSOR_DATA_TYPE.INT32
 U32 = DML_TENSOR_DATA_TYPE.UINT32
 
+CHECKED = [
+    "ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL",
+    "ELEMENT_WISE_LOGICAL_LESS_THAN",
+    "ELEMENT_WISE_LOGICAL_OR",
+    "REDUCE",
+]
+"""The nodes by which runs hold computed indices against sizes."""
+
 
 def kinds(graph: Graph) -> list[str]:
     return [node.operator.type.name for node in graph.nodes]
@@ -183,8 +191,11 @@ def test_gathering_merges_what_is_around_the_axis(lowered: Lowered) -> None:
         "y = Gather <axis = -2> (x, i)", "float[2, 3, 4, 5] x, int32[2, 2] i",
         "float[2, 3, 2, 2, 5] y",
     )  # fmt: skip
-    assert kinds(graph) == ["GATHER"]
-    assert fields(graph.nodes[0]) == {
+    assert kinds(graph) == [*CHECKED, "GATHER"]
+    (check,) = graph.checks
+    assert check.endswith("an index is out of range; sizes are 4")
+    assert [each.tensor for each in graph.outputs[1:]] == [TensorDesc(U32, (1,))]
+    assert fields(graph.nodes[-1]) == {
         "InputTensor": TensorDesc(F32, (6, 4, 5)),
         "IndicesTensor": TensorDesc(I32, (1, 1, 4)),
         "OutputTensor": TensorDesc(F32, (6, 4, 5)),
@@ -210,7 +221,8 @@ def test_tuples_of_indices_have_one_batch_and_one_slice(lowered: Lowered) -> Non
         "y = GatherND <batch_dims = 1> (x, i)", "float[3, 4, 5, 6] x, int64[3, 7, 2] i",
         "float[3, 7, 6] y",
     )  # fmt: skip
-    assert fields(graph.nodes[0]) == {
+    assert kinds(graph) == [*CHECKED, "GATHER_ND1"]
+    assert fields(graph.nodes[-1]) == {
         "InputTensor": TensorDesc(F32, (3, 4, 5, 6)),
         "IndicesTensor": TensorDesc(I64, (1, 3, 7, 2)),
         "OutputTensor": TensorDesc(F32, (1, 3, 7, 6)),
@@ -225,8 +237,14 @@ def test_writing_to_a_part_puts_the_part_back(lowered: Lowered) -> None:
         "y = ScatterElements <axis = 1> (x, i, u)",
         "float[4, 5] x, int64[3, 2] i, float[3, 2] u", "float[4, 5] y",
     )  # fmt: skip
-    assert kinds(graph) == ["SLICE1", "SCATTER_ELEMENTS", "SLICE1", "JOIN"]
-    scatter = graph.nodes[1].operator.fields
+    assert sorted(kinds(graph)) == sorted(
+        [*CHECKED, "SLICE1", "SCATTER_ELEMENTS", "SLICE1", "JOIN"]
+    )
+    (scatter,) = (
+        node.operator.fields
+        for node in graph.nodes
+        if node.operator.type.name == "SCATTER_ELEMENTS"
+    )
     assert (
         scatter["InputTensor"] == scatter["OutputTensor"] == TensorDesc(F32, (3, 5, 1))
     )

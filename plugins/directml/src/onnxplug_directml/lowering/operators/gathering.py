@@ -1,8 +1,8 @@
 """Elements read at indices.
 
 Indices that are known are held against the sizes here.  Of those that are computed
-DirectML counts negative ones from the end, and reads something within the tensor where
-one is out of range.
+DirectML counts negative ones from the end, and does not say what it reads where one is
+out of range: there a run fails, by a check in the graph.
 """
 
 from __future__ import annotations
@@ -57,8 +57,21 @@ def indices_of(call: Call, position: int, size: int) -> Value:
     """
     known = call.known(position)
     if known is None:
-        return call.operand(position)
+        return _checked(call, call.operand(position), np.array(size))
     return call.build.constant(_within(known, size))
+
+
+def _checked(call: Call, indices: Value, sizes: Any) -> Value:
+    """Computed *indices*, which runs hold against *sizes*."""
+    build, flag = call.build, ep.DataType.UINT32
+    ends = sizes.astype(indices.dtype.numpy)
+    above, below = (
+        build.binary(f"ELEMENT_WISE_LOGICAL_{than}", indices, build.constant(end), flag)
+        for than, end in (("GREATER_THAN_OR_EQUAL", ends), ("LESS_THAN", -ends))
+    )
+    wrong = build.binary("ELEMENT_WISE_LOGICAL_OR", above, below)
+    build.require(wrong, f"an index is out of range; sizes are {sizes}")
+    return indices
 
 
 def _within(indices: Any, size: Any) -> Any:
@@ -123,10 +136,10 @@ def tuples_of(call: Call, position: int, shape: tuple[int, ...]) -> Value:
         Refused: one that is known is out of range.
     """
     count = call.shape(position)[-1]
-    known = call.known(position)
+    known, sizes = call.known(position), np.array(shape[:count])
     if known is None:
-        return call.operand(position)
-    return call.build.constant(_within(known, np.array(shape[:count])))
+        return _checked(call, call.operand(position), sizes)
+    return call.build.constant(_within(known, sizes))
 
 
 def gathered_slices(build: Builder, x: Value, indices: Value, batch: int) -> Value:
