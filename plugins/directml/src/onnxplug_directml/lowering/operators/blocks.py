@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
+from onnxplug import ep
 from onnxplug_directml.abi.directml import DML_DEPTH_SPACE_ORDER
-from onnxplug_directml.lowering.builder import Value
+from onnxplug_directml.lowering.builder import Refused, Value
 from onnxplug_directml.lowering.call import Call, lowers
 
 _ORDERS: Final = {
@@ -20,6 +22,12 @@ def _rearranged(call: Call) -> Value:
     order = _ORDERS.get(call.attribute("mode", "DCR"))
     if order is None:
         raise call.refuse_attribute("mode", ", ".join(_ORDERS))
+    given, made = call.operand(0).shape, call.output_shape()
+    if math.prod(given) != math.prod(made):
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"{list(given)} does not go into blocks as {list(made)}",
+        )
     return call.build(
         operator[call.op_type], InputTensor=call.operand(0), OutputTensor=call.result(),
         BlockSize=call.attribute("blocksize"), Order=order,

@@ -67,7 +67,13 @@ def normalized(
     Args:
         epsilon: added to the variance.
         scale, bias: of the rank of *x*, and of its sizes or 1.
+
+    Raises:
+        Refused: they are of others.
     """
+    for each in (scale, bias):
+        if each is not None:
+            build.broadcast_to(each, x.shape)
     if build.target.level < level_named("5.2") and (scale is None) != (bias is None):
         one = (1,) * x.rank  # one needs the other
         scale = scale or build.reshape(build.scalar(1, x.dtype), one)

@@ -30,6 +30,12 @@ _MOST_BATCHES: Final = 2
 def _gemm(call: Call) -> Value:
     build, a, b = call.build, call.operand(0), call.operand(1)
     shape = call.output_shape()
+    inner = [
+        x.shape[axis if call.attribute(name, 0) else 1 - axis]
+        for x, name, axis in ((a, "transA", 0), (b, "transB", 1))
+    ]
+    if inner[0] != inner[1]:
+        raise Refused(ep.RefusalCode.OTHER, f"{list(a.shape)} times {list(b.shape)}")
     c = call.optional(2)
     if call.since < 7:
         call.ignore("broadcast")
