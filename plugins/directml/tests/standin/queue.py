@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import deque
@@ -222,6 +223,9 @@ class CommandQueue(ComObject):
             with windows.lock:
                 if self.device.removed:
                     continue
+                # a session that garbage collection ends waits for this very thread
+                collects = gc.isenabled()
+                gc.disable()
                 try:
                     getattr(self, f"_{what}")(subject, value)
                 except Failure as failure:
@@ -230,6 +234,9 @@ class CommandQueue(ComObject):
                 except Exception as error:  # noqa: BLE001  a thread's error is lost
                     windows.broken("the GPU", error)
                     self.device.remove(DXGI_ERROR_INVALID_CALL)
+                finally:
+                    if collects:
+                        gc.enable()
 
     def _execute(self, submission: Submission, _: int) -> None:
         for command in submission.commands:
