@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from onnxplug_directml.options import OPTIONS, Settings, read_settings
 
 from onnxplug.ep import DeviceType
 from onnxplug.errors import OptionError, OptionWarning
 from onnxplug.selection import parse_options
 from onnxplug_directml.abi.directml import DML_EXECUTION_FLAGS
+from onnxplug_directml.options import OPTIONS, Settings, read_settings
 
 OF_ONNXRUNTIME = (
     "device_id device_filter performance_preference disable_metacommands "
