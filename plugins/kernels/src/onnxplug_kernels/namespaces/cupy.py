@@ -31,7 +31,7 @@ class Cupy(NumpyLike):
         return host
 
     def erf(self, x: Any) -> Any:
-        from cupyx.scipy import special  # type: ignore[import-not-found]
+        from cupyx.scipy import special
 
         return special.erf(x)
 
