@@ -15,12 +15,13 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug_directml.device.adapters import Adapter, choose
-from onnxplug_directml.factory import DmlFactory
+from onnxplug_directml.factory import DmlFactory, DmlVerification
 from onnxplug_directml.options import read_settings
 
 from .conftest import CPU, EP, hardware
 from .portable_executable import library
 from .standin import GPU, NPU, SOFTWARE, Windows
+from .standin.decoding import load
 
 FAST = dataclasses.replace(GPU, luid=GPU.luid + 1, name="Fast")
 SMALL = dataclasses.replace(GPU, luid=GPU.luid + 2, name="Small", integrated=True)
@@ -189,3 +190,38 @@ def test_a_process_has_one_directml(
     with pytest.raises(onnxplug.errors.OptionError, match="there is no file"):
         alone(parse("y = Relu(x)"), dll_path=str(tmp_path))
     session.close()
+
+
+@pytest.mark.slow
+def test_what_an_adapter_computes_wrong_goes_to_other_eps(
+    windows: Windows,
+    factory: DmlFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    parse: Any,
+) -> None:
+    """Probes show it before the EP is first believed there."""
+    monkeypatch.setattr(factory, "verification", DmlVerification())
+    product = load()["GEMM"]
+    right = product.evaluate
+    monkeypatch.setattr(
+        product,
+        "evaluate",
+        lambda desc, inputs: [1.01 * each for each in right(desc, inputs)],
+    )
+    model = parse(
+        "t = MatMul(x, w) y = Relu(t)", weights="float[3, 3] w = {1,2,3,4,5,6,7,8,9}"
+    )
+    with pytest.warns(onnxplug.errors.EpWarning, match="product"):
+        session = onnxplug.InferenceSession(model, providers=[EP, "cpu"])
+    eps = {node.op_type: node.ep for node in session.explain().nodes}
+    assert eps["MatMul"] == "CPUExecutionProvider"
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], [[12, 15, 18]] * 2)
+
+
+def test_operators_and_findings_are_listed(
+    windows: Windows, factory: DmlFactory
+) -> None:
+    listed = {(each.domain, each.op_type) for each in factory.operators()}
+    assert {("", "Conv"), ("com.microsoft", "FusedMatMul")} <= listed
+    assert all(each.level is ep.Level.OK for each in factory.diagnose())
