@@ -49,7 +49,15 @@ def require_rank(x: Value, least: int) -> None:
 
 
 def _along_channels(build: Builder, numbers: Value, x: Value) -> Value:
-    """One number for each channel, in the type of *x* and of its rank."""
+    """One number for each channel, in the type of *x* and of its rank.
+
+    Raises:
+        Refused: there are more or fewer.
+    """
+    if numbers.size != x.shape[1]:
+        raise Refused(
+            ep.RefusalCode.OTHER, f"{numbers.size} numbers for {x.shape[1]} channels"
+        )
     shape = (1, numbers.size, *(1,) * (x.rank - 2))
     return build.cast(build.reshape(numbers, shape), x.dtype)
 
