@@ -113,6 +113,28 @@ def test_bound_runs_are_captured_and_replayed(
         np.testing.assert_allclose(room.numpy(), expected(2 * x), 1e-5)
 
 
+@pytest.mark.parametrize("captures", ["0", "1"])
+def test_a_list_is_not_executed_again_before_it_is_done(
+    windows: Windows, factory: DmlFactory, captures: str
+) -> None:
+    """More are recorded for runs on the same arrays that nobody waits for, up to a few;
+    then they wait."""
+    windows.delay = 0.01
+    session = onnxplug.InferenceSession(
+        dense(rows=3), providers=[(EP, {"enable_graph_capture": captures})]
+    )
+    x = normal(3, 3)
+    room = on_device(np.zeros((3, 4), np.float32))
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", on_device(x))
+    binding.bind_ortvalue_output("y", room)
+    for _ in range(9):
+        session.run_with_iobinding(binding)
+    np.testing.assert_allclose(room.numpy(), expected(x), 1e-5)
+    assert windows.counts.dispatches == 9
+    assert 3 <= windows.counts.by_method["RecordDispatch"] <= 1 + 4
+
+
 def test_what_cannot_be_captured_is_refused(
     windows: Windows, factory: DmlFactory, parse: Any
 ) -> None:

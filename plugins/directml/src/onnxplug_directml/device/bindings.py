@@ -12,17 +12,17 @@ from onnxplug_directml.abi.directml import (
     DML_BUFFER_ARRAY_BINDING,
     DML_BUFFER_BINDING,
 )
-from onnxplug_directml.device.pool import Memory
+from onnxplug_directml.com.d3d12 import ID3D12Resource
 
 
 class Buffer(NamedTuple):
-    """The first *nbytes* bytes of memory."""
+    """The first *nbytes* bytes of a resource."""
 
-    memory: Memory
+    resource: ID3D12Resource
     nbytes: int
 
     def described(self) -> DML_BUFFER_BINDING:
-        return DML_BUFFER_BINDING(self.memory.resource.address, 0, self.nbytes)
+        return DML_BUFFER_BINDING(self.resource.address, 0, self.nbytes)
 
 
 def bind_each(

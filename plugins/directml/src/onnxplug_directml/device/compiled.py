@@ -32,12 +32,12 @@ from onnxplug_directml.device.device import DmlDevice
 from onnxplug_directml.device.holding import Holding
 from onnxplug_directml.device.loss import driving
 from onnxplug_directml.device.pool import Memory
-from onnxplug_directml.device.work import Execution
+from onnxplug_directml.device.work import Execution, Recording
 from onnxplug_directml.lowering.graph import Graph
 from onnxplug_directml.lowering.marshal import Marshalled
 
 _MOST_RECORDED: Final = 8
-"""Command lists that are kept for a graph."""
+"""Sets of arrays for which a graph keeps command lists."""
 
 
 class CompiledGraph:
@@ -78,9 +78,13 @@ class CompiledGraph:
                 compile_graph(device, graph, flags)
             )
             needs = self._operator.GetBindingProperties()
-            self._persistent = _buffer(device, needs.PersistentResourceSize)
+            self._persistent = _memory(device, needs.PersistentResourceSize)
+            self._sizes: Final = (
+                needs.TemporaryResourceSize,
+                needs.PersistentResourceSize,
+            )
             self._initialise(graph)
-            self._temporary = _buffer(device, needs.TemporaryResourceSize)
+            self._temporary = _memory(device, needs.TemporaryResourceSize)
 
     def _initialise(self, graph: Graph) -> None:
         """Have DirectML take over the constants, in a form of its own."""
@@ -90,27 +94,37 @@ class CompiledGraph:
             device.dml.CreateOperatorInitializer([self._operator])
         )
         needs = initializer.GetBindingProperties()
-        temporary = _buffer(device, needs.TemporaryResourceSize)
-        constants: list[Buffer | None] = []
-        for each in graph.inputs:
-            if each.constant is None:
-                constants.append(None)
-            else:
-                nbytes = each.tensor.size_in_bytes
-                buffer = Buffer(device.memory(nbytes), nbytes)
-                device.upload(buffer.memory, np.asarray(each.constant))
-                constants.append(buffer)
-        with device.lock, _recording(holding, initializer) as (table, commands):
-            bind_array(table.BindInputs, constants)
-            bind_each(table.BindOutputs, [self._persistent])
-            bind_one(table.BindTemporaryResource, temporary)
-        device.wait(device.submit([Execution(commands, holding)]))
+        temporary = _memory(device, needs.TemporaryResourceSize)
+        constants = [
+            None if each.constant is None else device.memory(each.tensor.size_in_bytes)
+            for each in graph.inputs
+        ]
+        for each, memory in zip(graph.inputs, constants, strict=True):
+            if memory is not None:
+                device.upload(memory, np.asarray(each.constant))
+        given = [
+            _buffer(memory, each.tensor.size_in_bytes)
+            for each, memory in zip(graph.inputs, constants, strict=True)
+        ]
+
+        def record() -> Recording:
+            with _recording(holding, initializer) as (table, commands):
+                bind_array(table.BindInputs, given)
+                bind_each(
+                    table.BindOutputs, [_buffer(self._persistent, self._sizes[1])]
+                )
+                bind_one(
+                    table.BindTemporaryResource,
+                    _buffer(temporary, needs.TemporaryResourceSize),
+                )
+            return Recording(commands, holding)
+
+        device.wait(device.submit([Execution(device, record)]))
 
     def execution(self, read: Sequence[Memory], made: Sequence[Memory]) -> Execution:
-        """The work that computes *made* from *read*.
+        """The work that computes *made* from *read*, the same for the same memory.
 
         Raises:
-            MemoryError: there is not enough memory for another command list.
             DeviceRemoved: the device is lost.
         """
         device = self._device
@@ -119,34 +133,39 @@ class CompiledGraph:
             device.refuse_lost()
             found = self._executions.get(key)
             if found is None:
-                with driving(device):
-                    found = self._record(read, made)
-                self._executions[key] = found
+                found = self._executions[key] = self._execution(read, made)
                 if len(self._executions) > _MOST_RECORDED:
                     self._executions.popitem(last=False)
             else:
                 self._executions.move_to_end(key)
             return found
 
-    def _record(self, read: Sequence[Memory], made: Sequence[Memory]) -> Execution:
+    def _execution(self, read: Sequence[Memory], made: Sequence[Memory]) -> Execution:
+        # by their resources, as memory that nobody uses any more is to be others'
         given = iter(read)
         inputs = [
-            Buffer(next(given), size) if is_bound else None
+            _buffer(next(given), size) if is_bound else None
             for is_bound, size in zip(self._bound, self._read_sizes, strict=True)
         ]
         outputs = [
-            Buffer(memory, size)
+            _buffer(memory, size)
             for memory, size in zip(made, self._made_sizes, strict=True)
         ]
-        holding = Holding(self._device)
-        with _recording(holding, self._operator) as (table, commands):
-            bind_each(table.BindInputs, inputs)
-            bind_each(table.BindOutputs, outputs)
-            bind_one(table.BindTemporaryResource, self._temporary)
-            bind_one(table.BindPersistentResource, self._persistent)
-        self.recorded += 1
-        uses = (holding, self._holding, self._temporary, self._persistent)
-        return Execution(commands, uses)
+        of = (self._holding, self._temporary, self._persistent)
+        operator, device = self._operator, self._device
+        scratch, weights = map(_buffer, of[1:], self._sizes)
+
+        def record() -> Recording:
+            holding = Holding(device)
+            with _recording(holding, operator) as (table, commands):
+                bind_each(table.BindInputs, inputs)
+                bind_each(table.BindOutputs, outputs)
+                bind_one(table.BindTemporaryResource, scratch)
+                bind_one(table.BindPersistentResource, weights)
+            self.recorded += 1
+            return Recording(commands, (holding, *of))
+
+        return Execution(device, record)
 
     def close(self) -> None:
         """Release it, once what is queued of it is done."""
@@ -220,5 +239,9 @@ def _recording(
         device.check()
 
 
-def _buffer(device: DmlDevice, nbytes: int) -> Buffer | None:
-    return Buffer(device.memory(nbytes), nbytes) if nbytes else None
+def _memory(device: DmlDevice, nbytes: int) -> Memory | None:
+    return device.memory(nbytes) if nbytes else None
+
+
+def _buffer(memory: Memory | None, nbytes: int) -> Buffer | None:
+    return None if memory is None else Buffer(memory.resource, nbytes)

@@ -88,10 +88,10 @@ class DmlDevice(DmlQueue):
             self.collect()
             for part in work:
                 if isinstance(part, Execution):
-                    self.execute(part.commands)
+                    part.execute()
                 else:
                     self._copy(part.regions)
-            return self.signal()
+            return self.submitted
 
     def _copy(self, regions: Sequence[Region]) -> None:
         """Queue copies: in one list, until one needs what another in it wrote."""
