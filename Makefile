@@ -158,7 +158,8 @@ test-tensorrt-offline: $(VENV)/tensorrt.stamp
 	  $(BIN)/python -m pytest plugins/tensorrt $(ARGS)
 
 test-directml-offline: $(VENV)/directml.stamp
-	ONNXPLUG_REQUIRE=win32more $(BIN)/python -m pytest $(PARALLEL) plugins/directml $(ARGS)
+	ONNXPLUG_REQUIRE=win32more $(BIN)/python -m pytest $(PARALLEL) plugins/directml \
+	  $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
@@ -236,7 +237,7 @@ $(VENV)/tensorrt.stamp: $(VENV)/development.stamp
 	  --target $(VENV)/tensorrt-rtx $(TENSORRT_RTX)
 	@touch $@
 
-$(VENV)/directml.stamp: $(VENV)/development.stamp
+$(VENV)/directml.stamp: $(VENV)/exporters.stamp
 	@echo 'installing definitions of DirectML …'
 	@$(BIN)/python -m pip install --quiet --no-deps $(WIN32MORE)
 	@touch $@
