@@ -54,11 +54,55 @@ def buckets(text: str) -> dict[str, tuple[int, ...]] | None:
     return found
 
 
+PLACE: Final = "session.place"
+"""Nodes that are offered to one EP only."""
+
+REQUIRE: Final = "session.require"
+"""Nodes that one EP has to run."""
+
+KINDS_OF_PATTERN: Final = ("name:", "op:")
+"""What a pattern of nodes is compared with, as it begins."""
+
+PINS_ARE: Final = (
+    "patterns of nodes and their EPs, such as 'op:Softmax=cpu; name:/encoder/*=cuda', "
+    "where each pattern begins with 'op:' (an operator, of another domain than ONNX's "
+    "as 'op:com.microsoft.Gelu') or 'name:' (a name), and has '*' for any characters "
+    "and '?' for one"
+)
+
+
+def pins(text: str) -> list[tuple[str, str]] | None:
+    """Patterns of nodes and the EP of each, as an entry says; ``None`` if it is not of
+    that form.
+
+    A name may have '=' and ';' in it: an EP's has not, and a pattern begins with its
+    kind.
+    """
+    parts: list[str] = []
+    for piece in text.rstrip("; \n").split(";"):
+        if piece.lstrip().startswith(KINDS_OF_PATTERN):
+            parts.append(piece)
+        elif parts:
+            parts[-1] += f";{piece}"
+        elif piece:
+            return None
+    found = []
+    for part in parts:
+        pattern, _, ep = (each.strip() for each in part.rpartition("="))
+        if not ep or ";" in ep or pattern in ("", *KINDS_OF_PATTERN):
+            return None
+        if pattern.startswith("op:") and any(each in pattern for each in "=; "):
+            return None
+        found.append((pattern, ep))
+    return found
+
+
 _PATH: Final = Entry(
     "", lambda value: not why_no_path(value), "a path that systems can encode"
 )
 _FLAG: Final = Entry("0", ("0", "1").__contains__, "'0' or '1'")
 _IGNORED: Final = Entry(effect=False)
+_PINS: Final = Entry("", lambda value: pins(value) is not None, PINS_ARE)
 
 CHECK: Final = "ONNXPLUG_CHECK"
 """The variable that has all results looked at closely in every run."""
@@ -81,6 +125,8 @@ SESSION: Final[Mapping[str, Entry]] = {
     EXTERNAL_FOLDER: _PATH,
     SERVE: _FLAG,
     PAD: Entry("", lambda value: buckets(value) is not None, BUCKETS_ARE),
+    PLACE: _PINS,
+    REQUIRE: _PINS,
     "session.record_ep_graph_assignment_info": _FLAG,
     "session.intra_op_num_threads": Entry("0", str.isdecimal, "a number of threads"),
     "session.nchwc_block_size": Entry("", ("", "8", "16").__contains__, "'8' or '16'"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from onnxplug.compile.compile_graph import compile_graph
 from onnxplug.compile.graph_request import GraphRequest
 from onnxplug.compile.model import BuiltModel, closers
-from onnxplug.entries import PAD, SERVE, buckets
+from onnxplug.entries import PAD, PLACE, REQUIRE, SERVE, buckets
 from onnxplug.errors import EpError, LoadCancelled, OptionWarning, OutOfMemory
 from onnxplug.graph import Model
 from onnxplug.guard import close_after, close_all
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from onnxplug.compile.ep_context.contexts import Contexts
     from onnxplug.compile.ep_context.restore import Restorer
     from onnxplug.ep import MemoryLocation
+    from onnxplug.partition.pins import Pins
     from onnxplug.partition.policy_selection import PolicyEps
     from onnxplug.run.device import Device
 
@@ -116,6 +117,7 @@ class _Builder:
         self._contexts = contexts
         self._restorer: Restorer | None = None
         self._changes = _changes(model, chosen, options, disabled)
+        self._pins = _pins(model, options)
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
@@ -125,11 +127,14 @@ class _Builder:
                 self._by_policy.start()
         with stage(self._profile, "prepare"):
             self._changes.prepare()
+        if self._pins is not None:
+            self._pins.check(self._model.graph)
         self._check_buckets()
         self._restorer = self._make_restorer()
         if self._by_policy is not None:
             if self._restorer is not None:
                 self._by_policy.amend = self._restorer.claims
+            self._by_policy.pins = self._pins
             with stage(self._profile, "choose EPs"):
                 self._by_policy.choose(self._model.graph, self._settle_weights)
         with stage(self._profile, "compile"):
@@ -192,6 +197,8 @@ class _Builder:
         while True:
             # what says how the graph has been rewritten stays true
             self._explanation = self._explanation.of_changes()
+            if self._pins is not None:
+                self._pins.check_eps(self._chosen, self._failed)
             try:
                 return compile_graph(
                     GraphRequest(
@@ -203,6 +210,7 @@ class _Builder:
                         profile=self._profile,
                         answers=policy.answers if policy is not None else None,
                         restorer=self._restorer,
+                        pins=self._pins,
                     )
                 )
             except LoadCancelled:
@@ -218,12 +226,12 @@ class _Builder:
     def _with_cache(self, ep: ChosenEp) -> Candidate:
         serialiser = ep.provider.serialiser
         if serialiser is None or not serialiser.caches:
-            return Candidate.of(ep)
+            return Candidate.of(ep, self._pins)
         from onnxplug.partition.cache import CompiledCache  # which few EPs ask for
 
         name = self._model.path or self._model.graph.name
         cache = CompiledCache(ep, serialiser, self._options.threads, name)
-        return Candidate.of(ep)._replace(cache=cache)
+        return Candidate.of(ep, self._pins)._replace(cache=cache)
 
     def _make_restorer(self) -> Restorer | None:
         forbidden = self._options.config["session.disable_model_compile"] == "1"
@@ -259,6 +267,8 @@ class _Builder:
             name: [what for report in reports for what in report.changed(name)]
             for name in reports[0].counts
         }
+        if self._pins is not None:
+            explanation.pinned = self._pins.report(self._model.graph)
         explanation.not_folded = list(reports[-1].skipped("fold"))
 
 
@@ -266,6 +276,17 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
     """The streams that the user made, by the locations of the EPs that have them."""
     handles = ((ep.provider.location, ep.options.get(USER_STREAM)) for ep in chosen)
     return {location: int(handle) for location, handle in handles if handle}
+
+
+def _pins(model: Model, options: SessionOptions) -> Pins | None:
+    if not (options.config[PLACE] or options.config[REQUIRE]):
+        return None
+    from onnxplug.partition.pins import Pins  # which few sessions have
+    from onnxplug.selection.known import canonical
+
+    registry = model.graph.plugins
+    assert registry is not None
+    return Pins(options.config, lambda name: canonical(name, registry), model)
 
 
 def _changes(

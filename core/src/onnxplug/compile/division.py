@@ -93,7 +93,9 @@ class Division:
                 decided = self.decisions.keep_after_all(unassigned)
                 if decided is not None:
                     self.decisions = decided
-                elif not self._expanded(assignment):
+                    continue
+                self._check_required(assignment)
+                if not self._expanded(assignment):
                     return assignment
         except (ModelError, UnassignedNode):
             self._expansions = expansions  # who asked for them takes them back
@@ -120,6 +122,19 @@ class Division:
         answers, restorer = self._request.answers, self._request.restorer
         report = (ask if answers is None else answers.ask)(graph, candidate)
         return report if restorer is None else restorer.claims(graph, candidate, report)
+
+    def _check_required(self, assignment: Assignment) -> None:
+        """Check that nodes are with the EPs that have to run them."""
+        request = self._request
+        if request.pins is None:
+            return
+        names = [each.name for each in request.candidates]
+        owners = ["" if ep is None else names[ep] for ep in assignment.owner]
+        unmet = request.pins.required(request.graph, owners)
+        if unmet:
+            from onnxplug.compile.unmet import unmet_error  # seldom needed
+
+            raise unmet_error(request, assignment, unmet, self._report_of)
 
     def _expanded(self, assignment: Assignment) -> bool:
         """Expand the functions among the unassigned nodes, if there are any."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onnxplug.compile.ep_context.restore import Restorer
+    from onnxplug.partition.pins import Pins
     from onnxplug.partition.survey import Answers
 
 
@@ -29,6 +30,7 @@ class GraphRequest(Record):
         where: empty for the main graph, else the way to the body, for reports.
         answers: what the EPs said of these graphs before, if they were asked.
         restorer: restores what was compiled before.
+        pins: which nodes the user wants on which EP, if any.
     """
 
     graph: Graph
@@ -40,3 +42,4 @@ class GraphRequest(Record):
     profile: Profile | None = None
     answers: Answers | None = None
     restorer: Restorer | None = None
+    pins: Pins | None = None

@@ -13,7 +13,6 @@ from onnxplug.compile.graph_request import GraphRequest
 from onnxplug.guard import blaming
 from onnxplug.partition import Assignment, Cut
 from onnxplug.partition.report import (
-    Explanation,
     GivenBack,
     NodePlacement,
     PartitionPlacement,
@@ -101,18 +100,17 @@ def report(
                 tuple(assignment.passed_over[node.index]),
                 "",  # the tier and the note, as refresh() finds them
                 "",
+                request.pins.in_words(node) if request.pins is not None else "",
             )
         )
     for unit in units:
         if unit.candidate is not None and unit.compiled is not None:
             own = [places[node] for node in unit.partition.nodes]
-            bodies = _bodies(explanation, unit, request.where)
+            bodies = _bodies(request, unit)
             explanation.ask_again(unit.number, unit.compiled, Places(own, bodies))
 
 
-def _bodies(
-    explanation: Explanation, unit: CompiledUnit, where: str
-) -> dict[int, dict[str, Places]]:
+def _bodies(request: GraphRequest, unit: CompiledUnit) -> dict[int, dict[str, Places]]:
     """Note the nodes of bodies that the EP of a unit says something of; their places
     by the position of the node of control flow, and the attribute."""
     assert unit.candidate is not None and unit.compiled is not None
@@ -125,7 +123,7 @@ def _bodies(
         return {
             position: {
                 attribute: _body(
-                    explanation, unit, nodes[position], attribute, body, where
+                    request, unit, nodes[position], attribute, body, request.where
                 )
                 for attribute, body in of_node.items()
             }
@@ -134,7 +132,7 @@ def _bodies(
 
 
 def _body(
-    explanation: Explanation,
+    request: GraphRequest,
     unit: CompiledUnit,
     node: Node,
     attribute: str,
@@ -146,6 +144,7 @@ def _body(
     way = f"{describe(node)}.{attribute}"
     way = f"{where}/{way}" if where else way
     nodes = node.subgraphs[attribute].nodes
+    explanation, pins = request.explanation, request.pins
     first = len(explanation.nodes)
     explanation.nodes.extend(
         NodePlacement(
@@ -156,12 +155,13 @@ def _body(
             inner.name,
             unit.candidate.name,
             unit.number,
+            pin=pins.in_words(inner) if pins is not None else "",
         )
         for inner in nodes
     )
     within = {
         position: {
-            name: _body(explanation, unit, nodes[position], name, body, way)
+            name: _body(request, unit, nodes[position], name, body, way)
             for name, body in of_node.items()
         }
         for position, of_node in said.bodies.items()

@@ -47,6 +47,8 @@ class Node:
     Attributes:
         typed_attributes: the attributes with their ONNX types.
         overload: which overload of a model-local function is called; usually empty.
+        made_of: the nodes in whose place it is, where it is not the model's own; these
+            may be so, too.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Node:
         "graph",
         "index",
         "inputs",
+        "made_of",
         "name",
         "op_type",
         "outputs",
@@ -73,11 +76,13 @@ class Node:
         domain: str = "",
         name: str = "",
         overload: str = "",
+        made_of: tuple[Node, ...] = (),
     ) -> None:
         self.op_type = op_type
         self.domain = domain
         self.name = name
         self.overload = overload
+        self.made_of = made_of
         self.inputs = inputs
         self.outputs = outputs
         self.typed_attributes: dict[str, Attribute] = dict(attributes or {})

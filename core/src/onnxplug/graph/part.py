@@ -74,6 +74,7 @@ class _Copy:
             domain=node.domain,
             name=node.name,
             overload=node.overload,
+            made_of=(node,),
         )
 
     def _attribute(self, attribute: Attribute) -> Attribute:

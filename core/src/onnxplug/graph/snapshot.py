@@ -14,6 +14,7 @@ _OF_NODE: Final = (
     "overload",
     "inputs",
     "outputs",
+    "made_of",
 )
 """What of a node may be assigned to, beside its attributes."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onnxplug.ep import Costs
     from onnxplug.graph import Graph, Node
     from onnxplug.partition.cache import CompiledCache
+    from onnxplug.partition.pins import Pins
     from onnxplug.selection import ChosenEp
 
 
@@ -42,6 +43,7 @@ class Candidate(Record):
         costs: of its copies and nodes; ``None``: the defaults.
         veto: which nodes it is not to have whatever it claims.
         cache: what it compiled before, if it asked for that.
+        pins: which nodes the user wants on which EP, if any.
     """
 
     name: str
@@ -50,11 +52,14 @@ class Candidate(Record):
     costs: Costs | None = None
     veto: Veto = allow_all
     cache: CompiledCache | None = None
+    pins: Pins | None = None
 
     @classmethod
-    def of(cls, ep: ChosenEp) -> Candidate:
-        """*ep* as partitioning knows it."""
-        return cls(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
+    def of(cls, ep: ChosenEp, pins: Pins | None = None) -> Candidate:
+        """*ep* as partitioning knows it; *pins* forbid it nodes, too."""
+        veto = ep.veto if pins is None else pins.veto(ep.name, ep.veto)
+        costs = ep.devices[0].costs
+        return cls(ep.name, ep.device, ep.provider, costs, veto, pins=pins)
 
 
 class Claim(Record):
@@ -122,6 +127,10 @@ def assign(
     contraction = Contraction(graph)
     graph.assignments.clear()
     for position, candidate in enumerate(candidates):
+        if candidate.pins is not None:
+            graph.assignments.clear()
+            graph.assignments |= candidate.pins.elsewhere(graph, candidate.name)
+            graph.assignments |= _owners(result, candidates)
         report = get_report(graph, candidate)
         result.claimed.append(sum(len(claim.nodes) for claim in report.claims))
         for refusal in report.refusals:
@@ -132,10 +141,17 @@ def assign(
                 graph, candidates, position, capability, excluded, contraction,
                 result, where, before,
             )  # fmt: skip
-        for node, owner in enumerate(result.owner):
-            if owner is not None:
-                graph.assignments[node] = candidates[owner].name
+        graph.assignments |= _owners(result, candidates)
     return result
+
+
+def _owners(result: Assignment, candidates: Sequence[Candidate]) -> dict[int, str]:
+    """The names of the EPs that have nodes so far."""
+    return {
+        node: candidates[owner].name
+        for node, owner in enumerate(result.owner)
+        if owner is not None
+    }
 
 
 class _Before:

@@ -29,6 +29,7 @@ from onnxplug.selection.choose import (
 if TYPE_CHECKING:
     from onnxplug.ep import CapabilityReport, EpDevice
     from onnxplug.graph import Graph
+    from onnxplug.partition.pins import Pins
     from onnxplug.selection.policy_choice import PolicyChoice
 
 Amend: TypeAlias = "Callable[[Graph, Candidate, CapabilityReport], CapabilityReport]"
@@ -57,6 +58,7 @@ class PolicyEps:
         failed: those that failed.
         answers: what they said of the model.
         amend: changes what an EP says of a graph, if something does.
+        pins: which nodes the user wants on which EP, if any.
     """
 
     def __init__(self, policy: PolicyChoice, make: Make) -> None:
@@ -65,6 +67,7 @@ class PolicyEps:
         self.failed: list[FailedEp] = []
         self.answers = Answers()
         self.amend: Amend | None = None
+        self.pins: Pins | None = None
         self._make = make
         self._considered: list[str] = []
         self._ranks = itertools.count()
@@ -105,11 +108,10 @@ class PolicyEps:
             tried = [ep for ep in self.chosen if ep.rank < _LAST]
             try:
                 if tried:
-                    settle_weights([*map(Candidate.of, self.chosen)])
+                    settle_weights(self._candidates(self.chosen))
                 left = count_nodes(graph)
                 if tried and left:
-                    candidates = [*map(Candidate.of, tried)]
-                    survey = Survey(graph, candidates, self._ask)
+                    survey = Survey(graph, self._candidates(tried), self._ask)
                     left = survey.left
                     if new is not None and not survey.owned(tried.index(new)):
                         self._pass_over(new, survey, tried.index(new))
@@ -124,6 +126,9 @@ class PolicyEps:
             if new is None:
                 break
         self._complain()
+
+    def _candidates(self, eps: Sequence[ChosenEp]) -> list[Candidate]:
+        return [Candidate.of(ep, self.pins) for ep in eps]
 
     def _ask(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
         report = self.answers.ask(graph, candidate)

@@ -51,6 +51,7 @@ class NodePlacement(Record):
         passed_over: the EPs asked that do not run it, in order of preference.
         tier: which of the EP's tiers runs it, if the EP reports it.
         note: what the EP has to say of it, such as why it is in no faster tier.
+        pin: the pins that decided that the EP has it, in words; empty if none did.
     """
 
     graph: str
@@ -63,6 +64,25 @@ class NodePlacement(Record):
     passed_over: tuple[PassedOver, ...] = ()
     tier: str = ""
     note: str = ""
+    pin: str = ""
+
+
+class Pinned(Record):
+    """What became of the nodes that a pin matches.
+
+    Attributes:
+        entry: the config entry, ``session.place`` or ``session.require``.
+        pattern: which nodes.
+        ep: the EP's name.
+        nodes: those that run, in words.
+        gone: those that were computed ahead, or removed, and that nothing runs.
+    """
+
+    entry: str
+    pattern: str
+    ep: str
+    nodes: tuple[str, ...]
+    gone: tuple[str, ...]
 
 
 class Places(Record):
@@ -289,6 +309,7 @@ class Explanation:
         eps: what became of each EP, in the order of preference.
         claimed: how many nodes each of the session's EPs claimed, by its name.
         partitions, nodes, copies: where everything runs, in order of execution.
+        pinned: what became of the nodes that pins match.
         given_back: what EPs claimed and do not run.
         expanded: nodes that became their operators' function bodies.
         computed_once: nodes of quantised weights that became constants, which are
@@ -307,6 +328,7 @@ class Explanation:
         self.partitions: list[PartitionPlacement] = []
         self.nodes: list[NodePlacement] = []
         self.copies: list[CopyPlacement] = []
+        self.pinned: list[Pinned] = []
         self.given_back: list[GivenBack] = []
         self.expanded: list[Expanded] = []
         self.computed_once: list[ComputedOnce] = []
@@ -380,6 +402,7 @@ class Explanation:
                 for item in self.nodes
             ],
             "copies": [item._asdict() for item in self.copies],
+            "pinned": [item._asdict() for item in self.pinned],
             "given_back": [
                 item._asdict() | {"reason": _reason(item.reason)}
                 for item in self.given_back
@@ -435,6 +458,12 @@ class Explanation:
         for copy in self.copies:
             size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"
             lines.append(f"  copy {copy.value}: {copy.source} → {copy.target}{size}")
+        for pin in self.pinned:
+            gone = f", {len(pin.gone)} computed ahead or removed" if pin.gone else ""
+            lines.append(
+                f"  {pin.entry} {pin.pattern}={pin.ep}: "
+                f"{_plural(len(pin.nodes), 'node')}{gone}"
+            )
         for back in self.given_back:
             lines.append(
                 f"  given back by {back.ep}: {', '.join(back.nodes)} ({back.reason})"

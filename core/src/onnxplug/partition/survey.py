@@ -91,6 +91,11 @@ class Survey:
             else:
                 self.left += 1
 
+    @property
+    def parts(self) -> Sequence[tuple[Graph, Assignment]]:
+        """The graphs, each with who would run which nodes."""
+        return self._parts
+
     def owned(self, position: int) -> int:
         """How many nodes the EP at *position* would run."""
         return sum(part.owner.count(position) for _, part in self._parts)

@@ -142,6 +142,7 @@ def _converted(graph: Graph, node: Node, names: Names) -> Converted:
         node.typed_attributes,
         domain=NHWC_DOMAIN,
         name=node.name,
+        made_of=(node,),
     )
     return Converted(
         node,

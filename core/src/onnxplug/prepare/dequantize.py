@@ -221,6 +221,7 @@ def _copies(graph: Graph, nodes: Sequence[Node], kept: Set[Node]) -> list[Node]:
                 node.typed_attributes,
                 domain=node.domain,
                 name=node.name,
+                made_of=(node,),
             )
             reader.inputs = tuple(
                 name if each == target else each for each in reader.inputs

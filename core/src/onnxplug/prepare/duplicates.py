@@ -45,6 +45,7 @@ def _merge(graph: Graph) -> list[str]:
             merged.append(f"constant {name!r}")
     alike: dict[Any, Node | dict[Any, Node]] = {}
     kept: list[Node] = []
+    twins: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         key = _key(graph, node, renamed)
         twin = node if key is None else _twin(node, key, alike)
@@ -55,6 +56,9 @@ def _merge(graph: Graph) -> list[str]:
             if made is not None and same is not None:
                 renamed[made] = same
         merged.append(describe(node))
+        twins.setdefault(twin, []).append(node)
+    for twin, others in twins.items():
+        twin.made_of = (*twin.made_of, *others)
     if merged:
         graph.replace_nodes(kept)
         graph.rename(renamed)

@@ -16,6 +16,7 @@ from onnxplug.prepare.built import built
 from onnxplug.prepare.expand import expand_node
 from onnxplug.prepare.infer import infer_types
 from onnxplug.prepare.instantiate import instantiate
+from onnxplug.prepare.lineage import trace
 
 
 class GraphEditor:
@@ -90,6 +91,7 @@ class GraphEditor:
                 domain=node.domain,
                 name=node.name,
                 overload=node.overload,
+                made_of=(node,),
             )
             for node in originals
         ]
@@ -121,7 +123,9 @@ class GraphEditor:
             UnsupportedModel: they are more than the budget allows.
         """
         self._budget.check()
+        before = list(self.graph.nodes)
         self.graph.replace_nodes(cast(Iterable[Node], nodes))
+        trace(before, self.graph.nodes)
         count = len(self.graph.nodes)
         if not self._budget.make_nodes(count):
             raise UnsupportedModel(

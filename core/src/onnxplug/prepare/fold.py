@@ -268,7 +268,14 @@ def _cast_if_known(graph: Graph, node: Node) -> Node:
         return node
     to = Attribute(AttributeType.INT, dtype.onnx)
     attributes = {**node.typed_attributes, "to": to}
-    cast = Node("Cast", (source,), node.outputs, attributes, name=node.name)
+    cast = Node(
+        "Cast",
+        (source,),
+        node.outputs,
+        attributes,
+        name=node.name,
+        made_of=(node,),
+    )
     cast.graph, cast.index = graph, node.index
     return cast
 

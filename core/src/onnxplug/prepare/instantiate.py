@@ -47,7 +47,7 @@ def instantiate(
     _check_call(function, call)
     prefix = names.fresh(shortened(label(call))) + "/"
     attributes = {**function.attribute_defaults, **call.typed_attributes}
-    copy = _Copy(graph, names, prefix, attributes, budget)
+    copy = _Copy(graph, names, prefix, attributes, budget, (call,))
     inputs = (*call.inputs, *[None] * (len(body.inputs) - len(call.inputs)))
     values: dict[str, str | None] = dict(zip(body.inputs, inputs, strict=True))
     made = body.producers().keys()
@@ -61,7 +61,8 @@ def instantiate(
                 f"{function.name!r}, which no node of the function makes and no input "
                 "of the call supplies"
             )
-        nodes.append(_identity(source, actual, prefix + shortened(formal)))
+        name = prefix + shortened(formal)
+        nodes.append(_identity(source, actual, name, (call,)))
     # names of sizes hold within one call only, so they do not come along
     for name, type in body.types.items():
         given = values[name] if name in made else None
@@ -148,8 +149,10 @@ def _name_outputs(
     return passed_on
 
 
-def _identity(source: str | None, target: str, name: str) -> Node:
-    return Node("Identity", (source,), (target,), name=name)
+def _identity(
+    source: str | None, target: str, name: str, made_of: tuple[Node, ...] = ()
+) -> Node:
+    return Node("Identity", (source,), (target,), name=name, made_of=made_of)
 
 
 class _Copy:
@@ -162,7 +165,9 @@ class _Copy:
         prefix: str,
         attributes: Mapping[str, Attribute],
         budget: Budget | None = None,
+        made_of: tuple[Node, ...] = (),
     ) -> None:
+        self._made_of = made_of
         self._opset_imports = graph.opset_imports
         self._names = names
         self._prefix = prefix
@@ -211,6 +216,7 @@ class _Copy:
             domain=node.domain,
             name=self._prefix + shortened(label(node)),
             overload=node.overload,
+            made_of=(node, *self._made_of),
         )
 
     def _attribute(

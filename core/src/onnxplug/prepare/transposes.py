@@ -326,6 +326,7 @@ class _Sinking:
                 attributes,
                 domain=node.domain,
                 name=node.name,
+                made_of=(node,),
             )
         )
 

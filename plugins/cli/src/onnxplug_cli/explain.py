@@ -115,6 +115,8 @@ def _print_reasons(nodes: list[NodePlacement]) -> None:
         say(f"{escape(node.node)}{where} runs on {node.ep}{number}{tier}")
         if node.note:
             say(f"  {escape(node.note)}")
+        if node.pin:
+            say(f"  decided by {escape(node.pin)}")
         for passed in node.passed_over:
             say(f"  not on {passed}")
         if not node.passed_over:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug_cli.failure import UsageError
 from onnxplug_cli.library import add_library_argument
@@ -14,6 +15,10 @@ from onnxplug_cli.values import assignment, names
 
 if TYPE_CHECKING:
     from onnxplug import InferenceSession, SessionOptions
+
+
+_PLACE: Final = "session.place"
+_REQUIRE: Final = "session.require"
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
@@ -39,8 +44,33 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
         default=[],
         help="an option of an EP, such as cuda.device_id=1; may be repeated",
     )
+    for option, entry, what in (
+        ("--place", _PLACE, "offer nodes to this EP only"),
+        ("--require", _REQUIRE, "fail unless this EP runs nodes"),
+    ):
+        parser.add_argument(
+            option,
+            metavar="PATTERN=EP",
+            type=functools.partial(_pin, entry),
+            action="append",
+            default=[],
+            help=f"{what}, such as op:Softmax=cpu or name:/encoder/*=cpu; "
+            "may be repeated",
+        )
     add_library_argument(parser)
     return choice
+
+
+def _pin(entry: str, text: str) -> str:
+    """*text*, if it is what the config entry *entry* may be."""
+    from onnxplug import SessionOptions
+    from onnxplug.errors import OptionError
+
+    try:
+        SessionOptions().add_session_config_entry(entry, text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _ep_option(text: str) -> tuple[str, str, str]:
@@ -86,7 +116,8 @@ def open_session(
                 policy=arguments.policy if providers is None else None,
             )
     except OptionError as error:
-        if arguments.policy is None and not arguments.ep_option:
+        said = (arguments.policy, *arguments.ep_option, *arguments.place)
+        if not any((*said, *arguments.require)):
             raise
         raise UsageError(str(error)) from error
     return session
@@ -113,7 +144,7 @@ def check_ep_options(
 
 
 def session_options(arguments: argparse.Namespace) -> SessionOptions:
-    """The options of a session, which has those of EPs that were said."""
+    """The options of a session: those of EPs, and the pins, that were said."""
     from onnxplug import SessionOptions
     from onnxplug.plugins import registry
     from onnxplug.selection.known import canonical
@@ -123,4 +154,7 @@ def session_options(arguments: argparse.Namespace) -> SessionOptions:
         # config entries reach the EP whoever chose it: the user, or a policy
         name = canonical(ep, registry).lower()
         options.add_session_config_entry(f"ep.{name}.{key}", value)
+    for entry, said in ((_PLACE, arguments.place), (_REQUIRE, arguments.require)):
+        if said:
+            options.add_session_config_entry(entry, "; ".join(said))
     return options
