@@ -43,3 +43,31 @@ def test_it_tells_of_each_set_and_partition(cli, tmp_path: Path) -> None:
     assert header.split() == ["PARTITION", "EP", "STATE"]
     assert row.split() == ["0", "cpu", "ready"]
     assert second.startswith("a[3, 4]: 1 of 1 partitions ready in ")
+
+
+def test_pins_are_said_by_options(cli, register, tmp_path: Path) -> None:
+    register(SimulatedFactory(Knobs(ops=frozenset({"Mul", "Add"}))))
+    graph = "(float[3] x) => (float[3] y) { [one] a = Mul (x, x) [two] y = Add (a, x) }"
+    model = saved(tmp_path, graph)
+    on = ("--ep", "simulated,cpu")
+    pinned = ("--place", "name:one=cpu", "--place", "op:Add=simulated")
+    why = cli("explain", model, *on, *pinned, "--why", "one").out
+    assert "decided by session.place name:one=CPUExecutionProvider\n" in why
+    found = cli("explain", model, *on, *pinned, "--json").json
+    assert [node["ep"] for node in found["nodes"]] == [
+        "CPUExecutionProvider", "SimulatedExecutionProvider",
+    ]  # fmt: skip
+    assert [pin["pattern"] for pin in found["pinned"]] == ["name:one", "op:Add"]
+    for command in ("run", "bench"):
+        few = ("--repeat", "1", "--json", *on, *pinned)
+        assert cli(command, model, "random", *few).code == 0
+    refused = cli("run", model, "random", "--require", "op:Sub=cpu")
+    assert refused.code == 2 and "matches no node of the model" in refused.err
+    unmet = cli("run", model, "random", *on, "--require", "op:Mul=cuda")
+    assert unmet.code == 2 and "not in the session" in unmet.err
+
+
+def test_what_is_no_pin_is_refused(cli, tmp_path: Path) -> None:
+    model = saved(tmp_path, "(float[3] x) => (float[3] y) { y = Relu (x) }")
+    refused = cli("explain", model, "--require", "Relu=cpu")
+    assert refused.code == 2 and "begins with 'op:'" in refused.err

@@ -304,7 +304,7 @@ class EpWarning(OnnxplugWarning):
 
 
 class UnassignedNode(NotImplemented):
-    """No chosen EP runs some node.
+    """No chosen EP runs some node, or not the one that has to.
 
     Attributes:
         reasons: for each such node, described in words, what each EP said.

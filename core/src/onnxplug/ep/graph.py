@@ -144,7 +144,8 @@ class Graph(Protocol):
         """
 
     def assigned_to(self, node: Node) -> str | None:
-        """The name of the EP ranked higher that took *node*, if one did."""
+        """The name of the EP ranked higher that took *node*, if one did; or of that
+        which the user pinned it to, if that is another than the one asked."""
 
 
 class TensorFacts(Record):

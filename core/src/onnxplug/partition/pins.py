@@ -261,8 +261,8 @@ def _suggestion(pattern: str, nodes: Iterable[Node]) -> str:
     kind, _, written = pattern.partition(":")
     near = difflib.get_close_matches(pattern, known, n=_MOST_NEAR)
     other = f"{'name' if kind == 'op' else 'op'}:{written}"
-    if other in known and other not in near:
-        near.insert(0, other)
+    if other in known:
+        near = [other, *(each for each in near if each != other)]
     text = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     if compiled:
         text += (
