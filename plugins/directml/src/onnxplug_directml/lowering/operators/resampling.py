@@ -126,6 +126,12 @@ def _repeated(build: Builder, x: Value, repeats: dict[int, int]) -> Value:
 
 def _read(build: Builder, x: Value, axes: Sequence[ResizedAxis]) -> Value:
     dtype = x.dtype
+    if dtype not in (*FLOATS, ep.DataType.UINT8, ep.DataType.INT8):
+        raise Refused(
+            ep.RefusalCode.DTYPE,
+            f"weighs {dtype}; takes floats and integers of 8 bits, since DirectML "
+            "weighs in float32",
+        )
     if dtype not in FLOATS:
         x = build.cast(x, ep.DataType.FLOAT32)
     lines = [_line(axis, x.shape[axis.axis]) for axis in axes]
