@@ -33,9 +33,12 @@ if AVX512 in ISAS:
     NAMES |= {_tiles: "tiles", _tiles._replace(l2=1 << 12): "tiles, small cache"}
 if _HOST is not None and _HOST.has("avx512vnni"):
     NAMES[VNNI] = "vnni"
+if (_narrow := host_isa("avx2_vnni")) is not None and _narrow.has("avxvnni"):
+    NAMES[AVX_VNNI] = "avx-vnni"
+elif VNNI in NAMES:
     # LLVM is not to know of it, and writes the same instructions as of AVX-512
     _same = AVX_VNNI._replace(features=f"{AVX_VNNI.features},-avxvnni")
-    NAMES[_same._replace(cpu="cascadelake")] = "avx-vnni"
+    NAMES[_same._replace(cpu="cascadelake")] = "avx-vnni here"
 if emulator.wanted():
     NAMES |= {NEON: "neon", DOT: "dot", I8MM: "i8mm"}
 elif ISAS:

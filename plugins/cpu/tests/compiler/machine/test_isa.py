@@ -217,7 +217,11 @@ def test_amx_is_not_asked_for_without_need(host, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "name"), [("generic", "generic"), ("avx2", "avx2"), ("avx512", "avx512")]
+    ("limit", "name"),
+    [
+        *(("generic", "generic"), ("avx2", "avx2")),
+        *(("avx2_vnni", "avx2"), ("avx512", "avx512")),
+    ],
 )
 def test_limits(host, monkeypatch, limit: str, name: str) -> None:
     assert host(x86(SAPPHIRE_RAPIDS), amx=True, limit=limit).name == name
@@ -240,6 +244,9 @@ def test_products_of_bytes_are_those_that_the_processor_has(host) -> None:
     assert host(x86(f"{HASWELL} avx_vnni")).has("avxvnni")
     assert not host(x86(f"{HASWELL} avx_vnni"), limit="avx2").has("avxvnni")
     assert not host(x86(f"{CASCADE_LAKE} avx_vnni")).has("avxvnni")
+    narrow = host(x86(f"{CASCADE_LAKE} avx_vnni"), limit="avx2_vnni")
+    assert (narrow.name, narrow.has("avxvnni")) == ("avx2", True)
+    assert host(x86(CASCADE_LAKE), limit="avx2_vnni") == AVX2
     for limit, expected in (("", True), ("generic", False)):
         names = processor.llvm_names(["asimd", "atomics", "asimddp", "i8mm"])
         found = host(Processor("aarch64", names, (0, 0, 0)), limit=limit)

@@ -127,6 +127,9 @@ NEON = Isa(
 LIMIT: Final = "ONNXPLUG_CPU_ISA"
 """The variable that limits what :func:`host_isa` gives."""
 
+_LIMITS: Final = ("avx512", "avx2_vnni", "avx2", "generic")
+"""What it can be."""
+
 _OPTIONAL: Final[dict[str, tuple[str, ...]]] = {
     "avx512": ("avx512vnni", "avx512bf16", "avx512vbmi"),
     "avx2": ("avxvnni",),
@@ -141,8 +144,9 @@ def host_isa(limit: str | None = None) -> Isa | None:
     """This processor; ``None`` for an architecture that no kernel is written for.
 
     Args:
-        limit: use no more than ``avx512`` (without AMX), ``avx2`` or ``generic`` has,
-            the last also on aarch64; the variable ``ONNXPLUG_CPU_ISA`` by default.
+        limit: use no more than ``avx512`` (without AMX), ``avx2_vnni`` (AVX2 and
+            AVX-VNNI), ``avx2`` or ``generic`` has, the last also on aarch64; the
+            variable ``ONNXPLUG_CPU_ISA`` by default.
 
     Raises:
         OptionError: the limit is none of these.
@@ -162,8 +166,11 @@ def amx_problem() -> str | None:
 
 def _checked(limit: str | None) -> str:
     limit = limit or os.environ.get(LIMIT, "").strip().lower()
-    if limit not in ("", "avx512", "avx2", "generic"):
-        raise ep.OptionError(f"{LIMIT} is {limit!r}; it can be avx512, avx2 or generic")
+    if limit not in ("", *_LIMITS):
+        *first, last = _LIMITS
+        raise ep.OptionError(
+            f"{LIMIT} is {limit!r}; it can be {', '.join(first)} or {last}"
+        )
     return limit
 
 
@@ -200,8 +207,10 @@ def _x86(features: frozenset[str], limit: str) -> tuple[Isa, str | None]:
 
     if limit == "generic" or not features >= processor.HASWELL:
         return SSE, None
-    if limit == "avx2" or not features >= processor.SKYLAKE_SERVER:
-        return AVX2 if limit == "avx2" else _with_optional(AVX2, features), None
+    if limit == "avx2":
+        return AVX2, None
+    if limit == "avx2_vnni" or not features >= processor.SKYLAKE_SERVER:
+        return _with_optional(AVX2, features), None
     isa = _with_optional(AVX512, features)
     # asking is lasting, and makes signals' frames larger: only where it is of use
     if limit or not features >= _AMX:
