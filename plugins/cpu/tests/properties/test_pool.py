@@ -15,17 +15,17 @@ F32 = np.dtype(np.float32)
 
 
 def pooled(op_type: str, x: Array, **attributes: Any) -> Array:
-    node = Node(op_type, ("x",), F32, attributes)
-    return Compiled({"y": node}, {"x": F32}).run(x=x)["y"]
+    node = Node(op_type, ("x",), x.dtype, attributes)
+    return Compiled({"y": node}, {"x": x.dtype}).run(x=x)["y"]
 
 
 class Pooled:
     """An input, its windows, and what the elements of each are."""
 
-    def __init__(self, draw: Draw, values: str) -> None:
+    def __init__(self, draw: Draw, values: str, dtype: Any = F32) -> None:
         self.place = Sliding(draw, ceil=True)
         leading = draw.integer(0, 2), draw.one_of([1, 2, 17, 80])
-        self.x = draw.array(F32, (*leading, *self.place.spatial), values)
+        self.x = draw.array(dtype, (*leading, *self.place.spatial), values)
         self.attributes = {"kernel_shape": self.place.kernel, **self.place.attributes}
         self.inside = {
             window: [
@@ -64,6 +64,17 @@ def test_max_pool(draw: Draw) -> None:
         case.zeros[(..., *window)] = np.max(values, axis=0)
     found = pooled("MaxPool", case.x, **case.attributes)
     assert_near(found, case.zeros, F32, 0)
+
+
+@examples(60)
+def test_max_pool_of_bytes(draw: Draw) -> None:
+    case = Pooled(draw, "any", np.dtype(draw.one_of([np.uint8, np.int8])))
+    if case.has_empty_windows:
+        return
+    for window, values in case.inside.items():
+        case.zeros[(..., *window)] = np.max(values, axis=0)
+    found = pooled("MaxPool", case.x, **case.attributes)
+    np.testing.assert_array_equal(found, case.zeros.astype(case.x.dtype))
 
 
 @examples(40)

@@ -13,6 +13,7 @@ from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.ir.windows import LARGEST, MEAN, STILL, Combining, Slide
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.window.byte_pool import record_largest_bytes
 from onnxplug_cpu.compiler.kernels.window.commands import (
     channels_side_by_side,
     record_windows,
@@ -51,7 +52,8 @@ def record_pool(
             bytes are asked for.
     """
     if x.dtype.itemsize == 1 and combining == LARGEST and x.dtype == out.dtype:
-        _record_bytes(recorder, x, out, slides, label)
+        if not record_largest_bytes(recorder, x, out, slides, label):
+            _record_as_floats(recorder, x, out, slides, label)
         return
     once = _once(combining, x, out, slides)
     if once:
@@ -127,7 +129,7 @@ def _reads(slide: Slide, elements: int) -> int:
     return min(_SCAN, elements) if slide.dilation == 1 else elements
 
 
-def _record_bytes(
+def _record_as_floats(
     recorder: Recorder, x: View, out: View, slides: Sequence[Slide], label: str
 ) -> None:
     wide, found = (recorder.ordered_like(each, each.shape, _F32) for each in (x, out))
