@@ -1,7 +1,8 @@
 """Products of codes as they are: quads of 8 bits.
 
 Which signs the first factor may have depends on the processor; codes of the other kind
-are moved by 128.  That and zero points of the first factor are subtracted from the
+are moved by 128, in the tiles if they are whole quads and the processor has time for it
+there, and otherwise while they are copied.  That and zero points of the first factor are subtracted from the
 sums, as multiples of the sums of the constant second one's columns.  Of the second one
 differences from zero points are packed; where these have nine bits, its codes are, and
 zero points subtracted as multiples of the sums of the first factor's rows.
@@ -59,11 +60,13 @@ from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.kernels.contraction.right_factor import Right
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    MOVED_QUADS,
     SIGNED_QUADS,
     QuadRemainders,
     TileShape,
     elements_of_quads,
     integer_tile_shape,
+    moves_quads,
     narrow_tile,
 )
 from onnxplug_cpu.compiler.kernels.contraction.tile_kernel import SQUARES, TILES
@@ -130,7 +133,10 @@ def element_of_a(isa: Isa, codes: View) -> str:
     """Which quads codes are multiplied as."""
     possible = elements_of_quads(isa)
     found = element_of(codes.dtype)
-    return found if found in possible else possible[0]
+    if found in possible:
+        return found
+    in_tiles = moves_quads(isa) and _in_place(codes, MOVED_QUADS) is not None
+    return MOVED_QUADS if in_tiles else possible[0]
 
 
 def _layout(isa: Isa, b: Factor) -> str:
@@ -358,7 +364,7 @@ def _in_place(codes: View, element: str) -> View | None:
     """Codes as quads of *element* where they are, if these are whole."""
     *shape, depth = codes.shape
     *strides, step = codes.strides
-    if _moved(codes, element) or step != 1:
+    if (_moved(codes, element) and element != MOVED_QUADS) or step != 1:
         return None
     if depth % 4 or any(stride % 4 for stride in strides):
         return None
