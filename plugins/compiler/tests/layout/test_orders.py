@@ -68,6 +68,14 @@ def test_what_is_fed_stays_as_it_is() -> None:
     assert "x" not in chosen([conv("x", "y")])
 
 
+def test_codes_of_few_channels_stay_as_they_are() -> None:
+    """They are copied in any case, to be pixels, and fastest from planes."""
+    codes = {"image": (2, 3, 5, 7), "a": (2, 3, 5, 7)}
+    for operator, expected in (("ConvInteger", {"y": LAST}), ("Conv", None)):
+        calls = [call("Relu", "image", "a"), call(operator, "a w", "y")]
+        assert chosen(calls, **codes) == (expected or {"a": LAST, "y": LAST})
+
+
 def test_what_other_operators_make_stays_as_it_is() -> None:
     calls = [
         call("Softmax", "x", "s"),

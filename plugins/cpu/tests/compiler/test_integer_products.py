@@ -92,18 +92,19 @@ def test_matmul_integer_of_two_inputs() -> None:
         check(of_one_node("MatMulInteger", feeds, zeros, "x,w,a,b", np.int32), feeds)
 
 
-@pytest.mark.parametrize("channels", [3, 8])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("channels", [3, 4, 8])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("zeros", ["", "one", "each"])
-def test_conv_integer(channels: int, groups: int, zeros: str) -> None:
+def test_conv_integer(dtype: Any, channels: int, groups: int, zeros: str) -> None:
     x, w = (
-        codes(np.uint8, 2, channels * groups, 9, 10),
+        codes(dtype, 2, channels * groups, 9, 10),
         codes(np.int8, 34, channels, 3, 2),
     )
     constants = {"w": w}
     if zeros:
         size = () if zeros == "one" else (34,)
-        constants |= {"a": codes(np.uint8), "b": codes(np.int8, *size)}
+        constants |= {"a": codes(dtype), "b": codes(np.int8, *size)}
     names = "x,w,a,b" if zeros else "x,w"
     model = of_one_node(
         "ConvInteger",

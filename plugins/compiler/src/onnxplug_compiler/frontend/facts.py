@@ -14,6 +14,7 @@ import numpy as np
 
 from onnxplug_compiler.frontend.call import Abstract
 from onnxplug_compiler.frontend.elementwise import scalar_of
+from onnxplug_compiler.ir.coded import PIXEL
 
 Question: TypeAlias = Callable[..., Any]
 """A function of what is known of some values; its answers can be compared."""
@@ -120,6 +121,11 @@ def are_heads(q: Abstract, k: Abstract, v: Abstract) -> bool:
 def keeps_channels(one: Abstract, other: Abstract) -> bool:
     """Whether values of the same elements differ only behind their first two axes."""
     return one.shape[:2] == other.shape[:2]
+
+
+def has_pixels(image: Abstract) -> bool:
+    """Whether an image has as few channels as a number has that is a pixel of codes."""
+    return len(image.shape) > 2 and 1 < image.shape[1] <= PIXEL
 
 
 def keeps_last(one: Abstract, other: Abstract) -> bool:

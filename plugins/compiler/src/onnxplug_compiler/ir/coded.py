@@ -4,12 +4,15 @@ what they stand for."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.epilogue import Epilogue
 from onnxplug_compiler.ir.recorder import Recorder
 from onnxplug_compiler.ir.views import View
+
+PIXEL: Final = 4
+"""Channels of codes of a byte that are one number of 32 bits."""
 
 
 class Codes(Record):

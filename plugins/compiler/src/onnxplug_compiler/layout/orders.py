@@ -17,6 +17,7 @@ from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.elementwise import StepForm
 from onnxplug_compiler.frontend.facts import (
     Facts,
+    has_pixels,
     keeps_channels,
     keeps_last,
     rank_of,
@@ -160,7 +161,9 @@ class _Orders:
     def _possible_links(self, call: Call) -> Iterator[_Link]:
         outputs = [name for name in call.outputs if name is not None]
         inputs: Sequence[str | None] = ()
-        if _is_view(call) or call.traits.channels_last:
+        if self._makes_pixels(call):
+            pass  # its result may lie otherwise
+        elif _is_view(call) or call.traits.channels_last:
             inputs = call.inputs[:1]
         elif call in self.forms or call.traits.any_order:
             inputs = call.inputs
@@ -168,6 +171,17 @@ class _Orders:
             if source in self.made:
                 for target in outputs:
                     yield _Link(call, source, target)
+
+    def _makes_pixels(self, call: Call) -> bool:
+        """Whether a convolution copies codes of few channels, to have them in pixels,
+        which is fast where each channel is by itself."""
+        traits, image = call.traits, call.inputs[0] if call.inputs else None
+        return (
+            traits.coded
+            and traits.channels_last
+            and image is not None
+            and bool(self.facts.ask(has_pixels, image))
+        )
 
     def _across(self, link: _Link, name: str) -> int | None:
         """The channels at the other end of a link, given those of *name*."""
@@ -215,7 +229,11 @@ class _Orders:
                     keep_own(name, FOREVER)
             if traits.channels_last:
                 for end, cost in ((call.inputs[0], _READ), (call.outputs[0], _WRITTEN)):
-                    if end is not None and end in place:
+                    if end is None or end not in place:
+                        continue
+                    if end == call.inputs[0] and self._makes_pixels(call):
+                        keep_own(end, cost)
+                    else:
                         division.prefer_first(place[end], cost)
         for name in self.wanted:
             if name in place:

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.ir.buffers import Address, Constant
-from onnxplug_compiler.ir.coded import Codes, Factor
+from onnxplug_compiler.ir.coded import PIXEL, Codes, Factor
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.elementwise import ChainBuilder, Step
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -28,6 +28,7 @@ from onnxplug_compiler.schedule.operations.geometry import Geometry
 from onnxplug_compiler.schedule.operations.registry import F32, Plan
 
 _U8: Final = np.dtype(np.uint8)
+_U32: Final = np.dtype(np.uint32)
 
 _MOVES: Final = {"i8": (128, np.dtype(np.uint8)), "u8": (-128, np.dtype(np.int8))}
 """What makes codes with a sign codes without one, and the other way round."""
@@ -203,7 +204,9 @@ class Surrounded:
             return
         recorder, starts = self.plan.recorder, (0, 0, *self.before)
         view, zeros = self.image.codes.view, self.image.zero
-        sizes = (self.padded.shape[0], view.shape[1], *self.padded.shape[2:])
+        joins = self._joins_planes()
+        channels = PIXEL if joins else view.shape[1]
+        sizes = (self.padded.shape[0], channels, *self.padded.shape[2:])
         padded = self.padded.slice([0] * len(sizes), sizes)
         if zeros is None:
             code = np.array(self.image.offset + self.moved, self.padded.dtype)
@@ -213,11 +216,43 @@ class Surrounded:
             self._record_moved(zeros.view, border)
         else:
             border = zeros.view
-        if not self.moved:
+        if not (self.moved or joins):
             record_padded(recorder, view, padded, starts, value=border)
             return
-        self._record_moved(view, padded.slice(starts, view.shape))
-        record_border(recorder, padded, starts, view.shape, border)
+        inside = padded.slice(starts, (view.shape[0], channels, *view.shape[2:]))
+        if joins:
+            self._record_pixels(view, inside)
+        else:
+            self._record_moved(view, inside)
+        record_border(recorder, padded, starts, inside.shape, border)
+
+    def _joins_planes(self) -> bool:
+        """Whether up to four channels, each by itself in memory, become pixels."""
+        view, padded = self.image.codes.view, self.padded
+        return (
+            padded.shape[1] == PIXEL
+            and padded.strides[1] == 1
+            and 1 < view.shape[1] <= PIXEL
+            and view.strides[-1] == 1
+        )
+
+    def _record_pixels(self, view: View, inside: View) -> None:
+        """Write the channels of a pixel at once, and zeros for those that it lacks."""
+        chain, axes = Formula("u32"), len(view.shape)
+        shape = view.shape[0], 1, *view.shape[2:]
+        pixel = None
+        for channel in range(view.shape[1]):
+            plane = _bytes(view).slice([0, channel] + [0] * (axes - 2), shape)
+            code = chain.read_wide(plane)
+            if channel:
+                by = chain.number(8 * channel)
+                code = chain.step("BitShift", code, by, direction="LEFT")
+            pixel = code if pixel is None else chain.step("BitwiseOr", pixel, code)
+        if self.moved:
+            pixel = chain.step("BitwiseXor", pixel, chain.number(0x80808080))
+        strides = tuple(stride // PIXEL for stride in inside.strides)
+        pixels = View(inside.buffer, inside.offset, _U32, shape, strides)
+        chain.record(self.plan.recorder, pixel, pixels, "Codes")
 
     def _record_moved(self, source: View, target: View) -> None:
         # by 128, as bytes alone, of which vectors have the most

@@ -285,12 +285,12 @@ def test_kernels_call_nothing_and_do_not_spill() -> None:
 # epilogues
 
 
-def tiles(rows: int, columns: int) -> list[tuple[int, int, int, int]]:
-    """(row, rows, column, columns) of tiles of 14 x 32, cut at the borders."""
+def tiles(rows: int, columns: int, width: int) -> list[tuple[int, int, int, int]]:
+    """(row, rows, column, columns) of tiles of 14 x *width*, cut at the borders."""
     return [
-        (row, min(14, rows - row), column, min(32, columns - column))
+        (row, min(14, rows - row), column, min(width, columns - column))
         for row in range(0, rows, 14)
-        for column in range(0, columns, 32)
+        for column in range(0, columns, width)
     ]
 
 
@@ -302,8 +302,10 @@ def finish(
     operands: Sequence[View],
     outputs: Sequence[View],
     in_place: bool = False,
+    width: int = 32,
 ) -> None:
-    """Call the epilogue for every tile of *product*, which has five axes."""
+    """Call the epilogue for every tile of *product*, which has five axes and elements
+    of four bytes."""
     kernel, arguments = epilogue_call(epilogue(chain, operands, outputs))
     code = ctypes.CFUNCTYPE(
         None,
@@ -318,17 +320,18 @@ def finish(
         memory = interpreter.memory(outputs[0].buffer).view(np.float32)
         memory[:] = product.reshape(-1)
     for line in np.ndindex(*lead):
-        for row, height, column, width in tiles(rows, columns):
+        for row, height, column, count in tiles(rows, columns, width):
             if in_place:
                 place = np.ravel_multi_index((*line, row, column), product.shape)
                 start = memory.ctypes.data + 4 * int(place)
                 distance = columns
             else:
-                distance = 48
+                distance = width + 16
                 tile = np.full((height, distance), np.nan, np.float32)
-                tile[:, :width] = product[line][row:, column:][:height, :width]
+                tile = tile.view(product.dtype)
+                tile[:, :count] = product[line][row:, column:][:height, :count]
                 start = tile.ctypes.data
-            code(words, *line, row, height, column, width, start, distance)
+            code(words, *line, row, height, column, count, start, distance)
     interpreter.run()
 
 

@@ -2,10 +2,11 @@
 
 Which signs the first factor may have depends on the processor; codes of the other kind
 are moved by 128, in the tiles if they are whole quads and the processor has time for it
-there, and otherwise while they are copied.  That and zero points of the first factor are subtracted from the
-sums, as multiples of the sums of the constant second one's columns.  Of the second one
-differences from zero points are packed; where these have nine bits, its codes are, and
-zero points subtracted as multiples of the sums of the first factor's rows.
+there, and otherwise while they are copied.  That and zero points of the first factor
+are subtracted from the sums, as multiples of the sums of the constant second one's
+columns.  Of the second one differences from zero points are packed; where these have
+nine bits, its codes are, and zero points subtracted as multiples of the sums of the
+first factor's rows.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
 from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile
 from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
+from onnxplug_cpu.compiler.kernels.elementwise.codes import is_packed, packed_lanes
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
@@ -163,9 +164,13 @@ class _Tile:
         self.arguments = FinishedTile(*f.parameters)
         self.whole = self._of_width()
         self.few = self._of_width(LANES // 2) if form.half else self.whole
+        self.packed: _Vectors | None = None
+        both = *form.inputs, *form.outputs
+        is_near = all(operand.columns != STRIDED for operand in both)
+        if is_near and is_packed(self.whole.body.chain, isa):
+            self.packed = self._of_width(packed_lanes(isa))
         self.row_step = self.arguments.tile_stride * F32.nbytes
-        kinds = enumerate((*form.inputs, *form.outputs))
-        self.operands = [self._placed(number, kind) for number, kind in kinds]
+        self.operands = [self._placed(*each) for each in enumerate(both)]
 
     def _of_width(self, width: int = 0) -> _Vectors:
         body = ChainBody(self.f, self.isa, self.form.chain, width)
@@ -197,13 +202,21 @@ class _Tile:
 
     def write(self) -> None:
         f, columns, lanes = self.f, self.arguments.columns, self.whole.lanes
-        width = lanes.width
+        width, begin = lanes.width, f.value(0, I64)
+        if self.packed is not None:
+            packed, wide = self.packed, self.packed.lanes
+            begin = columns & -wide.width
+            f.loop(
+                begin,
+                lambda start: self._strip(packed, start, wide.whole()),
+                step=wide.width,
+            )
 
         def rest(start: Value) -> None:
             self._strip(self.whole, start, lanes.first(columns - start))
 
         if lanes.has_masks:
-            f.loop(columns, rest, step=width)
+            f.loop(columns, rest, start=begin, step=width)
         else:
             full = columns & -width
             f.loop(

@@ -7,15 +7,21 @@ they are whole, and so is what is added; x86 and NEON round while they convert.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Number, Step
-from onnxplug_cpu.compiler.codegen.emit import I32, Value
+from onnxplug_compiler.ir.quantization import CODE_LIMITS
+from onnxplug_cpu.compiler.codegen.emit import I8, I16, I32, Function, Value
 from onnxplug_cpu.compiler.kernels.elementwise.step import Arguments
+from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
 CODES: Final = "codes"
 """An operator of its own, which no model has: a number, the least and the largest that
 it may be, and what is added when it is rounded, an i32 or nothing."""
+
+_WHOLE: Final = "whole"
+"""The attribute of codes whose limits are those of their type."""
 
 _NARROW: Final = frozenset({"i8", "u8", "i16", "u16"})
 
@@ -60,7 +66,10 @@ def _codes(
     if rounded is None:
         return None
     operands = [values[rounded.operands[0]], *limits, zero]
-    return builder.step(CODES, operands, step.element)
+    first = len(chain.inputs)
+    ends = tuple(chain.constants[number - first].value for number in (low, high))
+    attributes = {_WHOLE: 1} if ends == CODE_LIMITS[step.element] else {}
+    return builder.step(CODES, operands, step.element, attributes)
 
 
 def _made(chain: Chain, value: int, operator: str) -> Step | None:
@@ -76,15 +85,84 @@ def _is_constant(chain: Chain, value: int) -> bool:
     return 0 <= value - len(chain.inputs) < len(chain.constants)
 
 
+def packed_lanes(isa: Isa) -> int:
+    """Lanes of vectors whose codes of a byte are limited while they are packed, which
+    takes fewer instructions; 0 if none are."""
+    return VECTOR_BYTES if isa.name == "avx512" else 0
+
+
+def is_packed(chain: Chain, isa: Isa) -> bool:
+    """Whether a chain :func:`with_codes` gives codes that :func:`packed_lanes` are
+    for, and nothing else."""
+    first = len(chain.inputs) + len(chain.constants)
+    made = [chain.steps[output - first] for output in chain.outputs if output >= first]
+    return (
+        packed_lanes(isa) > 0
+        and len(made) == len(chain.outputs)
+        and all(_may_be_packed(step.element, dict(step.attributes)) for step in made)
+    )
+
+
+def _may_be_packed(element: str, attributes: Mapping[str, Any]) -> bool:
+    """Whether packing limits codes as they are to be."""
+    return element in _PACKED and _WHOLE in attributes
+
+
+_PACKED: Final = {
+    "i8": "llvm.x86.avx512.packsswb.512",
+    "u8": "llvm.x86.avx512.packuswb.512",
+}
+"""What makes bytes of words with a sign, and limits them."""
+
+
 def codes(a: Arguments) -> Value:
     """The emitter of :data:`CODES`; of NaN some code."""
     f, x, (low, high) = a.f, a.x, (a.operand(1), a.operand(2))
-    x = f.select(low > x, low, x)
+    has_lanes = x.type.lanes == packed_lanes(a.isa)
+    packs = has_lanes and _may_be_packed(a.element, a.attributes)
+    if not packs:
+        x = f.select(low > x, low, x)
+    # what is too large for an i32 would become the least one
     x = f.select(high < x, high, x)
     wide = I32.vector(x.type.lanes)
     name = f"llvm.lrint.{wide.suffix}.{x.type.suffix}"
     found = f.instruction(wide, f"freeze {f.intrinsic(wide, name, x)}")
+    if packs:
+        return _packed(f, found, a.operands[3], a.element)
     if a.operands[3] is not None:
         found = found + a.operand(3)
     narrow = wide.of(a.element)
     return f.convert(found, narrow)
+
+
+def _packed(f: Function, wide: Value, zero: Value | None, element: str) -> Value:
+    """The codes of four registers of i32, *zero* added, within what *element* has.
+
+    Instructions take 128 bits of one register, and then of the other.
+    """
+    words = _words(f, wide)
+    if zero is not None:
+        adds = f"llvm.sadd.sat.{words[0].type.suffix}"
+        words = [
+            f.intrinsic(word.type, adds, word, more)
+            for word, more in zip(words, _words(f, zero), strict=True)
+        ]
+    octets = f.intrinsic(I8.vector(wide.type.lanes), _PACKED[element], *words)
+    order = [
+        16 * part + 4 * register + byte
+        for register in range(4)
+        for part in range(4)
+        for byte in range(4)
+    ]
+    found = f.shuffle(octets, octets, order)
+    return f.bitcast(found, found.type.of(element))
+
+
+def _words(f: Function, wide: Value) -> list[Value]:
+    """Two registers of words with a sign of four of i32, as they are packed."""
+    registers = [
+        f.shuffle(wide, wide, range(first, first + LANES))
+        for first in range(0, wide.type.lanes, LANES)
+    ]
+    name, words = "llvm.x86.avx512.packssdw.512", I16.vector(2 * LANES)
+    return [f.intrinsic(words, name, *registers[at : at + 2]) for at in (0, 2)]
