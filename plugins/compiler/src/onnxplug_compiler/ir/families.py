@@ -198,6 +198,7 @@ class Windows(Protocol):
         dilations: Sequence[int],
         pads: Sequence[int],
         zero: View | None = None,
+        codes: View | None = None,
         epilogue: Epilogue | None = None,
         label: str = "Conv",
     ) -> None:
@@ -213,6 +214,7 @@ class Windows(Protocol):
             zero: the zero point of *a*, one number of f32, if *a* has codes of a byte
                 and it may be another than 0.  Weights are differences of codes, as
                 f32, at most ``MOST_CODED_TERMS`` for a result.
+            codes: the weights as codes of int8, if these have no zero points.
             epilogue: of the shape of *out*; takes the result instead of it.
             label: for profiles, the sizes not included.
         """

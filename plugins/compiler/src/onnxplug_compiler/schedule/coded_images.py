@@ -66,7 +66,8 @@ def exact_windows(
     wide, takes_codes = images, windows.takes_codes()
     if not takes_codes:
         wide = recorder.channels_last(F32, images.shape)
-    if windows_of(plan, conv, wide, kernel, shape) is None:
+    coded = windows_of(plan, conv, wide, kernel, shape)
+    if coded is None:
         return None
     factors = _float_filters(plan, filters)
     parts = windows_of(plan, conv, wide, factors, shape)
@@ -74,6 +75,9 @@ def exact_windows(
     if not takes_codes:
         record_differences(recorder, image, wide)
         return parts
+    if kernel.dtype == np.int8 and filters.zero is None and not filters.offset:
+        pairs = zip(parts, coded, strict=True)
+        parts = [part._replace(codes=each.weights) for part, each in pairs]
     if not image.offset and image.zero is None:
         return parts
     zero = _float_zero(plan, image)
@@ -240,14 +244,15 @@ class Surrounded:
         """Write the channels of a pixel at once, and zeros for those that it lacks."""
         chain, axes = Formula("u32"), len(view.shape)
         shape = view.shape[0], 1, *view.shape[2:]
-        pixel = None
-        for channel in range(view.shape[1]):
-            plane = _bytes(view).slice([0, channel] + [0] * (axes - 2), shape)
-            code = chain.read_wide(plane)
-            if channel:
-                by = chain.number(8 * channel)
-                code = chain.step("BitShift", code, by, direction="LEFT")
-            pixel = code if pixel is None else chain.step("BitwiseOr", pixel, code)
+        first, *others = (
+            chain.read_wide(_bytes(view).slice([0, channel] + [0] * (axes - 2), shape))
+            for channel in range(view.shape[1])
+        )
+        pixel = first
+        for channel, code in enumerate(others, 1):
+            by = chain.number(8 * channel)
+            code = chain.step("BitShift", code, by, direction="LEFT")
+            pixel = chain.step("BitwiseOr", pixel, code)
         if self.moved:
             pixel = chain.step("BitwiseXor", pixel, chain.number(0x80808080))
         strides = tuple(stride // PIXEL for stride in inside.strides)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,11 +27,13 @@ from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
 from onnxplug_cpu.compiler.kernels.window.pool import record_pool
 from onnxplug_cpu.compiler.machine.isa import Isa
 
+from ..integer_isas import NAMES, VNNI
 from ..interpreter import ISAS, Interpreter
 
 Array = np.ndarray[Any, Any]
 EPSILON = float(np.finfo(np.float32).eps)
 each_isa = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+OF_CODES = {isa: isa.name for isa in ISAS} | ({VNNI: "vnni"} if VNNI in NAMES else {})
 
 
 class Windows(NamedTuple):
@@ -225,6 +228,7 @@ CASES: list[tuple[tuple[int, ...], Windows]] = [
     ((1, 40, 50), Windows.of((5,), pads=(2, 2))),
     ((1, 64, 14, 14), Windows.of((3, 3), pads=(1, 1, 1, 1))),
     ((2, 33, 15, 29), Windows.of((3, 3), 2, pads=(0, 1, 1, 0))),
+    ((1, 150, 5, 6), Windows.of((3, 3), 2, pads=(1, 1, 1, 1))),
     ((1, 17, 9, 8), Windows.of((5, 5), pads=(2, 2, 2, 2))),
     ((1, 20, 2, 3), Windows.of((5, 7), pads=(4, 6, 4, 6))),
     ((1, 16, 10, 31), Windows.of((2, 2), 2)),
@@ -299,7 +303,7 @@ def test_depthwise(isa: Isa) -> None:
             assert near.all(), (shape, windows, placing, found, expected)
 
 
-@each_isa
+@pytest.mark.parametrize("isa", OF_CODES, ids=OF_CODES.get)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_depthwise_of_codes(isa: Isa, dtype: type[np.integer[Any]]) -> None:
     """Sums of differences of codes are exact."""
@@ -310,10 +314,14 @@ def test_depthwise_of_codes(isa: Isa, dtype: type[np.integer[Any]]) -> None:
         zero = np.array(number % 3 and least + rng.integers(0, 256), np.float32)
         taps = shape[1], 1, *windows.taps
         weights = rng.integers(-255, 256, taps).astype(np.float32)
-        for placing in PLACINGS:
+        for placing, are_codes in itertools.product(PLACINGS, (False, True)):
             interpreter = Interpreter(isa, 2)
             recorder = interpreter.recorder
             given = recorder.constant if number % 2 else interpreter.input
+            filters = None
+            if are_codes:
+                weights = np.clip(weights, -128, 127)
+                filters = recorder.constant(weights.astype(np.int8))
             counts = windows.counts(shape[2:])
             out = interpreter.output(np.float32, (*shape[:2], *counts))
             record_depthwise(
@@ -325,6 +333,7 @@ def test_depthwise_of_codes(isa: Isa, dtype: type[np.integer[Any]]) -> None:
                 dilations=windows.dilations,
                 pads=windows.pads,
                 zero=interpreter.input(zero) if zero else None,
+                codes=filters,
             )
             interpreter.run()
             expected, _ = reference(SUM, x - zero.astype(np.float64), windows, weights)

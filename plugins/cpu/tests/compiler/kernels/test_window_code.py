@@ -11,6 +11,7 @@ from onnxplug_compiler.ir.windows import LARGEST, MEAN, SUM, WEIGHED, norm
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
 from onnxplug_cpu.compiler.kernels.window.lines import WindowLines
+from onnxplug_cpu.compiler.kernels.window.quads_tile import QuadsTile
 from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,
     PixelTile,
@@ -19,6 +20,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
 )
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa
 
+from ..integer_isas import VNNI
 from ..interpreter import assembly
 from .test_contraction_code import loops, vectors_on_stack
 
@@ -51,6 +53,17 @@ def test_tiles_of_codes_stay_in_registers(isa: Isa) -> None:
         )
         text = assembly(Kernel(tile), isa)
         assert not any(vectors_on_stack("\n".join(body)) for body in loops(text)), tile
+
+
+@pytest.mark.parametrize("element", ["u8", "i8"])
+@pytest.mark.parametrize(("lines", "taps"), [(1, 3), (3, 3), (8, 2)])
+def test_tiles_of_quads_stay_in_registers(element: str, lines: int, taps: int) -> None:
+    for stride in (1, 2):
+        pixels = tile_shape(VNNI).pixels // stride
+        tile = QuadsTile(pixels, lines, taps, stride, element, True)
+        text = assembly(Kernel(tile), VNNI)
+        assert not vectors_on_stack(text), tile
+        assert text.count("vpdpbusd") == 4 * -(-lines // 4) * taps * pixels
 
 
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)

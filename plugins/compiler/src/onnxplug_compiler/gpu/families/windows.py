@@ -121,13 +121,14 @@ def record_depthwise(
     dilations: Sequence[int],
     pads: Sequence[int],
     zero: View | None = None,
+    codes: View | None = None,
     epilogue: Epilogue | None = None,
     label: str = "Conv",
 ) -> None:
     """Convolve channels; see ``ir.families.Windows``."""
     if not out.size:
         return
-    if zero is not None:
+    if zero is not None or codes is not None:
         raise ValueError(f"{label} is not computed of codes in windows")
     elements = operand(a).element, operand(weights).element
     if {KINDS.get(element) for element in elements} != {"f32"}:

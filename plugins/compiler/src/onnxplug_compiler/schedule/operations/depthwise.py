@@ -32,6 +32,7 @@ class Depthwise(NamedTuple):
         number: of the filter among those of a channel.
         filters: how many each channel has.
         zero: of *x* that has codes, the zero point as float32.
+        codes: the weights as codes of int8, where these have no zero points.
     """
 
     x: View
@@ -43,6 +44,7 @@ class Depthwise(NamedTuple):
     number: int
     filters: int
     zero: View | None = None
+    codes: View | None = None
 
     def fold(self, view: View) -> View:
         """The part's elements of a view of the result's shape [N, M, *spatial], as
@@ -187,6 +189,7 @@ def record_depthwise(
         dilations=part.dilations,
         pads=part.pads,
         zero=part.zero,
+        codes=part.codes,
         epilogue=after,
         label=label,
     )

@@ -31,6 +31,11 @@ from onnxplug_cpu.compiler.kernels.rows import byte_strides
 from onnxplug_cpu.compiler.kernels.widening import widened
 from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
 from onnxplug_cpu.compiler.kernels.window.lines import AXES, AXIS_WORDS, WindowLines
+from onnxplug_cpu.compiler.kernels.window.quads_filters import (
+    packed_filters,
+    row_bytes,
+)
+from onnxplug_cpu.compiler.kernels.window.quads_tile import QuadsTile
 from onnxplug_cpu.compiler.kernels.window.reach import require_reach
 from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,
@@ -38,7 +43,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
     group_pixels,
     tile_shape,
 )
-from onnxplug_cpu.compiler.machine.isa import LANES, Isa
+from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.epilogue import Epilogue
@@ -47,6 +52,10 @@ LONG: Final = 384
 """Terms of a sum from which on rounding errors are carried along."""
 
 _F32: Final = np.dtype(np.float32)
+
+_MOST_LINES, _MOST_TAPS = 8, 5
+"""Of windows that are multiplied as quads: of more taps in a line more sums are added
+up at a time than there are registers for."""
 
 _MOST_STRIDE: Final = 2
 """Of a :class:`ChannelTile`."""
@@ -84,6 +93,7 @@ def record_depthwise(
     dilations: Sequence[int],
     pads: Sequence[int],
     zero: View | None = None,
+    codes: View | None = None,
     epilogue: Epilogue | None = None,
     label: str = "Conv",
 ) -> None:
@@ -112,6 +122,7 @@ def record_depthwise(
     fewest = _COPIED_CHANNELS if a.dtype == _F32 else 1
     a = channels_side_by_side(recorder, a, fewest=fewest)
     work = _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label, zero)
+    work.take_codes(codes)
     work.record()
 
 
@@ -199,6 +210,7 @@ class _Windows:
     Attributes:
         depth: channels of a group.
         counts_padding: whether padding counts in a mean.
+        filters: weights as codes, if they are multiplied as such.
     """
 
     def __init__(
@@ -246,11 +258,28 @@ class _Windows:
         self.recorder, self.combining, self.epilogue = recorder, combining, epilogue
         self.depth = 1 if weights is None else weights.shape[1]
         self.counts_padding = False
+        self.filters: View | None = None
         require_reach(self.slides, self.x.shape[2:], self.out.shape[2:])
         if epilogue is not None and any(
             view.shape != out.shape for view in (*epilogue.operands, *epilogue.outputs)
         ):
             raise ValueError(f"the epilogue is not of the result's shape {out.shape}")
+
+    def take_codes(self, codes: View | None) -> None:
+        """Multiply *codes* instead of the weights, where that is faster."""
+        planes, lines, pixels = self.slides
+        if (
+            codes is not None
+            and codes.dtype == np.int8
+            and isinstance(codes.buffer, Constant)
+            and self.recorder.target.isa.has("avx512vnni")
+            and self.depth == planes.taps == 1
+            and lines.taps <= _MOST_LINES
+            and pixels.taps <= _MOST_TAPS
+            and self._is_near()
+            and self._fixed_pixels()
+        ):
+            self.filters = _with_axes(codes, 5 - len(codes.shape))
 
     def record(self) -> None:
         if not self.out.size:
@@ -332,6 +361,10 @@ class _Windows:
     def _fixed_tile(self) -> Callable[[int], Kernel]:
         """The tile of so many windows."""
         slide, combining = self.slides[-1], self.combining
+        if self.filters is not None:
+            lines, moved = self.slides[1].taps, self.zero is not None
+            form = lines, slide.taps, slide.stride, self.element, moved
+            return lambda pixels: Kernel(QuadsTile(pixels, *form))
         more = slide.taps, slide.stride, self._is_near(), self.depth, self.element
         moved = self.zero is not None
         return lambda pixels: Kernel(ChannelTile(combining, pixels, *more, moved))
@@ -385,9 +418,10 @@ class _Windows:
             most = nbytes // (lines * self.x.shape[-1] * self.x.dtype.itemsize)
         if self.epilogue is not None:
             most = smaller(most, _FINISHED_BYTES // (tile_pixels * F32.nbytes))
-        most = larger(most // LANES, 4) * LANES
+        grain = LANES if self.filters is None else VECTOR_BYTES
+        most = larger(most // grain, 4 * LANES // grain) * grain
         blocks = -(-channels // most)
-        return -(-channels // (blocks * LANES)) * LANES
+        return -(-channels // (blocks * grain)) * grain
 
     def _of_tiles(self, epilogue: Epilogue) -> Epilogue:
         """The same with the axes of tiles: image, plane, line, pixel, channel."""
@@ -403,8 +437,13 @@ class _Windows:
         )
 
     def _weight_words(self) -> dict[str, Word]:
+        words: dict[str, Word] = {"w": 0, **{f"w_{axis}": 0 for axis in AXES}}
         if self.weights is None:
-            return {"w": 0, **{f"w_{axis}": 0 for axis in AXES}}
+            return words
+        if self.filters is not None:
+            words["w"] = packed_filters(self.recorder, self.filters)
+            words["w_pixel"] = row_bytes(self.filters.shape[0])
+            return words
         weights = _channels_last(self.weights)
         is_constant = isinstance(weights.buffer, Constant)
         if (
@@ -415,7 +454,7 @@ class _Windows:
             weights = self._packed(self.weights)
         elif is_half(weights.dtype):
             weights = _channels_last(widened(self.recorder, self.weights))
-        words: dict[str, Word] = {"w": weights.address}
+        words["w"] = weights.address
         plane, line, tap, channel, _ = byte_strides(weights)
         distances = (plane, line, tap if self.depth == 1 else channel)
         for axis, distance in zip(AXES, distances, strict=True):

@@ -211,6 +211,7 @@ class _Line:
             x_channel=k.x_channel,
             planes=self.in_planes.taps,
             lines=self.in_lines.taps,
+            first_line=self.in_lines.first,
             w=self.w,
             w_plane=k.w_plane,
             w_line=k.w_line,

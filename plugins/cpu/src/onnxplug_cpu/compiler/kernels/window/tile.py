@@ -46,8 +46,8 @@ class WindowArguments(FunctionArguments):
     or not that is in the line, and only positions from 0 to *width* are read.  Those
     that count are from *low* to *high*, in *count* lines.
 
-    ``w`` has the weights of the first line, whose channels are consecutive.  From codes
-    the f32 at *zero* may be subtracted.
+    ``w`` has the weights of the first line, whose channels are consecutive, and which
+    is *first_line* of a window's.  From codes the f32 at *zero* may be subtracted.
     """
 
     x: Pointer
@@ -57,6 +57,7 @@ class WindowArguments(FunctionArguments):
     x_channel: Integer
     planes: Integer
     lines: Integer
+    first_line: Integer
     w: Pointer
     w_plane: Integer
     w_line: Integer
