@@ -207,9 +207,12 @@ def test_blocks_of_any_length(isa: Isa, block: int) -> None:
 def test_narrow_floats(isa: Isa, element: str) -> None:
     rng = np.random.default_rng(3)
     dtype = np.dtype(getattr(ml_dtypes, element, element))
-    w = weights(rng, (6, 3, 32), 4, "packed", dtype)
-    found, expected, sizes = product(isa, floats(rng, 3, w).astype(dtype), w)
-    check(found, expected, sizes, 96)
+    # scales are read one by one, or four at once where blocks are of a step
+    for shape in ((6, 3, 32), (6, 8, 32), (9, 4, 16), (6, 4, 64)):
+        for rows, zero in ((1, ""), (3, "packed"), (4, "")):
+            w = weights(rng, shape, 4, zero, dtype)
+            found, expected, sizes = product(isa, floats(rng, rows, w).astype(dtype), w)
+            check(found, expected, sizes, shape[1] * shape[2])
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)

@@ -97,7 +97,7 @@ class _Sums(RowSums):
 
     def _scaled(
         self, codes: Value, scale: Value, rows: Sequence[Value]
-    ) -> Iterator[tuple[Value, Value]]:
+    ) -> Iterator[list[tuple[Value, Value]]]:
         f, (x, x_scales, *more) = self.f, rows
         factor, starts = self._scales(scale), None
         if more:
@@ -108,7 +108,7 @@ class _Sums(RowSums):
         for row, product in enumerate(self._products(codes, x, starts)):
             line = offset(f, x_scales, self.k.x_scales_row * row)
             both = f.load(line, self.vector) * factor
-            yield f.convert(product, self.vector), both
+            yield [(f.convert(product, self.vector), both)]
 
     def _advance(self) -> list[Value | int]:
         step = self.few.codes.form.step

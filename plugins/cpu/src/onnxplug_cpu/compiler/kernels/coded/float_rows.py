@@ -27,12 +27,15 @@ class FloatRows(Generator):
         form: of the weights.
         rows, columns: that are computed at once.
         steps: of a block; 0 if there are many.
+        spans: blocks whose scales are read at once; if several, they are of a step, and
+            next to each other, as are their scales.
     """
 
     form: Form
     rows: int
     columns: int
     steps: int
+    spans: int = 1
 
     words = (*FewWords.names, *WEIGHT_WORDS)
 
@@ -58,19 +61,37 @@ class _Sums(RowSums):
             first,
             vector=vector,
             product=vector,
-            turns=few.k.blocks,
+            turns=few.k.blocks // form.spans if form.spans > 1 else few.k.blocks,
+            spans=form.spans,
+            nbytes=form.form.lanes * form.spans,
         )
 
     def _scaled(
         self, codes: Value, scale: Value, rows: Sequence[Value]
-    ) -> Iterator[tuple[Value, Value]]:
-        products = self._products(codes, rows[0])
-        factor = self.few.codes.scale(scale)
-        for product in products:
-            yield product, factor
+    ) -> Iterator[list[tuple[Value, Value]]]:
+        f, factors = self.f, self._scales(scale)
+        step = self.few.codes.form.step * F32.nbytes
+        found: list[list[tuple[Value, Value]]] = [[] for _ in range(self.rows)]
+        for span, factor in enumerate(factors):
+            place = offset(f, codes, span * self.few.codes.form.lanes)
+            x = offset(f, rows[0], span * step)
+            for scaled, product in zip(found, self._products(place, x), strict=True):
+                scaled.append((product, factor))
+        yield from found
+
+    def _scales(self, place: Value) -> list[Value]:
+        """The scales of a turn's blocks, each in all lanes."""
+        if self.spans == 1:
+            return [self.few.codes.scale(place)]
+        found = self.few.codes.scales(place, self.spans)
+        return [
+            self.f.shuffle(found, found, [span] * self.vector.lanes)
+            for span in range(self.spans)
+        ]
 
     def _advance(self) -> list[Value | int]:
-        return [self.few.k.steps * (self.few.codes.form.step * F32.nbytes)]
+        steps = self.few.k.steps if self.spans == 1 else self.spans
+        return [steps * (self.few.codes.form.step * F32.nbytes)]
 
     def _step(
         self, step: Value, codes: Value, x: Value, products: list[Value]

@@ -33,6 +33,7 @@ class RowSums(ABC):
         product: of the sums of a turn, before they are scaled.
         turns: how many there are.
         spans: how many blocks a turn reads.
+        nbytes: of the codes of a column that a step of it reads.
         more: the places of what belongs to the rows.
     """
 
@@ -52,12 +53,13 @@ class RowSums(ABC):
         product: Type,
         turns: Value,
         spans: int = 1,
+        nbytes: int = 0,
         more: Sequence[Value] = (),
     ) -> None:
         self.few, self.column, self.count = few, column, count
         self.rows, self.steps = form.rows, form.steps
         self.vector, self.product, self.turns = vector, product, turns
-        self.spans = spans
+        self.spans, self.nbytes = spans, nbytes or few.codes.form.lanes
         f, k, codes = few.f, few.k, few.codes
         self.f = f
         self.sums = [
@@ -91,9 +93,9 @@ class RowSums(ABC):
     @abstractmethod
     def _scaled(
         self, codes: Value, scale: Value, rows: Sequence[Value]
-    ) -> Iterator[tuple[Value, Value]]:
-        """Of each row the products of a turn with a column, and what they are
-        multiplied with.
+    ) -> Iterator[list[tuple[Value, Value]]]:
+        """Of each row the products of a turn with a column, block by block, and what
+        they are multiplied with.
 
         Args:
             codes, scale: the column's places.
@@ -122,7 +124,7 @@ class RowSums(ABC):
         f, few, count = self.f, self.few, self.count
         lead = len(self.places) - 4
         rows, total = list(carried[:lead]), list(carried[lead:])
-        words, nbytes = few.codes.words, few.codes.form.lanes
+        words, nbytes = few.codes.words, self.nbytes
         for distance in range(0, nbytes * count * max(self.steps, 1), _CACHE_LINE):
             f.prefetch(offset(f, ahead, distance))
         f.prefetch(soon)
@@ -134,9 +136,10 @@ class RowSums(ABC):
                 *here, codes_here = known_after(f, few.isa, [*rows, codes], before)
             place = offset(f, codes_here, words["codes_column"] * j)
             scales = offset(f, scale, words["scale_column"] * j)
-            for row, (product, factor) in enumerate(self._scaled(place, scales, here)):
+            for row, scaled in enumerate(self._scaled(place, scales, here)):
                 at = row * count + j
-                total[at] = multiply_add(f, few.isa, product, factor, total[at])
+                for product, factor in scaled:
+                    total[at] = multiply_add(f, few.isa, product, factor, total[at])
         moved = zip(rows, self._advance(), strict=True)
         return [
             offset(f, codes, words["codes_block"] * self.spans),

@@ -161,8 +161,9 @@ class WeightProduct:
         weights, steps = self.weights, self.steps
         rows, columns = float_tile(self.recorder.target.isa, self.rows)
         unrolled = steps if steps <= _UNROLLED else 0
+        spans = weights.scales_at_once
         self._record_few(
-            _float_rows(weights.form, rows, columns, unrolled),
+            _float_rows(weights.form, rows, columns, unrolled, spans),
             (rows, columns, 1),
             self.flops / _FLOPS,
             {
@@ -301,8 +302,8 @@ class WeightProduct:
 
 
 @functools.cache
-def _float_rows(form: Form, rows: int, columns: int, steps: int) -> Kernel:
-    return Kernel(FloatRows(form, rows, columns, steps))
+def _float_rows(form: Form, rows: int, columns: int, steps: int, spans: int) -> Kernel:
+    return Kernel(FloatRows(form, rows, columns, steps, spans))
 
 
 @functools.cache
