@@ -260,6 +260,7 @@ def test_rows_that_are_rounded_to_bytes(isa: Isa, bits: int, zero: str) -> None:
     rng = np.random.default_rng(bits)
     for rows, columns, blocks, block in (
         (1, 7, 18, 32),
+        (1, 5, 132, 32),
         (5, 6, 3, 64),
         (3, 2, 1, 640),
     ):

@@ -22,8 +22,17 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 
-def byte_tile(isa: Isa, rows: int) -> tuple[int, int]:
-    """How many rows and columns are computed at once: their sums stay in registers."""
+def byte_tile(isa: Isa, rows: int, nbytes: int) -> tuple[int, int]:
+    """How many rows and columns are computed at once: their sums stay in registers.
+
+    One row takes as long as reading the codes does.  Those of the next columns wait in
+    the first cache, of which they and these fill half at most.
+
+    Args:
+        nbytes: of a column.
+    """
+    if rows == 1 and 2 * (4 + 4) * nbytes > isa.l1:
+        return 1, 2
     return min(rows, 4 if isa.name == "avx512" else 2), 4
 
 

@@ -219,7 +219,8 @@ class WeightProduct:
         groups = weights.blocks // spans
         x, scales, sums = self._round(reading, middle_of(recorder.target.isa, form))
         steps = weights.block * spans // form.step
-        tile = byte_tile(recorder.target.isa, rows)
+        nbytes = weights.inner // form.per_byte
+        tile = byte_tile(recorder.target.isa, rows, nbytes)
         row_parts = larger(1, round(rows * weights.inner / _ROUNDED_BYTES))
         unrolled = steps if steps <= _UNROLLED else 0
         self._record_few(
