@@ -194,12 +194,13 @@ class TileArguments(FunctionArguments):
     ``c`` receives as many, the product, added to what is there if ``add`` is not 0.
     What ``b`` has is for the function to say, as is how much of ``c`` beyond
     ``columns`` elements of a row it writes.  ``result``, with strided rows, is memory
-    that is written soon after, and ``next + i * next_step`` is what step ``i`` of ``k``
-    may prefetch.  A function made for taps sums ``taps`` products: for each, ``a`` is
-    one of ``offsets``, an array of i64, further on, and ``b`` where the last one ended;
-    others do not heed the two.  ``panels`` of B, at least 1, that are ``b_panel``
-    apart, give columns of ``c`` next to each other.  A function made to keep what it
-    widens writes it to ``kept``, twice as far on as it is from ``b``.
+    that is written soon after, which tiles of floats prefetch, and ``next + i *
+    next_step`` is what step ``i`` of ``k`` may prefetch.  A function made for taps sums
+    ``taps`` products: for each, ``a`` is one of ``offsets``, an array of i64, further
+    on, and ``b`` where the last one ended; others do not heed the two.  ``panels`` of
+    B, at least 1, that are ``b_panel`` apart, give columns of ``c`` next to each other.
+    A function made to keep what it widens writes it to ``kept``, twice as far on as it
+    is from ``b``.
     """
 
     a: Pointer
@@ -348,7 +349,9 @@ class _Tile:
         if form.keeps:
             # what is kept of B is twice as far on as B, so no pointer moves along
             self.kept = f.address(arguments.kept) - (f.address(arguments.b) << 1)
-        self.lines = range(0, row_bytes, VECTOR_BYTES)
+        # sums of codes mostly become bytes, which lie closer together
+        written = 0 if form.element in _ADD else row_bytes
+        self.lines = range(0, written, VECTOR_BYTES)
         self.right_lines = range(0, right_bytes, VECTOR_BYTES)
         self.mask: Value | None = None
         if form.masked:
