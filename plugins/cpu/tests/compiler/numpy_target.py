@@ -270,6 +270,7 @@ class NumpyTarget:
         dilations,
         pads,
         zero=None,
+        codes=None,
         epilogue=None,
         label="Conv",
     ):
