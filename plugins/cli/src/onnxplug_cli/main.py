@@ -21,6 +21,7 @@ from onnxplug.escape import escape, escape_lines
 from onnxplug_cli import (
     bench,
     cache,
+    comparing,
     compiling,
     devices,
     doctor,
@@ -37,7 +38,8 @@ from onnxplug_cli.progress import showing_log
 from onnxplug_cli.text import print_json, say
 
 _COMMANDS = (
-    run, bench, prepare, explain, compiling, devices, eps, ops, doctor, cache,
+    run, bench, comparing, prepare, explain, compiling, devices, eps, ops, doctor,
+    cache,
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ _REQUIRE: Final = "session.require"
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
     """Declare the model, and which EPs run it; the group of what excludes ``--ep``."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    add_model_argument(parser)
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--ep",
@@ -36,6 +36,17 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
         metavar="NAME",
         help="choose the EPs by a policy, such as prefer_gpu",
     )
+    add_ep_arguments(parser)
+    return choice
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the model."""
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+
+
+def add_ep_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be said of EPs besides which to use."""
     parser.add_argument(
         "--ep-option",
         metavar="EP.KEY=VALUE",
@@ -58,7 +69,6 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
             "may be repeated",
         )
     add_library_argument(parser)
-    return choice
 
 
 def _pin(entry: str, text: str) -> str:
@@ -85,6 +95,7 @@ def open_session(
     arguments: argparse.Namespace,
     providers: Sequence[str] | None = None,
     *,
+    model: Any = None,
     trace: str = "",
 ) -> InferenceSession:
     """The session.
@@ -92,6 +103,7 @@ def open_session(
     Args:
         arguments: what was said.
         providers: are used instead of what was said, if given.
+        model: is used instead of what was said, if given.
         trace: what the name of a trace's file begins with; none is written if empty.
 
     Raises:
@@ -110,7 +122,7 @@ def open_session(
             options.enable_profiling = True
         with Progress(f"loading {Path(arguments.model).name} …"):
             session = InferenceSession(
-                arguments.model,
+                arguments.model if model is None else model,
                 options,
                 providers=arguments.ep if providers is None else list(providers),
                 policy=arguments.policy if providers is None else None,

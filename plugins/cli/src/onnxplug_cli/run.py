@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from onnxplug_cli.feeds import (
     read_feeds,
 )
 from onnxplug_cli.image import Scaling, parse_factor, read_labels
+from onnxplug_cli.npz import write_npz
 from onnxplug_cli.opening import (
     add_session_arguments,
     check_ep_options,
@@ -175,19 +175,12 @@ def _measure(
 
 
 def _write(path: Path, outputs: Mapping[str, Any]) -> None:
-    """An .npz file, for any names: ``numpy.savez`` keeps some for its arguments."""
-    import numpy as np
-
+    """An .npz file of *outputs*."""
     arrays = {name: value for name, value in outputs.items() if _is_array(value)}
     if len(arrays) < len(outputs):
         others = ", ".join(repr(name) for name in outputs if name not in arrays)
         raise UsageError(f"--output takes arrays, which {others} are not")
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            if array.dtype.kind == "O":  # text of any length
-                array = array.astype(np.str_)
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+    write_npz(path, arrays)
 
 
 def _is_array(value: Any) -> bool:

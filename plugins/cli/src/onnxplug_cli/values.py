@@ -59,3 +59,16 @@ def seconds(text: str) -> float:
             f"{text!r} is not a number of seconds above 0, such as 2 or 0.5"
         )
     return number
+
+
+def bound(text: str) -> float:
+    """A number from 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number from 0, such as 1e-3"
+        )
+    return number
