@@ -24,7 +24,7 @@ LAYERS = 300
 
 
 class Planted(ToyFactory):
-    """The toy EP, wrong at the nodes of one name, in graphs of one kind."""
+    """The toy EP, wrong at nodes of one name or operator, in graphs of one kind."""
 
     name = "PlantedExecutionProvider"
 
@@ -44,7 +44,9 @@ class Planted(ToyFactory):
                 kernel = super().find_kernel(graph, node)
                 if isinstance(kernel, ep.Reason):
                     return kernel
-                if node.name != factory.node or not factory.when(graph):
+                if factory.node not in (node.name, node.op_type):
+                    return kernel
+                if not factory.when(graph):
                     return kernel
                 return lambda *arrays: factory.wrong(kernel(*arrays))
 
@@ -222,30 +224,131 @@ def test_small_differences_that_are_amplified_are_told_from_wrong_nodes(
     assert found.cause == "amplified"
 
 
-def test_a_node_with_bodies_is_named_and_its_bodies_are_not_searched(
-    cli, register, toy, tmp_path: Path
-) -> None:
-    def branch(op: str) -> onnx.GraphProto:
-        made = helper.make_tensor_value_info(f"{op}.out", TensorProto.FLOAT, None)
-        node = helper.make_node(op, ["positive", "x"], [made.name], name=op.lower())
-        return helper.make_graph([node], op, [], [made])
+def body(op: str, inputs: Sequence[str], name: str) -> onnx.GraphProto:
+    """``positive`` of outside, and one operator on it."""
+    made = helper.make_tensor_value_info(f"{name}.out", TensorProto.FLOAT, None)
+    nodes = [
+        helper.make_node("Relu", ["x"], [f"{name}.positive"], name=f"{name}.relu"),
+        helper.make_node(op, [f"{name}.positive", *inputs], [made.name], name=name),
+    ]
+    return helper.make_graph(nodes, name, [], [made])
 
+
+def choice() -> onnx.ModelProto:
     nodes = [
         helper.make_node("Relu", ["x"], ["positive"], name="before"),
         helper.make_node("ReduceMax", ["positive"], ["most"], keepdims=0),
         helper.make_node("Cast", ["most"], ["any"], to=TensorProto.BOOL),
         helper.make_node(
-            "If", ["any"], ["y"], name="choice",
-            then_branch=branch("Add"), else_branch=branch("Sub"),
+            "If", ["any"], ["chosen"], name="choice",
+            then_branch=body("Add", ["positive"], "sum"),
+            else_branch=body("Sub", ["positive"], "rest"),
         ),
+        helper.make_node("Relu", ["chosen"], ["y"], name="after"),
     ]  # fmt: skip
-    path = tmp_path / "model.onnx"
-    onnx.save(model_of(nodes), path)
-    planted = register(Planted("add", add_one_first))
-    outcome = cli("compare", path, "--ep", planted, "--ep", toy, "--bisect")
+    return model_of(nodes)
+
+
+def repetition() -> onnx.ModelProto:
+    """Squares and adds one, four times: 1, 2, 5, 26, 677."""
+    state = [
+        helper.make_tensor_value_info("number", TensorProto.INT64, []),
+        helper.make_tensor_value_info("goes", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("before", TensorProto.FLOAT, None),
+    ]
+    nodes = [
+        helper.make_node("Identity", ["goes"], ["goes_on"]),
+        helper.make_node("Mul", ["before", "before"], ["squared"], name="square"),
+        helper.make_node("Add", ["squared", "one"], ["after"], name="sum"),
+    ]
+    made = [
+        helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("after", TensorProto.FLOAT, None),
+    ]
+    loop = helper.make_graph(nodes, "body", state, made)
+    node = helper.make_node("Loop", ["times", "", "x"], ["y"], name="loop", body=loop)
+    weights = {"times": np.int64(4), "one": np.float32(1)}
+    return model_of([node], weights)
+
+
+def call() -> onnx.ModelProto:
+    model = model_of(
+        [
+            helper.make_node("Relu", ["x"], ["positive"], name="before"),
+            helper.make_node("Twice", ["positive"], ["y"], domain="own", name="call"),
+        ]
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    function = helper.make_function(
+        "own",
+        "Twice",
+        ["a"],
+        ["b"],
+        [
+            helper.make_node("Relu", ["a"], ["positive"], name="first"),
+            helper.make_node("Add", ["a", "positive"], ["b"], name="sum"),
+        ],
+        opsets[:1],
+    )
+    model.functions.append(function)
+    model.opset_import.append(opsets[1])
+    return model
+
+
+def add_one_above_ten(array: Any) -> Any:
+    return np.where(array > 10, array + 1, array)
+
+
+@pytest.mark.parametrize(
+    "model, node, what, inner",
+    [
+        (choice, "If 'choice'", "then_branch", "Add 'sum'"),
+        (repetition, "Loop 'loop'", "body, iteration 2", "Add 'sum'"),
+        (call, "own.Twice 'call'", "function", "Add"),
+    ],
+)
+def test_the_node_in_a_body_is_found(
+    cli, register, toy, tmp_path: Path, model, node: str, what: str, inner: str
+) -> None:
+    onnx.save(model(), tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", np.ones((4, 8), np.float32))
+    wrong = add_one_above_ten if model is repetition else add_one_first
+    planted = register(Planted("Add", wrong))
+    argv = (
+        "compare", tmp_path / "model.onnx", tmp_path / "x.npy",
+        "--ep", planted, "--ep", toy, "--bisect",
+    )  # fmt: skip
+    outcome = cli(*argv, "--json", "--save", tmp_path / "wrong")
     assert outcome.code == 1
-    assert "They part at If 'choice'" in outcome.out
-    assert "If 'choice' has bodies, which are not searched" in outcome.out
+    found = outcome.json["divergence"]
+    assert found["nodes"] == [node]
+    assert found["inside"]["what"] == what
+    assert found["inside"]["nodes"][0].startswith(inner)
+    assert found["notes"] == found["inside"]["notes"] == []
+    part = onnx.load(tmp_path / "wrong" / "model.onnx")
+    assert [each.op_type for each in part.graph.node] == ["Add"]
+    assert f", in its {what}." in " ".join(cli(*argv).out.split())
+
+
+def test_bodies_that_are_not_searched_are_named(
+    cli, register, toy, tmp_path: Path
+) -> None:
+    row = helper.make_tensor_value_info("row", TensorProto.FLOAT, [8])
+    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [8])
+    step = helper.make_node("Add", ["row", "row"], ["made"], name="sum")
+    scan = helper.make_graph([step], "body", [row], [made])
+    node = helper.make_node(
+        "Scan", ["x"], ["y"], name="scan", body=scan, num_scan_inputs=1
+    )
+    onnx.save(model_of([node]), tmp_path / "model.onnx")
+    planted = register(Planted("sum", add_one_first))
+    outcome = cli(
+        "compare", tmp_path / "model.onnx", "--ep", planted, "--ep", toy, "--bisect"
+    )
+    assert outcome.code == 1
+    assert "They part at Scan 'scan'" in outcome.out
+    said = " ".join(outcome.out.split())
+    assert "what is in Scan 'scan' was not searched: values in its bodies" in said
 
 
 @pytest.mark.parametrize(
@@ -273,7 +376,7 @@ def test_a_folder_with_something_in_it_is_not_written_to(
         "--save", tmp_path / "full",
     )  # fmt: skip
     assert outcome.code == 1
-    assert "not empty" in outcome.err
+    assert "is no empty folder" in outcome.err
     assert [each.name for each in (tmp_path / "full").iterdir()] == ["mine"]
 
 

@@ -21,6 +21,7 @@ from onnxplug_cli.feeds import (
     read_feeds,
 )
 from onnxplug_cli.image import Scaling
+from onnxplug_cli.names import name_to_write
 from onnxplug_cli.opening import (
     add_ep_arguments,
     add_model_argument,
@@ -28,7 +29,14 @@ from onnxplug_cli.opening import (
     open_session,
 )
 from onnxplug_cli.progress import Progress
-from onnxplug_cli.text import plural, print_json, print_table, say, shape_text
+from onnxplug_cli.text import (
+    plural,
+    print_json,
+    print_table,
+    say,
+    say_wrapped,
+    shape_text,
+)
 from onnxplug_cli.values import bound, names
 
 if TYPE_CHECKING:
@@ -100,8 +108,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     from onnxplug_cli.comparison.outcome import compare_sides, open_sides
 
     choices = _choices(arguments)
-    if arguments.save is not None and not arguments.bisect:
-        raise UsageError("--save writes what --bisect finds; say --bisect, too")
+    _check_folder(arguments)
 
     def opened(model: Any, choice: Sequence[str]) -> InferenceSession:
         return open_session(arguments, choice, model=model)
@@ -119,12 +126,13 @@ def _compare(arguments: argparse.Namespace) -> int:
             found = compare_sides(
                 sides, arguments.model, inputs, bisect=arguments.bisect
             )
+    saved = False
     if arguments.save is not None and found.divergence is not None:
-        _save(found.divergence, arguments, choices)
+        saved = _save(found.divergence.innermost, arguments, choices)
     if arguments.json:
-        print_json(_data(arguments, choices, feeds, found))
+        print_json(_data(arguments, choices, feeds, found, saved=saved))
     else:
-        _print(arguments, choices, feeds, found)
+        _print(arguments, choices, feeds, found, saved=saved)
     return 0 if found.agrees else 1
 
 
@@ -141,15 +149,27 @@ def _choices(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
 # Saving...
 
 
+def _check_folder(arguments: argparse.Namespace) -> None:
+    """Refuse what cannot be written to before much time is spent."""
+    if arguments.save is None:
+        return
+    if not arguments.bisect:
+        raise UsageError("--save writes what --bisect finds; say --bisect, too")
+    folder = Path(arguments.save)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CommandFailed(
+            f"{escape(folder)} is no empty folder; name another with --save"
+        )
+
+
 def _save(
     divergence: Divergence,
     arguments: argparse.Namespace,
     choices: tuple[Sequence[str], Sequence[str]],
-) -> None:
+) -> bool:
+    """Whether it was written; if not, the notes say why there is nothing to write."""
     if divergence.reproduction is None:
-        raise CommandFailed(
-            f"{divergence.nodes[0]} cannot be saved: {'; '.join(divergence.notes)}"
-        )
+        return False
     words = ["onnxplug", "compare", "model.onnx", "inputs.npz"]
     for choice in choices:
         words += ["--ep", ",".join(choice)]
@@ -161,7 +181,8 @@ def _save(
         value = getattr(arguments, option)
         if value is not None:
             words += [f"--{option}", repr(value)]
-    divergence.reproduction.save(Path(arguments.save), [shlex.join(words)])
+    divergence.reproduction.save(Path(arguments.save), shlex.join(words))
+    return True
 
 
 # Reports...
@@ -172,6 +193,8 @@ def _print(
     choices: tuple[Sequence[str], Sequence[str]],
     feeds: Mapping[str, Feed],
     found: Comparison,
+    *,
+    saved: bool,
 ) -> None:
     print_feeds(feeds)
     say()
@@ -185,12 +208,13 @@ def _print(
     outputs = plural(len(found.outputs), "output")
     say(f"{sides}: {len(wrong)} of {outputs} beyond tolerance")
     for each in wrong:
-        say(f"  {each}")
+        say_wrapped(str(each), "  ")
     if found.divergence is not None:
         say()
-        _print_divergence(found.divergence, found.runs)
-        if arguments.save is not None:
-            say(f"  written to {escape(arguments.save)}")
+        runs = plural(found.runs, "run")
+        _print_divergence(found.divergence, f", found in {runs} of each")
+        if saved:
+            say(f"  Written to {escape(arguments.save)}.")
     elif arguments.bisect:
         say("No node makes what differs, so there is nothing to search.")
 
@@ -212,24 +236,28 @@ def _print_differences(differences: Sequence[Difference]) -> None:
     print_table(header, rows, right=header[2:])
 
 
-def _print_divergence(divergence: Divergence, runs: int) -> None:
+def _print_divergence(divergence: Divergence, found: str) -> None:
+    """Args:
+    found: how it was found, after the name of what was.
+    """
     first, *others = divergence.nodes
-    where = " against ".join(filter(None, divergence.eps))
+    where = " against ".join(name_to_write(ep) for ep in divergence.eps if ep)
     on = f" ({where})" if where else ""
     if others:
-        say(
-            f"They part within {plural(len(divergence.nodes), 'node')}{on}, "
-            f"found in {plural(runs, 'run')} of each:"
-        )
+        number = plural(len(divergence.nodes), "node")
+        say_wrapped(f"They part within {number}{on}{found}:")
         for node in divergence.nodes:
             say(f"  {node}")
     else:
-        say(f"They part at {first}{on}, found in {plural(runs, 'run')} of each.")
+        say_wrapped(f"They part at {first}{on}{found}.")
     for each in divergence.outputs:
-        say(f"  {each}")
-    say(f"  {divergence.cause.text}")
+        say_wrapped(str(each), "  ")
+    say_wrapped(divergence.cause.text, "  ")
     for note in divergence.notes:
-        say(f"  Note: {note}")
+        say_wrapped(f"Note: {note}.", "  ")
+    if divergence.inside is not None:
+        what, within = divergence.inside
+        _print_divergence(within, f", in its {what}")
 
 
 def _data(
@@ -237,6 +265,8 @@ def _data(
     choices: tuple[Sequence[str], Sequence[str]],
     feeds: Mapping[str, Feed],
     found: Comparison,
+    *,
+    saved: bool,
 ) -> dict[str, Any]:
     divergence = found.divergence
     return {
@@ -247,17 +277,24 @@ def _data(
         "agrees": found.agrees,
         "outputs": [_difference_data(each) for each in found.outputs],
         "runs": found.runs,
-        "divergence": None
-        if divergence is None
-        else {
-            "nodes": list(divergence.nodes),
-            "eps": list(divergence.eps),
-            "outputs": [_difference_data(each) for each in divergence.outputs],
-            "cause": str(divergence.cause),
-            "notes": list(divergence.notes),
-            "saved": arguments.save,
-        },
+        "divergence": None if divergence is None else _divergence_data(divergence),
+        "saved": arguments.save if saved else None,
     }
+
+
+def _divergence_data(divergence: Divergence) -> dict[str, Any]:
+    data = {
+        "nodes": list(divergence.nodes),
+        "eps": list(divergence.eps),
+        "outputs": [_difference_data(each) for each in divergence.outputs],
+        "cause": str(divergence.cause),
+        "notes": list(divergence.notes),
+        "inside": None,
+    }
+    if divergence.inside is not None:
+        what, within = divergence.inside
+        data["inside"] = {"what": what, **_divergence_data(within)}
+    return data
 
 
 def _difference_data(difference: Difference) -> dict[str, Any]:

@@ -155,6 +155,19 @@ def shape_text(shape: Sequence[int | str | None] | None) -> str:
     return f"[{', '.join('?' if size is None else escape(size) for size in shape)}]"
 
 
+def say_wrapped(text: str, indent: str = "") -> None:
+    """Print *text* in lines of :data:`WIDTH`, all of them but the first further in."""
+    lines = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    say("\n".join(lines))
+
+
 def bar(share: float, width: int = 24) -> str:
     """A bar of *share* (0 to 1) of *width*, in steps of an eighth of a character."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)

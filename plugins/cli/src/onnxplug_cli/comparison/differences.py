@@ -74,9 +74,9 @@ class Difference:
             return f"{name}: within tolerance"
         assert self.place is not None
         text = (
-            f"{name}: {self.beyond} of {self.elements} elements beyond tolerance "
-            f"({self.tolerance}), most at {list(self.place)}: {escape(self.found)} "
-            f"against {escape(self.expected)}"
+            f"{name}{list(self.place)}: {escape(self.found)} against "
+            f"{escape(self.expected)}; {self.beyond} of {self.elements} elements "
+            f"differ by more than {self.tolerance}"
         )
         for count, what in ((self.nan, "NaN"), (self.infinite, "infinite")):
             if count:

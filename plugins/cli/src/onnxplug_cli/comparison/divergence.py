@@ -14,14 +14,14 @@ import onnx
 from onnxplug.authoring import nodes
 from onnxplug.errors import OnnxplugError
 from onnxplug_cli.comparison.differences import Difference
+from onnxplug_cli.comparison.inside import NotSearched, has_inside, look_inside
 from onnxplug_cli.comparison.reproduction import (
     NotReproducible,
     Reproduction,
     reproduce,
 )
-from onnxplug_cli.comparison.search import Part
+from onnxplug_cli.comparison.search import Part, Search
 from onnxplug_cli.comparison.sides import Sides
-from onnxplug_cli.comparison.steps import bodies
 
 
 class Cause(StrEnum):
@@ -46,13 +46,13 @@ class Cause(StrEnum):
 
 
 _TEXTS = {
-    Cause.ITSELF: "Alone, on the reference's inputs, it differs, too.",
-    Cause.AMPLIFIED: "Alone, on the reference's inputs, it agrees, and the reference "
+    Cause.ITSELF: "Alone, on the reference's inputs, the difference shows, too.",
+    Cause.AMPLIFIED: "Alone, on the reference's inputs, both agree, and the reference "
     "differs as much on the other side's inputs: small differences from before are "
     "amplified here.",
-    Cause.AMONG_OTHERS: "Alone, on the reference's inputs, it agrees: it differs only "
-    "in the model, as where it is fused with others.",
-    Cause.UNKNOWN: "It was not run alone.",
+    Cause.AMONG_OTHERS: "Alone, on the reference's inputs, both agree: they differ "
+    "only in the model, as where nodes are fused with others.",
+    Cause.UNKNOWN: "It could not be run alone.",
 }
 
 
@@ -69,6 +69,8 @@ class Divergence:
         cause: what comes of the nodes alone.
         notes: what else there is to say.
         reproduction: the nodes as a model of their own, with the reference's inputs.
+        inside: if the node has bodies, or calls a function of the model: which of
+            these, and where in it the two part.
     """
 
     nodes: tuple[str, ...]
@@ -77,6 +79,12 @@ class Divergence:
     cause: Cause
     notes: tuple[str, ...]
     reproduction: Reproduction | None
+    inside: tuple[str, Divergence] | None = None
+
+    @property
+    def innermost(self) -> Divergence:
+        """What is found in the node, in the node in that, and so on."""
+        return self if self.inside is None else self.inside[1].innermost
 
 
 def examine(
@@ -92,17 +100,25 @@ def examine(
         folder: where the model's external data is.
         inputs: the model's.
     """
-    notes = list(_notes(part, model))
-    cause, alone = Cause.UNKNOWN, None
+    notes = list(_notes(part))
+    cause, alone, inside = Cause.UNKNOWN, None, None
     first, second = ({**inputs, **values} for values in part.values)
     try:
         alone = reproduce(model, folder, part.nodes, part.outputs, second)
-        others = {name: first[name] for name in alone.inputs}
-        cause = _cause(sides, alone, others)
+        cause = _cause(sides, alone, {name: first[name] for name in alone.inputs})
     except NotReproducible as error:
         notes.append(f"there is no model of it alone: {error}")
     except OnnxplugError as error:
         notes.append(f"alone it does not run: {error}")
+    for node in part.nodes:
+        if not has_inside(node, model):
+            continue
+        try:
+            if alone is None or cause is not Cause.ITSELF or len(part.nodes) > 1:
+                raise NotSearched("it does not differ alone, by itself")
+            inside = _inside(sides, alone, node)
+        except (NotSearched, OnnxplugError) as error:
+            notes.append(f"what is in {describe(node)} was not searched: {error}")
     words = tuple(map(describe, part.nodes))
     return Divergence(
         words,
@@ -111,15 +127,26 @@ def examine(
         cause,
         tuple(notes),
         alone,
+        inside,
     )
+
+
+def _inside(
+    sides: Sides, alone: Reproduction, node: onnx.NodeProto
+) -> tuple[str, Divergence]:
+    found = look_inside(sides, alone, node)
+    model, inputs = found.model.model, found.model.inputs
+    with sides.of(model) as pair:
+        part = Search(pair, model.graph, found.targets, inputs).find()
+        if part is None:
+            raise NotSearched("no node in it makes what differs")
+        return found.words, examine(pair, part, model, None, inputs)
 
 
 def _cause(sides: Sides, alone: Reproduction, others: Mapping[str, Any]) -> Cause:
     """Run *alone* on its own inputs, then on those that the *others* had."""
     names = [info.name for info in alone.model.graph.output]
-    with Sides(
-        alone.model, sides.choices, sides.open_session, sides.tolerance_of
-    ) as pair:
+    with sides.of(alone.model) as pair:
         values = pair.run(names, alone.inputs)
         if pair.disagree(names, values):
             return Cause.ITSELF
@@ -129,20 +156,7 @@ def _cause(sides: Sides, alone: Reproduction, others: Mapping[str, Any]) -> Caus
     return Cause.AMPLIFIED if amplified else Cause.AMONG_OTHERS
 
 
-def _notes(part: Part, model: onnx.ModelProto) -> Iterator[str]:
-    functions = {(function.domain, function.name) for function in model.functions}
-    for node in part.nodes:
-        words = describe(node)
-        if any(True for _ in bodies(node)):
-            yield (
-                f"{words} has bodies, which are not searched: their values have no "
-                "name outside; make those of interest outputs of the body"
-            )
-        if (node.domain, node.op_type) in functions:
-            yield (
-                f"{words} calls a function of the model, which is not searched: its "
-                "values have no name outside; onnx.inliner gives them names"
-            )
+def _notes(part: Part) -> Iterator[str]:
     if len(part.nodes) > 1:
         yield (
             "the difference vanishes when a value between these nodes is looked at: "

@@ -17,7 +17,6 @@ from onnx.external_data_helper import (
 )
 
 from onnxplug.errors import ModelError
-from onnxplug.escape import escape
 from onnxplug_cli.comparison.steps import is_constant, used
 
 MAX_BYTES: Final = 1 << 30
@@ -40,22 +39,18 @@ class Reproduction:
     model: Any
     inputs: Mapping[str, Any]
 
-    def save(self, folder: Path, commands: Sequence[str]) -> None:
-        """Write ``model.onnx``, ``inputs.npz``, and a ``README.md`` with *commands*.
+    def save(self, folder: Path, command: str) -> None:
+        """Write ``model.onnx``, ``inputs.npz``, and a ``README.md`` with *command*.
 
         Raises:
-            FileExistsError: *folder* has something in it.
             OSError: it cannot be written.
         """
         from onnxplug_cli.npz import write_npz
 
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise FileExistsError(f"{escape(folder)} is not empty; name another folder")
         onnx.save(self.model, folder / "model.onnx", format="protobuf")
         write_npz(folder / "inputs.npz", self.inputs)
-        lines = "\n".join(f"    {command}" for command in commands)
-        text = f"In this folder, this shows the difference:\n\n{lines}\n"
+        text = f"In this folder, this compares both again:\n\n    {command}\n"
         (folder / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -100,8 +95,8 @@ def reproduce(
     graph = onnx.helper.make_graph(
         [*makers, *nodes],
         "part",
-        [_typed(name, array) for name, array in inputs.items()],
-        [_typed(name, _array(name, values[name])) for name in outputs],
+        [typed(name, array) for name, array in inputs.items()],
+        [typed(name, _array(name, values[name])) for name in outputs],
         weights,
         sparse_initializer=sparse,
     )
@@ -120,7 +115,8 @@ def _array(name: str, value: Any) -> Any:
     return value
 
 
-def _typed(name: str, array: Any) -> onnx.ValueInfoProto:
+def typed(name: str, array: Any) -> onnx.ValueInfoProto:
+    """A value that has the type and the shape of *array*."""
     kind = onnx.TensorProto.STRING
     if array.dtype.kind not in "OSUT":
         kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)

@@ -29,7 +29,7 @@ class Part(Record):
     Attributes:
         nodes: one; several if the difference vanishes when a value between them is
             tapped.
-        outputs: values of theirs that differ beyond tolerance.
+        outputs: values of theirs that differ beyond tolerance, if *confirmed*.
         values: what both sides had at either end, by name.
         confirmed: a run that tapped both ends at once showed the difference.
     """
@@ -174,11 +174,12 @@ class Search:
         values = self._tap([*before, *after])
         outputs = self._sides.disagree(after, values)
         confirmed = bool(outputs) and not self._sides.disagree(before, values)
-        nodes = self._steps.leading_to(start, stop, outputs or after)
+        if not confirmed:
+            outputs = after
+        nodes = self._steps.leading_to(start, stop, outputs)
         made = {name for node in nodes for name in node.output}
-        return Part(
-            nodes, [name for name in outputs if name in made], values, confirmed
-        )
+        outputs = [name for name in outputs if name in made]
+        return Part(nodes, outputs, values, confirmed)
 
     def _tap(self, names: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return self._sides.run(

@@ -48,6 +48,14 @@ class Sides:
         for session in self.sessions:
             session.close()
 
+    def of(self, model: Any) -> Sides:
+        """Another *model*, on the same two choices."""
+        return Sides(model, self.choices, self.open_session, self.tolerance_of)
+
+    def reference(self, model: Any) -> InferenceSession:
+        """Another *model*, on the reference's choice only."""
+        return self.open_session(model, self.choices[1])
+
     def run(
         self, names: Sequence[str], inputs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:

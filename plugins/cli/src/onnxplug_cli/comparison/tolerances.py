@@ -18,7 +18,7 @@ class Tolerance(NamedTuple):
 
     def __str__(self) -> str:
         if self == EXACT:
-            return "none at all"
+            return "nothing"
         return f"{self.absolute:g} + {self.relative:g} of the reference"
 
 
