@@ -16,6 +16,7 @@ import pytest
 from onnxplug import entries, errors, foreign
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug.plugins import registry
+from onnxplug_cli.comparison.tolerances import EXACT, TOLERANCES
 from onnxplug_cli.main import build_parser
 
 ROOT = Path(__file__).parents[2]
@@ -144,6 +145,21 @@ def test_every_command_and_option_is_described() -> None:
     page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
     described = set(re.findall(r"`(--?[a-z-]+|[a-z]+)[` ]", page))
     assert options(build_parser()) - {"-h"} <= described | {"--version"}
+
+
+def test_the_tolerances_are_those_that_are_used() -> None:
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
+    table = page.partition("| type | relative | absolute |\n")[2].partition("\n\n")[0]
+    described = {
+        name: (float(relative), float(absolute))
+        for names, relative, absolute in re.findall(
+            r"^\| (.*) \| (.*) \| (.*) \|$", table, re.M
+        )
+        if names.strip("- ")
+        for name in names.split(", ")
+    }
+    assert described.pop("any other") == EXACT
+    assert described == TOLERANCES
 
 
 def test_every_config_entry_of_the_host_is_described() -> None:

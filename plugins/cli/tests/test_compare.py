@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import onnxplug
 from onnxplug import ep
 from onnxplug_cli.comparison import compare
 from onnxplug_cli.comparison.differences import differences
@@ -349,6 +351,87 @@ def test_bodies_that_are_not_searched_are_named(
     assert "They part at Scan 'scan'" in outcome.out
     said = " ".join(outcome.out.split())
     assert "what is in Scan 'scan' was not searched: values in its bodies" in said
+
+
+LIBRARY = """
+import numpy as np
+from onnxplug import ep
+from onnxplug_testing import ToyFactory
+from onnxplug_testing.toy import ToyExecutionProvider
+
+class Provider(ToyExecutionProvider):
+    def find_kernel(self, graph, node):
+        kernel = super().find_kernel(graph, node)
+        if node.op_type != "Add":
+            return kernel
+        return lambda a, b: kernel(a, b) + np.float32(a.shape[0] == 3)
+
+class Factory(ToyFactory):
+    name = "WrongForThreeRows"
+    def create(self, devices, options, session):
+        return Provider()
+
+@ep.hookimpl
+def onnxplug_ep_factories(host):
+    return [Factory()]
+"""
+
+
+def test_what_is_saved_has_the_command_that_compares_again(
+    cli, register, toy, save_model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("three.py").write_text(LIBRARY)
+    model = save_model(["Add", "Relu"], {"a": ["N", 2], "b": ["N", 2]})
+    argv = (
+        "compare", model, "--library", "three.py", "--ep", "WrongForThreeRows",
+        "--ep", toy, "--rtol", "1e-4", "--bisect", "--save", "wrong",
+    )  # fmt: skip
+    assert cli(*argv).code == 0, "of one row"
+    assert not Path("wrong").exists()
+    outcome = cli(*argv, "--dim", "N=3")
+    assert outcome.code == 1
+    assert "They part at Add 'node0'" in outcome.out
+    assert "Written to wrong." in outcome.out
+    monkeypatch.chdir("wrong")
+    command = shlex.split(Path("README.md").read_text().splitlines()[-1])
+    assert command[0] == "onnxplug"
+    again = cli(*command[1:], "--json")
+    assert again.code == 1
+    assert again.json["outputs"][0]["tolerance"]["relative"] == 1e-4
+    assert again.json["outputs"][0]["largest_absolute"] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_node_whose_weights_are_not_beside_the_model_is_found_and_not_run_alone(
+    register, toy, tmp_path: Path
+) -> None:
+    node = helper.make_node("Add", ["x", "shift"], ["y"], name="sum")
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        model_of([node], {"shift": np.ones(8, np.float32)}),
+        path,
+        save_as_external_data=True,
+        location="weights",
+        size_threshold=0,
+    )
+    register(Planted("sum", add_one_first))
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(tmp_path)
+    )
+    found = compare(
+        path.read_bytes(),
+        [Planted.name],
+        {"x": np.ones((4, 8), np.float32)},
+        reference=[toy],
+        sess_options=options,
+        bisect=True,
+    ).divergence
+    assert found is not None
+    assert found.nodes == ("Add 'sum'",)
+    assert (found.cause, found.reproduction) == ("unknown", None)
+    (note,) = found.notes
+    assert "the data of 'shift' is in another file" in note
 
 
 @pytest.mark.parametrize(

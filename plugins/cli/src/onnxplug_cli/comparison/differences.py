@@ -75,9 +75,10 @@ class Difference:
         assert self.place is not None
         text = (
             f"{name}{list(self.place)}: {escape(self.found)} against "
-            f"{escape(self.expected)}; {self.beyond} of {self.elements} elements "
-            f"differ by more than {self.tolerance}"
+            f"{escape(self.expected)}; {self.beyond} of {self.elements} elements differ"
         )
+        if self.tolerance != EXACT:
+            text += f" by more than {self.tolerance}"
         for count, what in ((self.nan, "NaN"), (self.infinite, "infinite")):
             if count:
                 text += f"; {what} on one side only: {count}"

@@ -81,7 +81,10 @@ def _candidates(
         case "Loop":
             yield from _iterations(sides, alone, node, attributes["body"])
         case _ if _is_call(node, alone.model):
-            inlined = inliner.inline_local_functions(alone.model)
+            try:
+                inlined = inliner.inline_local_functions(alone.model)
+            except (RuntimeError, ValueError) as error:
+                raise NotSearched(f"onnx.inliner says: {error}") from error
             yield "function", Reproduction(inlined, alone.inputs)
         case _:
             raise NotSearched(
@@ -94,7 +97,7 @@ def _iterations(
     sides: Sides, alone: Reproduction, node: onnx.NodeProto, body: onnx.GraphProto
 ) -> Iterator[tuple[str, Reproduction]]:
     """The body in each iteration, on the state that the reference had."""
-    count, condition, *states = node.input
+    count, condition, *states = [*node.input, "", ""][: max(len(node.input), 2)]
     most = int(np.ravel(_value(alone, count))[0]) if count else None
     goes_on = bool(np.all(_value(alone, condition))) if condition else True
     state = [_value(alone, name) for name in states]
@@ -103,11 +106,13 @@ def _iterations(
     while goes_on and (most is None or number < most):
         if number == MAX_ITERATIONS:
             raise NotSearched(f"its first {MAX_ITERATIONS} iterations agree")
-        fed = [np.array(number, np.int64), np.array(True), *state]
+        iteration, going, *carried = body.input
         named = {
-            info.name: _in_rank(array, info)
-            for info, array in zip(body.input, fed, strict=True)
+            iteration.name: _in_rank(np.array(number, np.int64), iteration),
+            going.name: _in_rank(np.array(True), going),
         }
+        for info, value in zip(carried, state, strict=True):
+            named[info.name] = value
         model = _body_model(alone, body, named)
         yield f"body, iteration {number}", model
         with sides.reference(model.model) as session:
@@ -118,10 +123,8 @@ def _iterations(
 
 
 def _in_rank(array: Any, info: onnx.ValueInfoProto) -> Any:
-    """A scalar as one element of as many dimensions as *info* states."""
-    if array.ndim == 0 and info.type.tensor_type.HasField("shape"):
-        return array.reshape([1] * len(info.type.tensor_type.shape.dim))
-    return array
+    """The scalar *array* as one element of as many dimensions as *info* states."""
+    return array.reshape([1] * len(info.type.tensor_type.shape.dim))
 
 
 def _body_model(

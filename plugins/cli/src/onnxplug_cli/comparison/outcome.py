@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.errors import OnnxplugError
 from onnxplug_cli.comparison.differences import Difference
 from onnxplug_cli.comparison.divergence import Divergence, examine
 from onnxplug_cli.comparison.reproduction import read_model
@@ -100,7 +101,14 @@ def compare_sides(
     if not (bisect and wrong):
         return Comparison(found, sides.runs)
     proto, folder = read_model(model)
-    part = Search(sides, proto.graph, wrong, inputs).find()
+    try:
+        part = Search(sides, proto.graph, wrong, inputs).find()
+    except OnnxplugError as error:
+        error.add_note(
+            f"{', '.join(map(repr, wrong))} differs beyond tolerance; this was raised "
+            "while values on the way to it were looked at, for where the two part"
+        )
+        raise
     if part is None:
         return Comparison(found, sides.runs)
     divergence = examine(sides, part, proto, folder, inputs)

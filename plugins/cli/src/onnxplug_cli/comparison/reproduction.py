@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ def reproduce(
         values: of *outputs*, and of what the nodes use and is not constant.
 
     Raises:
-        NotReproducible: an input is no tensor, or the weights are too large.
+        NotReproducible: an input is no tensor, or the weights are too large or cannot
+            be read.
     """
     made = {name for node in nodes for name in node.output}
     needed = sorted(set().union(*map(used, nodes)) - made)
@@ -80,24 +82,24 @@ def reproduce(
         for name in node.output
     }
     inputs: dict[str, Any] = {}
-    weights: list[onnx.TensorProto] = []
+    weights: list[str] = []
     makers: list[onnx.NodeProto] = []
     sparse = [s for s in model.graph.sparse_initializer if s.values.name in needed]
     for name in needed:
         if name in values:
             inputs[name] = _array(name, values[name])
         elif name in tensors:
-            weights.append(_own(tensors[name], folder))
+            weights.append(name)
         elif name in constants:
             makers.append(constants[name])
-    if sum(weight.ByteSize() for weight in weights) > MAX_BYTES:
+    if sum(_nbytes(tensors[name]) for name in weights) > MAX_BYTES:
         raise NotReproducible(f"its weights have more than {MAX_BYTES >> 30} GiB")
     graph = onnx.helper.make_graph(
         [*makers, *nodes],
         "part",
         [typed(name, array) for name, array in inputs.items()],
         [typed(name, _array(name, values[name])) for name in outputs],
-        weights,
+        [_own(tensors[name], folder) for name in weights],
         sparse_initializer=sparse,
     )
     part = onnx.helper.make_model(
@@ -123,6 +125,13 @@ def typed(name: str, array: Any) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, kind, array.shape)
 
 
+def _nbytes(tensor: onnx.TensorProto) -> int:
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return int(tensor.ByteSize())
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return int(math.prod(tensor.dims)) * int(dtype.itemsize)
+
+
 def _own(tensor: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
     """*tensor* with its data inside."""
     if not uses_external_data(tensor):
@@ -131,7 +140,10 @@ def _own(tensor: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
     own.CopyFrom(tensor)
     if folder is None:
         raise NotReproducible(f"the data of {tensor.name!r} is in another file")
-    load_external_data_for_tensor(own, os.fspath(folder))
+    try:
+        load_external_data_for_tensor(own, os.fspath(folder))
+    except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:
+        raise NotReproducible(f"{tensor.name!r} cannot be read: {error}") from error
     own.data_location = onnx.TensorProto.DEFAULT
     del own.external_data[:]
     return own

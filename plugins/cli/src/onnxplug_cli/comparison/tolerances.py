@@ -17,8 +17,6 @@ class Tolerance(NamedTuple):
     absolute: float
 
     def __str__(self) -> str:
-        if self == EXACT:
-            return "nothing"
         return f"{self.absolute:g} + {self.relative:g} of the reference"
 
 
