@@ -184,6 +184,20 @@ def test_the_difference_of_a_fusion_is_found_as_the_nodes_that_are_fused(
     assert outcome.json["runs"] <= 24
 
 
+def test_a_difference_of_one_run_only_is_not_looked_for_further(
+    cli, register, toy, network
+) -> None:
+    times = iter([add_one_first])
+    planted = register(Planted("join", lambda array: next(times, np.copy)(array)))
+    argv = ("compare", network, "--ep", planted, "--ep", toy, "--bisect")
+    outcome = cli(*argv)
+    assert outcome.code == 1
+    assert "not found: in another run nothing differed" in outcome.out
+    times = iter([add_one_first])
+    found = cli(*argv, "--json").json
+    assert (found["divergence"], found["runs"]) == (None, 3)
+
+
 def test_what_is_wrong_only_among_others_is_told_from_what_is_wrong_itself(
     register, toy
 ) -> None:

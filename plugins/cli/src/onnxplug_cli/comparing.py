@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 _REFERENCE: Final = ["cpu"]
 
+_MOST_NODES: Final = 10
+"""That are listed for people where the two part."""
+
 _EPILOG: Final = """\
 examples:
   onnxplug compare model.onnx --ep cuda
@@ -215,8 +218,8 @@ def _print(
         _print_divergence(found.divergence, f", found in {runs} of each")
         if saved:
             say(f"  Written to {escape(arguments.save)}.")
-    elif arguments.bisect:
-        say("No node makes what differs, so there is nothing to search.")
+    elif found.not_found:
+        say_wrapped(f"Where they part was not found: {found.not_found}.")
 
 
 def _print_differences(differences: Sequence[Difference]) -> None:
@@ -246,8 +249,10 @@ def _print_divergence(divergence: Divergence, found: str) -> None:
     if others:
         number = plural(len(divergence.nodes), "node")
         say_wrapped(f"They part within {number}{on}{found}:")
-        for node in divergence.nodes:
+        for node in divergence.nodes[:_MOST_NODES]:
             say(f"  {node}")
+        if (more := len(divergence.nodes) - _MOST_NODES) > 0:
+            say(f"  and {more} more")
     else:
         say_wrapped(f"They part at {first}{on}{found}.")
     for each in divergence.outputs:
@@ -278,6 +283,7 @@ def _data(
         "outputs": [_difference_data(each) for each in found.outputs],
         "runs": found.runs,
         "divergence": None if divergence is None else _divergence_data(divergence),
+        "not_found": found.not_found,
         "saved": arguments.save if saved else None,
     }
 

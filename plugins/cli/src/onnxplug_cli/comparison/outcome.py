@@ -11,7 +11,7 @@ from onnxplug.errors import OnnxplugError
 from onnxplug_cli.comparison.differences import Difference
 from onnxplug_cli.comparison.divergence import Divergence, examine
 from onnxplug_cli.comparison.reproduction import read_model
-from onnxplug_cli.comparison.search import Search
+from onnxplug_cli.comparison.search import NotFound, Search
 from onnxplug_cli.comparison.sides import OpenSession, Sides
 from onnxplug_cli.comparison.tolerances import tolerance_for
 
@@ -27,11 +27,13 @@ class Comparison:
         outputs: how each array in the outputs differs, also where nothing does.
         runs: how often each side has run the model.
         divergence: where the two part, if that was asked for and they do.
+        not_found: why there is nowhere that they part, though they differ.
     """
 
     outputs: tuple[Difference, ...]
     runs: int
     divergence: Divergence | None = None
+    not_found: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -103,13 +105,13 @@ def compare_sides(
     proto, folder = read_model(model)
     try:
         part = Search(sides, proto.graph, wrong, inputs).find()
+    except NotFound as error:
+        return Comparison(found, sides.runs, not_found=str(error))
     except OnnxplugError as error:
         error.add_note(
             f"{', '.join(map(repr, wrong))} differs beyond tolerance; this was raised "
             "while values on the way to it were looked at, for where the two part"
         )
         raise
-    if part is None:
-        return Comparison(found, sides.runs)
     divergence = examine(sides, part, proto, folder, inputs)
     return Comparison(found, sides.runs, divergence)

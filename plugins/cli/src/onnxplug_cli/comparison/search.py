@@ -9,7 +9,7 @@ tapped one at a time, and the narrowest part that still shows it is what is foun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -40,6 +40,10 @@ class Part(Record):
     confirmed: bool
 
 
+class NotFound(ValueError):
+    """There is nowhere that the two part; the text says why."""
+
+
 class _Seen(Enum):
     """What a run shows of the frontier that it taps."""
 
@@ -68,20 +72,24 @@ class Search:
         self._targets = list(targets)
         self._inputs = inputs
 
-    def find(self) -> Part | None:
+    def find(self) -> Part:
         """The first node whose inputs agree and whose outputs do not, or several.
 
-        Of the values on the way to the targets.  ``None`` if no node makes them.
+        Of the values on the way to the targets.
+
+        Raises:
+            NotFound: no node makes the targets, or they differ no more.
         """
         start, stop = 0, len(self._steps.nodes)
         if not stop:
-            return None
+            raise NotFound("no node makes what differs")
         found = self._between(start, stop)
         if found is not None:
             part = self._confirm(*found)
             if part.confirmed:
                 return part
-            start, stop = 0, len(self._steps.nodes)
+        if not self._sides.disagree(self._targets, self._tap(())):
+            raise NotFound("in another run nothing differed: it varies from run to run")
         return self._confirm(*self._narrow(start, stop))
 
     def _between(self, start: int, stop: int) -> tuple[int, int] | None:
@@ -181,7 +189,7 @@ class Search:
         outputs = [name for name in outputs if name in made]
         return Part(nodes, outputs, values, confirmed)
 
-    def _tap(self, names: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _tap(self, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         return self._sides.run(
             list(dict.fromkeys([*self._targets, *names])), self._inputs
         )
