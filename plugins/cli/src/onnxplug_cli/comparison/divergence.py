@@ -115,7 +115,7 @@ def examine(
             continue
         try:
             if alone is None or cause is not Cause.ITSELF or len(part.nodes) > 1:
-                raise NotSearched("it does not differ alone, by itself")
+                raise NotSearched("alone it agrees, or it was not run alone")
             inside = _inside(sides, alone, node)
         except (NotSearched, NotFound, OnnxplugError) as error:
             notes.append(f"what is in {describe(node)} was not searched: {error}")
