@@ -21,9 +21,10 @@ from onnxplug_cli.feeds import (
     read_feeds,
 )
 from onnxplug_cli.image import Scaling
+from onnxplug_cli.library import add_library_argument
 from onnxplug_cli.names import name_to_write
 from onnxplug_cli.opening import (
-    add_ep_arguments,
+    add_ep_option_argument,
     add_model_argument,
     check_ep_options,
     open_session,
@@ -77,7 +78,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         required=True,
         help="the EPs in question, best first; again: the reference (default: cpu)",
     )
-    add_ep_arguments(parser)
+    add_ep_option_argument(parser)
+    add_library_argument(parser)
     add_feed_arguments(parser, default=RANDOM)
     allowed = parser.add_argument_group("tolerance")
     allowed.add_argument(
@@ -104,7 +106,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="with --bisect: write that node to DIR, as a model with its inputs",
     )
-    parser.set_defaults(command=_compare, policy=None)
+    parser.set_defaults(command=_compare, policy=None, place=[], require=[])
 
 
 def _compare(arguments: argparse.Namespace) -> int:

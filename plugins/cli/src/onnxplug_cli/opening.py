@@ -36,25 +36,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
         metavar="NAME",
         help="choose the EPs by a policy, such as prefer_gpu",
     )
-    add_ep_arguments(parser)
-    return choice
-
-
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the model."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
-
-
-def add_ep_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what may be said of EPs besides which to use."""
-    parser.add_argument(
-        "--ep-option",
-        metavar="EP.KEY=VALUE",
-        type=_ep_option,
-        action="append",
-        default=[],
-        help="an option of an EP, such as cuda.device_id=1; may be repeated",
-    )
+    add_ep_option_argument(parser)
     for option, entry, what in (
         ("--place", _PLACE, "offer nodes to this EP only"),
         ("--require", _REQUIRE, "fail unless this EP runs nodes"),
@@ -69,6 +51,24 @@ def add_ep_arguments(parser: argparse.ArgumentParser) -> None:
             "may be repeated",
         )
     add_library_argument(parser)
+    return choice
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the model."""
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+
+
+def add_ep_option_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of EPs."""
+    parser.add_argument(
+        "--ep-option",
+        metavar="EP.KEY=VALUE",
+        type=_ep_option,
+        action="append",
+        default=[],
+        help="an option of an EP, such as cuda.device_id=1; may be repeated",
+    )
 
 
 def _pin(entry: str, text: str) -> str:
