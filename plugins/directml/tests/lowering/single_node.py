@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+import onnxplug
+
 Array = np.ndarray[Any, Any]
 
 
@@ -91,3 +93,11 @@ def feeds_of(nodes: Mapping[str, SingleNode]) -> dict[str, Array]:
         for position, x in enumerate(node.inputs)
         if x is not None and position not in node.constant
     }
+
+
+def alone(model: onnx.ModelProto) -> onnxplug.InferenceSession:
+    """A session whose every node is on the EP."""
+    settings = onnxplug.SessionOptions()
+    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    providers = ["DmlExecutionProvider"]
+    return onnxplug.InferenceSession(model, settings, providers=providers)

@@ -28,10 +28,13 @@ U32 = DML_TENSOR_DATA_TYPE.UINT32
 CHECKED = [
     "ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL",
     "ELEMENT_WISE_LOGICAL_LESS_THAN",
-    "ELEMENT_WISE_LOGICAL_OR",
+    "ELEMENT_WISE_LOGICAL_AND",
+    "ELEMENT_WISE_LOGICAL_NOT",
+    "CAST",
     "REDUCE",
+    "ELEMENT_WISE_IF",
 ]
-"""The nodes by which runs hold computed indices against sizes."""
+"""The nodes by which runs hold computed numbers to their limits."""
 
 
 def kinds(graph: Graph) -> list[str]:
@@ -281,8 +284,9 @@ def test_lengths_of_sequences_are_told_for_each_of_them(lowered: Lowered) -> Non
         "y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, l)",
         "float[2, 3, 4] x, int64[2] l", "float[2, 3, 4] y",
     )  # fmt: skip
-    assert kinds(graph) == ["CAST", "ELEMENT_WISE_IDENTITY", "REVERSE_SUBSEQUENCES"]
-    assert fields(graph.nodes[2], "OutputTensor") == {
+    moved = ["CAST", "ELEMENT_WISE_IDENTITY", "REVERSE_SUBSEQUENCES"]
+    assert kinds(graph) == [*CHECKED, *moved]
+    assert fields(graph.nodes[-1], "OutputTensor") == {
         "InputTensor": TensorDesc(F32, (1, 2, 3, 4)),
         "SequenceLengthsTensor": TensorDesc(U32, (1, 2, 1, 4)),
         "Axis": 2,
@@ -362,7 +366,10 @@ def test_regions_are_rounded_before_they_are_pooled(lowered: Lowered) -> None:
         "y = MaxRoiPool <pooled_shape = [3, 2], spatial_scale = 0.5> (x, r)",
         "float[1, 1, 6, 6] x, float[2, 5] r", "float[2, 1, 3, 2] y",
     )  # fmt: skip
-    *_, floor, _, pool = graph.nodes
+    assert kinds(graph) == [
+        "SLICE1", "SLICE1", "ELEMENT_WISE_FLOOR", *CHECKED, "JOIN", "ROI_POOLING",
+    ]  # fmt: skip
+    floor, pool = graph.nodes[2], graph.nodes[-1]
     assert floor.operator.fields["ScaleBias"] == (0.5, 0.5)
     assert fields(pool, "InputTensor", "OutputTensor") == {
         "ROITensor": TensorDesc(F32, (1, 1, 2, 5)),

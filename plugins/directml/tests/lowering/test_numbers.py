@@ -18,7 +18,7 @@ from .nodes.indices import INDICES
 from .nodes.movement import BORDERS, PIECES, VIEWS
 from .nodes.networks import NETWORKS
 from .nodes.pictures import PICTURES
-from .single_node import SingleNode, feeds_of, model_of
+from .single_node import SingleNode, alone, feeds_of, model_of
 
 
 def families() -> dict[str, dict[str, SingleNode]]:
@@ -36,14 +36,6 @@ def families() -> dict[str, dict[str, SingleNode]]:
 
 
 FAMILIES: Final = families()
-
-
-def alone(model: onnx.ModelProto) -> onnxplug.InferenceSession:
-    """A session whose every node is on the EP."""
-    settings = onnxplug.SessionOptions()
-    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    providers = ["DmlExecutionProvider"]
-    return onnxplug.InferenceSession(model, settings, providers=providers)
 
 
 def expected(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:

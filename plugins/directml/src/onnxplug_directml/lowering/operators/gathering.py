@@ -15,6 +15,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import Call, lowers
+from onnxplug_directml.lowering.operators.limits import held
 from onnxplug_directml.lowering.operators.pieces import cut
 
 
@@ -63,15 +64,8 @@ def indices_of(call: Call, position: int, size: int) -> Value:
 
 def _checked(call: Call, indices: Value, sizes: Any) -> Value:
     """Computed *indices*, which runs hold against *sizes*."""
-    build, flag = call.build, ep.DataType.UINT32
-    ends = sizes.astype(indices.dtype.numpy)
-    above, below = (
-        build.binary(f"ELEMENT_WISE_LOGICAL_{than}", indices, build.constant(end), flag)
-        for than, end in (("GREATER_THAN_OR_EQUAL", ends), ("LESS_THAN", -ends))
-    )
-    wrong = build.binary("ELEMENT_WISE_LOGICAL_OR", above, below)
-    build.require(wrong, f"an index is out of range; sizes are {sizes}")
-    return indices
+    wrong = f"an index is out of range; sizes are {sizes}"
+    return held(call.build, indices, -sizes, sizes, wrong)
 
 
 def _within(indices: Any, size: Any) -> Any:

@@ -26,6 +26,7 @@ from onnxplug_directml.lowering.operators.attention import (
 )
 from onnxplug_directml.lowering.operators.borders import padded
 from onnxplug_directml.lowering.operators.gathering import gathered
+from onnxplug_directml.lowering.operators.limits import held
 from onnxplug_directml.lowering.operators.pieces import between, joined, parts
 from onnxplug_directml.lowering.operators.rotary import rotate
 
@@ -50,7 +51,10 @@ def _group_query_attention(call: Call) -> tuple[Value | None, ...]:
     build = call.build
     query, key, value = _heads(call)
     queries = query.shape[2]
-    lengths = build.reshape(build.cast(call.operand(5), _I32), (query.shape[0], 1))
+    keys = _capacity(call) or key.shape[2]
+    wrong = f"a length of keys is out of range; takes 0 to {keys - 1}, less one"
+    lengths = held(build, build.cast(call.operand(5), _I32), 0, keys, wrong)
+    lengths = build.reshape(lengths, (query.shape[0], 1))
     # where the new keys begin; sequences that are shorter begin at the start
     starts = plus(build, lengths, 1 - queries)
     starts = build.binary("ELEMENT_WISE_MAX", starts, build.scalar(0, _I32))
@@ -64,8 +68,7 @@ def _group_query_attention(call: Call) -> tuple[Value | None, ...]:
             for x in (query, key)
         )
     if call.has(3):
-        capacity = call.output_shape(1)[2] if call.wants(1) else call.shape(3)[2]
-        rows = _cached_rows(build, call.shape(3), capacity, queries, starts)
+        rows = _cached_rows(build, call.shape(3), keys, queries, starts)
         key, value = (
             _cached(build, call.operand(position), new, rows)
             for position, new in ((3, key), (4, value))
@@ -73,6 +76,13 @@ def _group_query_attention(call: Call) -> tuple[Value | None, ...]:
     found = _attended(call, query, key, value, starts, places)
     merged = build.reshape(build.transpose(found, (0, 2, 1, 3)), call.output_shape())
     return merged, key, value
+
+
+def _capacity(call: Call) -> int:
+    """How many keys the new cache has room for; 0: there is none."""
+    if not call.has(3):
+        return 0
+    return call.output_shape(1)[2] if call.wants(1) else call.shape(3)[2]
 
 
 def _heads(call: Call) -> tuple[Value, Value, Value]:
@@ -93,13 +103,16 @@ def _angles(call: Call, places: Value) -> tuple[Value, Value]:
     build = call.build
     if not (call.has(7) and call.has(8)):
         raise Refused(ep.RefusalCode.OTHER, "do_rotary without caches of angles")
+    caches = [call.operand(position) for position in (7, 8)]
+    rows = min(cache.shape[0] for cache in caches)
+    wrong = f"a position is out of range; angles are those of 0 to {rows - 1}"
     positions = call.operand(9) if call.has(9) else places
+    positions = held(build, positions, 0, rows, wrong)
     batch, queries = places.shape
     found = []
-    for position in (7, 8):
-        cache = call.operand(position)
-        rows = gathered(build, cache, 0, positions)
-        found.append(build.reshape(rows, (batch, 1, queries, cache.shape[1])))
+    for cache in caches:
+        each = gathered(build, cache, 0, positions)
+        found.append(build.reshape(each, (batch, 1, queries, cache.shape[1])))
     return found[0], found[1]
 
 

@@ -14,6 +14,7 @@ from onnxplug_directml.abi.directml import DML_RECURRENT_NETWORK_DIRECTION
 from onnxplug_directml.lowering.builder import Builder, Field, Refused, Result, Value
 from onnxplug_directml.lowering.call import FLOATS, Call, lowers
 from onnxplug_directml.lowering.graph import Operator
+from onnxplug_directml.lowering.operators.limits import held
 from onnxplug_kernels.rnn import DIRECTIONS, USUAL_ACTIVATIONS, named_activations
 
 _ACTIVATIONS: Final[Mapping[str, str]] = {
@@ -169,7 +170,9 @@ def _lengths(call: Call, times: int) -> Value | None:
     known = call.known(4)
     if known is not None and (known == times).all():
         return None
-    lengths = call.build.cast(call.operand(4), ep.DataType.UINT32)
+    wrong = f"a length of a sequence is out of range; takes 0 to {times}"
+    lengths = held(call.build, call.operand(4), 0, times + 1, wrong)
+    lengths = call.build.cast(lengths, ep.DataType.UINT32)
     return _copied(call.build, call.build.at_rank(lengths, 4))
 
 

@@ -17,6 +17,7 @@ from onnxplug_directml.abi.directml import (
 )
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import FLOATS, Call, lowers
+from onnxplug_directml.lowering.operators.limits import held
 from onnxplug_directml.lowering.operators.pieces import between, joined
 
 _MOST_WEIGHTS: Final = 1 << 24
@@ -41,9 +42,10 @@ def _roi_align(call: Call) -> Value:
     half = call.attribute("coordinate_transformation_mode", default) == "half_pixel"
     if not half:
         regions = _at_least_one(build, regions, scale)
+    images = _images(call, call.operand(2))
     return build(
         "ROI_ALIGN1", InputTensor=call.operand(0), ROITensor=regions,
-        BatchIndicesTensor=build.cast(call.operand(2), ep.DataType.UINT32),
+        BatchIndicesTensor=build.cast(images, ep.DataType.UINT32),
         OutputTensor=call.result(), ReductionFunction=DML_REDUCE_FUNCTION.AVERAGE,
         InterpolationMode=DML_INTERPOLATION_MODE.LINEAR,
         SpatialScaleX=scale, SpatialScaleY=scale,
@@ -51,6 +53,13 @@ def _roi_align(call: Call) -> Value:
         OutOfBoundsInputValue=0.0, MinimumSamplesPerOutput=samples,
         MaximumSamplesPerOutput=samples, AlignRegionsToCorners=False,
     )  # fmt: skip
+
+
+def _images(call: Call, images: Value) -> Value:
+    """Which image of the batch each region is of."""
+    batch = call.shape(0)[0]
+    wrong = f"the image of a region is out of range; takes 0 to {batch - 1}"
+    return held(call.build, images, 0, batch, wrong)
 
 
 def _at_least_one(build: Builder, regions: Value, scale: float) -> Value:
@@ -73,7 +82,7 @@ def _max_roi_pool(call: Call) -> Value:
         between(build, regions, 1, at, end) for at, end in ((0, 1), (1, 5))
     )
     nearest = build.unary("ELEMENT_WISE_FLOOR", corners, ScaleBias=(scale, 0.5))
-    rounded = joined(build, (batch, nearest), 1)
+    rounded = joined(build, (_images(call, batch), nearest), 1)
     return build(
         "ROI_POOLING", InputTensor=call.operand(0),
         ROITensor=build.at_rank(rounded, 4), OutputTensor=call.result(),

@@ -25,7 +25,10 @@ from onnxplug_directml.lowering.operators.gathering import (
     indices_of,
     tuples_of,
 )
+from onnxplug_directml.lowering.operators.limits import held
 from onnxplug_directml.lowering.operators.pieces import cut, joined
+
+_LARGEST: Final = int(np.iinfo(np.int32).max)
 
 _COMBINED: Final = {
     "add": "ELEMENT_WISE_ADD",
@@ -143,7 +146,12 @@ def _tensor_scatter(call: Call) -> Value:
     count = np.arange(new, dtype=np.int32).reshape(1, 1, new, 1)
     indices = build.constant(count)
     if call.has(2):
-        starts = build.cast(call.operand(2), ep.DataType.INT32)
+        last = places - new if mode == "linear" else _LARGEST - new
+        starts = held(
+            build, call.operand(2), 0, last + 1,
+            f"a write index is out of range; takes 0 to {last}",
+        )  # fmt: skip
+        starts = build.cast(starts, ep.DataType.INT32)
         starts = build.reshape(starts, (batch, 1, 1, 1))
         indices = build.binary("ELEMENT_WISE_ADD", starts, indices)
         if mode == "circular":
@@ -167,7 +175,7 @@ def _max_unpool(call: Call) -> Value:
     They count in the output that the attributes tell; in a larger one that lies at the
     start of each dimension.
     """
-    build, x, indices = call.build, call.operand(0), call.operand(1)
+    build, x = call.build, call.operand(0)
     kernel = call.attribute("kernel_shape")
     rank = len(kernel)
     strides = call.attribute("strides", (1,) * rank)
@@ -178,6 +186,10 @@ def _max_unpool(call: Call) -> Value:
     ]
     shape = (*x.shape[:2], *whole)
     flat = (1, math.prod(shape), 1)
+    indices = held(
+        build, call.operand(1), 0, flat[1],
+        f"an index is out of range; there are {flat[1]} elements",
+    )  # fmt: skip
     written = build(
         "SCATTER_ELEMENTS", InputTensor=filled(build, Result(x.dtype, flat), 0),
         IndicesTensor=build.reshape(indices, (1, x.size, 1)),

@@ -13,6 +13,7 @@ from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import Call, lowers
 from onnxplug_directml.lowering.operators.borders import padded
 from onnxplug_directml.lowering.operators.gathering import around
+from onnxplug_directml.lowering.operators.limits import held
 
 _INDICES: Final = (
     ep.DataType.INT64,
@@ -94,6 +95,9 @@ def _reverse_sequence(call: Call) -> Value:
 
 def _lengths(build: Builder, lengths: Value, rows: Value, time: int) -> Value:
     """A length for each sequence of *rows* [1, …, inner] along *time*."""
+    most = rows.shape[time]
+    wrong = f"a length of a sequence is out of range; takes 0 to {most}"
+    lengths = held(build, lengths, 0, most + 1, wrong)
     shape = [1] * rows.rank
     batch = 3 - time
     shape[batch] = lengths.size
