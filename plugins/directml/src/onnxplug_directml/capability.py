@@ -10,6 +10,7 @@ from onnxplug.authoring.sizes import names_in
 from onnxplug_directml.lowering.builder import Builder, Refused, Shape, Value
 from onnxplug_directml.lowering.call import RULES, Call
 from onnxplug_directml.lowering.lower import (
+    MISMATCHES,
     check_result,
     dtype_of,
     mismatched,
@@ -81,7 +82,7 @@ class Judge:
             return None
         except Refused as error:
             return error.reason
-        except ValueError as error:  # constants are of other sizes than were tried
+        except MISMATCHES as error:
             return mismatched(error)
         return None
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onnxplug import ep
+from onnxplug.partition import GraphPartition
 from onnxplug_directml.abi.directml import (
     DML_AXIS_DIRECTION,
     DML_CONVOLUTION_DIRECTION,
@@ -18,6 +19,8 @@ from onnxplug_directml.abi.directml import (
 )
 from onnxplug_directml.abi.operators import FieldKind
 from onnxplug_directml.lowering.graph import Graph, Node, TensorDesc, in_order
+from onnxplug_directml.lowering.lower import lower
+from onnxplug_directml.lowering.target import Target
 
 Lowered = Callable[..., Graph]
 
@@ -384,3 +387,30 @@ def test_samples_that_directml_counts_otherwise_are_declined(lowered: Lowered) -
             "y = RoiAlign <output_height = 2, output_width = 2> (x, r, b)",
             "float[1, 1, 6, 6] x, float[2, 4] r, int64[2] b", "float[2, 1, 2, 2] y",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs", "output", "weights"),
+    [
+        ("Transpose <perm = [0, 7]> (x)", "float[2, 3] x", "float[2, 3] y", ""),
+        ("Pad (x, p)", "float[2, 3] x", "float[2, 3] y", "int64[3] p = {0, 1, 0}"),
+        ("Split <num_outputs = 0> (x)", "float[2, 3] x", "float[2, 3] y", ""),
+        ("MaxUnpool <kernel_shape = [2]> (x, i)",
+         "float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i", "float[1, 1, 4, 4] y", ""),
+        ("Attention <q_num_heads = 1, kv_num_heads = 0> (x, x, x)",
+         "float[1, 2, 4] x", "float[1, 2, 4] y", ""),
+        ("Resize <mode = \"linear\"> (x, , , s)", "float[2, 3] x", "float[2, 3] y",
+         "int64[2] s = {2, 99999999999}"),
+    ],
+)  # fmt: skip
+def test_a_node_that_does_not_go_together_is_declined(
+    whole: Callable[..., GraphPartition],
+    node: str,
+    inputs: str,
+    output: str,
+    weights: str,
+) -> None:
+    partition = whole(f"y = {node}", inputs, output, weights=weights)
+    with pytest.raises(ep.Declined) as caught:
+        lower(partition, Target(0x6400))
+    assert caught.value.nodes == partition.nodes

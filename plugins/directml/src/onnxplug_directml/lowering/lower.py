@@ -121,7 +121,7 @@ class _Lowering:
         except Refused as error:
             nodes = None if node is None else [node]
             raise ep.Declined(error.reason, nodes=nodes) from error
-        except ValueError as error:
+        except MISMATCHES as error:
             nodes = None if node is None else [node]
             raise ep.Declined(mismatched(error), nodes=nodes) from error
 
@@ -199,10 +199,17 @@ class _Lowering:
         return dtype_of(name, self._partition.value(name))
 
 
-def mismatched(error: ValueError) -> ep.Reason:
-    """The reason of a rule that met sizes which it did not expect."""
+MISMATCHES: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What the arithmetic of rules raises where sizes, attributes and constants of a node
+do not go together: those of a model that is wrong, or sizes that were only tried."""
+
+
+def mismatched(error: Exception) -> ep.Reason:
+    """The reason of a rule that met one of :data:`MISMATCHES`."""
     return ep.Reason(
-        ep.RefusalCode.DYNAMIC_SHAPE, f"its sizes do not go together: {error}"
+        ep.RefusalCode.OTHER,
+        "its sizes, attributes and constants do not go together: "
+        f"{type(error).__name__}: {error}",
     )
 
 

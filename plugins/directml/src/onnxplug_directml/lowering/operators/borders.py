@@ -11,7 +11,7 @@ from onnxplug import ep
 from onnxplug_directml.abi.directml import DML_PADDING_MODE
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import Call, front, lowers
-from onnxplug_directml.lowering.operators.gathering import taken
+from onnxplug_directml.lowering.operators.gathering import refuse_long, taken
 from onnxplug_directml.lowering.operators.pieces import cut
 
 _MODES: Final = {
@@ -82,6 +82,7 @@ def _wrapped(
     for axis, (b, a) in enumerate(zip(before, after, strict=True)):
         if b or a:
             size = x.shape[axis]
+            refuse_long(b + size + a)
             x = taken(build, x, axis, np.arange(-b, size + a) % size)
     return x
 

@@ -8,7 +8,7 @@ out of range: there a run fails, by a check in the graph.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from onnxplug_directml.lowering.call import Call, lowers
 from onnxplug_directml.lowering.operators.limits import held
 from onnxplug_directml.lowering.operators.pieces import cut
 
+_MOST_PLACES: Final = 1 << 24
+
 
 @lowers("Gather")
 def _gather(call: Call) -> Value:
@@ -26,6 +28,20 @@ def _gather(call: Call) -> Value:
     indices = indices_of(call, 1, x.shape[axis])
     found = gathered(call.build, x, axis, indices)
     return call.build.reshape(found, call.output_shape())
+
+
+def refuse_long(count: float) -> None:
+    """Refuse to have so many places along an axis told by a constant.
+
+    Raises:
+        Refused: they are too many.
+    """
+    if count > _MOST_PLACES:
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"an axis of {count:g} elements, each told where it comes from; takes "
+            f"{_MOST_PLACES}",
+        )
 
 
 def taken(build: Builder, x: Value, axis: int, indices: Any) -> Value:

@@ -81,6 +81,8 @@ def _equal_parts(call: Call, axis: int, size: int) -> list[int]:
     if count is None:
         wanted = next(i for i in range(call.output_count) if call.wants(i))
         count = size // call.output_shape(wanted)[axis]
+    if not 0 < count <= size:
+        raise Refused(ep.RefusalCode.OTHER, f"{count} parts of {size} elements")
     each = -(-size // count)
     return [max(0, min(each, size - each * i)) for i in range(count)]
 

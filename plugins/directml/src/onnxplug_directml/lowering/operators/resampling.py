@@ -22,7 +22,7 @@ from onnxplug_directml.abi.directml import (
 )
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Value
 from onnxplug_directml.lowering.call import FLOATS, Call, lowers
-from onnxplug_directml.lowering.operators.gathering import around, taken
+from onnxplug_directml.lowering.operators.gathering import around, refuse_long, taken
 from onnxplug_directml.lowering.operators.product import matmul
 from onnxplug_directml.lowering.support import SUPPORT
 from onnxplug_kernels.resize import ResizedAxis, resized_axes, upsampled_axes
@@ -57,6 +57,10 @@ def _resize(call: Call) -> Value:
     crops = given["coordinate_transformation_mode"] == "tf_crop_and_resize"
     roi = call.content(1) if crops and call.has(1) else None
     scales, sizes = (call.content(at) if call.has(at) else None for at in (2, 3))
+    if sizes is not None and sizes.size:
+        refuse_long(sizes.max())
+    elif scales is not None and scales.size:
+        refuse_long(max(call.shape(0)) * scales.max())
     try:
         axes = resized_axes(
             np, call.shape(0), roi, scales, sizes,
@@ -69,6 +73,7 @@ def _resize(call: Call) -> Value:
 
 def _scaled(call: Call, scales: Sequence[float]) -> Value:
     mode = call.attribute("mode", "nearest")
+    refuse_long(max(call.shape(0)) * max(scales))
     try:
         axes = upsampled_axes(np, call.shape(0), scales, mode)
     except ValueError as error:
