@@ -156,7 +156,11 @@ class _Lowering:
                 self._values[output] = self._build.packed(value)
 
     def _known(self, node: ep.Node) -> Mapping[str, Any]:
-        """The outputs of *node* that do not depend on what runs are given."""
+        """The outputs of *node* that do not depend on what runs are given.
+
+        Raises:
+            Refused: the sizes of an output are others than the model states.
+        """
         facts: list[ep.TensorFacts | None] = []
         for given in node.inputs:
             fact = None
@@ -166,12 +170,21 @@ class _Lowering:
                 if shape is not None:
                     fact = ep.TensorFacts(value.dtype, shape, self.content(given))
             facts.append(fact)
+        known = {}
         found = self._partition.infer(node, facts)
-        return {
-            name: follows.content
-            for name, follows in zip(node.outputs, found, strict=False)
-            if name is not None and follows is not None and follows.content is not None
-        }
+        for name, follows in zip(node.outputs, found, strict=False):
+            if name is None or follows is None:
+                continue
+            stated = static(self._partition.value(name))
+            if stated not in (None, follows.shape):
+                raise Refused(
+                    ep.RefusalCode.OTHER,
+                    f"{name!r} is {list(follows.shape)}, where the model states "
+                    f"{list(stated)}",
+                )
+            if follows.content is not None:
+                known[name] = follows.content
+        return known
 
     # what rules ask
 

@@ -31,7 +31,10 @@ def _pad(call: Call) -> Value:
         axes = list(range(x.rank))
     else:
         amounts = call.integers(1)
-        filler = call.content(2).reshape(()).item() if call.has(2) else 0
+        filler = 0
+        if call.has(2):
+            call.require_type(2, x.dtype)
+            filler = call.content(2).reshape(()).item()
         chosen = call.integers(3) if call.has(3) else range(x.rank)
         axes = [front(axis, x.rank) for axis in chosen]
     before, after = [0] * x.rank, [0] * x.rank

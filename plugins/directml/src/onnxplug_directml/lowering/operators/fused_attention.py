@@ -47,6 +47,11 @@ class Heads:
     size: int
     value_size: int
 
+    @property
+    def width(self) -> int:
+        """The elements of a query, a key and a value of all heads."""
+        return self.count * (2 * self.size + self.value_size)
+
 
 @dataclass(frozen=True, slots=True)
 class Padding:
@@ -93,6 +98,16 @@ def attend(
     first = query if query is not None else stacked
     assert first is not None
     batch, queries = first.shape[:2]
+    floats = (query, key, value, stacked, bias, addend, *(past or ()))
+    dtypes = {each.dtype for each in floats if each is not None}
+    if len(dtypes) > 1:
+        found = ", ".join(sorted(dtypes))
+        raise Refused(ep.RefusalCode.DTYPE, f"inputs are {found}; takes one type")
+    if bias is not None and bias.shape != (heads.width,):
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"a bias {list(bias.shape)}; takes {heads.width} elements",
+        )
     keys = _new_keys(first, key, stacked)
     keys += 0 if past is None else past[0].shape[2]
     shape = (batch, heads.count, queries, keys)

@@ -36,7 +36,12 @@ def _affine_grid(call: Call) -> Value:
     """A regular grid times matrices [N, axes, axes + 1]: [N, *spatial, axes]."""
     call.require_type(0, *FLOATS)
     build, theta = call.build, call.operand(0)
-    _, _, *spatial = call.integers(1)
+    batch, _, *spatial = call.integers(1)
+    if theta.shape != (batch, len(spatial), len(spatial) + 1):
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"matrices {list(theta.shape)} for a picture {[batch, *spatial]}",
+        )
     lines = []
     for size in spatial:
         steps = np.arange(size)

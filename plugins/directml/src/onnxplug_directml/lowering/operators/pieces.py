@@ -122,6 +122,13 @@ def joined(build: Builder, values: Sequence[Value], axis: int) -> Value:
     if len(values) == 1:
         return values[0]
     shape = list(values[0].shape)
+    for each in values[1:]:
+        alike = (*each.shape[:axis], shape[axis], *each.shape[axis + 1 :])
+        if alike != values[0].shape:
+            raise Refused(
+                ep.RefusalCode.OTHER,
+                f"{list(each.shape)} does not go behind {shape} along axis {axis}",
+            )
     shape[axis] = sum(each.shape[axis] for each in values)
     return build(
         "JOIN", InputTensors=tuple(values), Axis=axis,

@@ -37,6 +37,8 @@ _DIRECTIONS: Final = {
     ("forward", "reverse"): DML_RECURRENT_NETWORK_DIRECTION.BIDIRECTIONAL,
 }
 
+_GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
 
 @lowers("RNN")
 def _rnn(call: Call) -> tuple[Value | None, ...]:
@@ -90,7 +92,7 @@ def _network(
 ) -> tuple[Value | None, ...]:
     """A network with a state, or two; its outputs are Y and the last states."""
     call.require_type(0, *FLOATS)
-    call.ignore("hidden_size", "output_sequence")
+    call.ignore("output_sequence")
     build, x = call.build, call.operand(0)
     batch_first = bool(call.attribute("layout", 0))
     if batch_first:
@@ -100,6 +102,7 @@ def _network(
         raise call.refuse_attribute("direction", ", ".join(DIRECTIONS))
     times, batch, _ = x.shape
     hidden = call.shape(2)[-1]
+    _refuse_sizes(call, len(directions), hidden, batch_first=batch_first)
     wanted = _results(call, states, (times, len(directions), batch, hidden))
     starts = ("HiddenInitTensor", "CellMemInitTensor")[:states]
     made = build.several(
@@ -122,6 +125,30 @@ def _network(
         else _given(build, next(results), batch_first, whole=position == 0)
         for position, result in enumerate(wanted.values())
     )
+
+
+def _refuse_sizes(
+    call: Call, directions: int, hidden: int, *, batch_first: bool
+) -> None:
+    """Refuse inputs whose sizes are not those of ONNX."""
+    batch = call.shape(0)[0 if batch_first else 1]
+    rows = _GATES[call.op_type] * hidden
+    state = (directions, batch, hidden)
+    if batch_first:
+        state = (batch, directions, hidden)
+    expected = (
+        (directions, rows, call.shape(0)[2]), (directions, rows, hidden),
+        (directions, 2 * rows),
+        (batch,), state, state, (directions, 3 * hidden),
+    )  # fmt: skip
+    for position, shape in enumerate(expected, 1):
+        if call.has(position) and call.shape(position) != shape:
+            raise Refused(
+                ep.RefusalCode.OTHER,
+                f"input {position} is {list(call.shape(position))}, not {list(shape)}",
+            )
+    if call.attribute("hidden_size", hidden) != hidden:
+        raise call.refuse_attribute("hidden_size", f"{hidden}, as R has it")
 
 
 def _results(

@@ -37,9 +37,20 @@ def _roi_align(call: Call) -> Value:
             "does not say how it rounds their number",
         )
     call.ignore("output_height", "output_width")
+    if regions.shape != (*call.shape(2), 4):
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"regions {list(regions.shape)} of images {list(call.shape(2))}",
+        )
+    regions = _finite(build, regions)
     scale = call.attribute("spatial_scale", 1.0)
     default = "half_pixel" if call.since >= 16 else "output_half_pixel"
-    half = call.attribute("coordinate_transformation_mode", default) == "half_pixel"
+    mode = call.attribute("coordinate_transformation_mode", default)
+    if mode not in ("half_pixel", "output_half_pixel"):
+        raise call.refuse_attribute(
+            "coordinate_transformation_mode", "half_pixel, output_half_pixel"
+        )
+    half = mode == "half_pixel"
     if not half:
         regions = _at_least_one(build, regions, scale)
     images = _images(call, call.operand(2))
@@ -62,6 +73,11 @@ def _images(call: Call, images: Value) -> Value:
     return held(call.build, images, 0, batch, wrong)
 
 
+def _finite(build: Builder, corners: Value) -> Value:
+    largest = np.finfo(corners.dtype.numpy).max
+    return held(build, corners, -largest, largest, "corners of a region out of range")
+
+
 def _at_least_one(build: Builder, regions: Value, scale: float) -> Value:
     """Regions [regions, 4], made as large as one element of the picture."""
     starts, ends = (between(build, regions, 1, at, at + 2) for at in (0, 2))
@@ -78,11 +94,13 @@ def _max_roi_pool(call: Call) -> Value:
     build, regions = call.build, call.operand(1)
     height, width = call.attribute("pooled_shape")
     scale = call.attribute("spatial_scale", 1.0)
+    if regions.rank != 2 or regions.shape[1] != 5:
+        raise Refused(ep.RefusalCode.OTHER, f"regions {list(regions.shape)}")
     batch, corners = (
         between(build, regions, 1, at, end) for at, end in ((0, 1), (1, 5))
     )
     nearest = build.unary("ELEMENT_WISE_FLOOR", corners, ScaleBias=(scale, 0.5))
-    rounded = joined(build, (_images(call, batch), nearest), 1)
+    rounded = joined(build, (_images(call, batch), _finite(build, nearest)), 1)
     return build(
         "ROI_POOLING", InputTensor=call.operand(0),
         ROITensor=build.at_rank(rounded, 4), OutputTensor=call.result(),

@@ -80,7 +80,7 @@ def _one_hot(call: Call) -> Value:
 @lowers("ReverseSequence")
 def _reverse_sequence(call: Call) -> Value:
     build, x = call.build, call.operand(0)
-    time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
+    time, batch = call.axis(x.rank, 0, "time_axis"), call.axis(x.rank, 1, "batch_axis")
     if {time, batch} != {0, 1}:
         raise call.refuse_attribute("time_axis", "0 and 1, batch_axis being the other")
     inner = math.prod(x.shape[2:])

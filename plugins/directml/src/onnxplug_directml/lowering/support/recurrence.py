@@ -5,15 +5,15 @@ from __future__ import annotations
 from onnxplug_directml.lowering.support.table import supports
 
 _COMMON = (
-    "InputTensor WeightTensor RecurrenceTensor BiasTensor HiddenInitTensor "
-    "OutputSequenceTensor OutputSingleTensor: FLOATS; ranks 4"
+    "InputTensor=WeightTensor=RecurrenceTensor=BiasTensor=HiddenInitTensor"
+    "=OutputSequenceTensor=OutputSingleTensor"
 )
 _LENGTHS = "SequenceLengthsTensor: UINT32; ranks 4"
 
-supports("RNN GRU", _COMMON, _LENGTHS)
+supports("RNN GRU", f"{_COMMON}: FLOATS; ranks 4", _LENGTHS)
 supports(
     "LSTM",
-    _COMMON,
-    "CellMemInitTensor PeepholeTensor OutputCellSingleTensor: FLOATS; ranks 4",
+    f"{_COMMON}=CellMemInitTensor=PeepholeTensor=OutputCellSingleTensor: FLOATS; "
+    "ranks 4",
     _LENGTHS,
 )
