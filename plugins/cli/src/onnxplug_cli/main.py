@@ -27,6 +27,7 @@ from onnxplug_cli import (
     doctor,
     eps,
     explain,
+    new_ep,
     ops,
     prepare,
     run,
@@ -39,7 +40,7 @@ from onnxplug_cli.text import print_json, say
 
 _COMMANDS = (
     run, bench, comparing, prepare, explain, compiling, devices, eps, ops, doctor,
-    cache,
+    cache, new_ep,
 )  # fmt: skip
 
 

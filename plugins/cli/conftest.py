@@ -1,0 +1,3 @@
+"""Tests in ``src`` are of distributions that ``onnxplug new-ep`` writes."""
+
+collect_ignore = ["src"]
