@@ -85,6 +85,9 @@ def test_names_that_others_have(cli, toy: str, tmp_path: Path) -> None:
     outcome = cli("new-ep", "toy", "--style", "kernels")
     assert outcome.code == 1
     assert f"{toy} is known already, which users call 'toy', too" in outcome.err
+    outcome = cli("new-ep", "host-ep", "--style", "kernels")
+    assert outcome.code == 1
+    assert "'host', which is what onnxplug calls itself" in outcome.err
     outcome = cli("new-ep", "numpy", "--style", "kernels")
     assert outcome.code == 1
     assert "a module 'numpy' is installed already" in outcome.err

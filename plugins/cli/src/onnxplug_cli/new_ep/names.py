@@ -108,9 +108,15 @@ def require_new(names: Names) -> None:
     Raises:
         CommandFailed: one has.
     """
+    from onnxplug.ep import HOST
     from onnxplug.plugins import registry
     from onnxplug.plugins.names import short_name
 
+    if names.short == HOST.space:
+        raise CommandFailed(
+            f"users would call {names.ep} {names.short!r}, which is what onnxplug "
+            "calls itself; write another name by --ep-name"
+        )
     for record in registry.records():
         if short_name(record.name) == names.short:
             raise CommandFailed(

@@ -24,5 +24,9 @@ STYLES: Final[Mapping[str, Style]] = {
     "compile": Style(
         "makes one function of many nodes", ("common", "kernels", "compile")
     ),
+    "device": Style(
+        "queues work on a device with memory of its own, which is simulated",
+        ("common", "device"),
+    ),
 }
 """By the name that users write."""
