@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from onnxplug_directml.device.queue import LISTS, DmlQueue
@@ -15,23 +17,36 @@ class CommandLists:
         self._device = device
         self._executing: deque[tuple[int, Any, Any]] = deque()
 
-    def open(self) -> tuple[Any, Any]:
-        """An allocator, and a list that records into it."""
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Any]:
+        """A list that records, which is to be closed and executed."""
         device = self._device
-        if self._executing and device.has_done(self._executing[0][0]):
-            _, allocator, commands = self._executing.popleft()
-            allocator.Reset()
-            commands.Reset(allocator, None)
-            return allocator, commands
-        return new_list(device)
-
-    def executed(self, number: int, allocator: Any, commands: Any) -> None:
-        """Note that a list that was opened is executed by work *number*."""
-        self._executing.append((number, allocator, commands))
+        allocator = commands = None
+        try:
+            if self._executing and device.has_done(self._executing[0][0]):
+                _, allocator, commands = self._executing.popleft()
+                allocator.Reset()
+                commands.Reset(allocator, None)
+            else:
+                allocator, commands = new_list(device)
+            yield commands
+        except BaseException:
+            # whatever it was, the next one is recorded into others
+            for each in (commands, allocator):
+                if each is not None:
+                    device.retire(each)
+            raise
+        self._executing.append((device.submitted, allocator, commands))
 
 
 def new_list(device: DmlQueue) -> tuple[Any, Any]:
     """A new allocator, and a list that records into it."""
     allocator = device.own(device.native.CreateCommandAllocator(LISTS))
-    commands = device.own(device.native.CreateCommandList(0, LISTS, allocator, None))
+    try:
+        commands = device.own(
+            device.native.CreateCommandList(0, LISTS, allocator, None)
+        )
+    except BaseException:
+        device.retire(allocator)
+        raise
     return allocator, commands

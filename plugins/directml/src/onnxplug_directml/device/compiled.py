@@ -6,9 +6,9 @@ memory from the pool does, and so does what is bound.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -77,7 +77,9 @@ class CompiledGraph:
             self._operator: IDMLCompiledOperator = self._holding.add(
                 compile_graph(device, graph, flags)
             )
-            needs = self._operator.GetBindingProperties()
+            with device.lock:
+                device.refuse_lost()
+                needs = self._operator.GetBindingProperties()
             self._persistent = _memory(device, needs.PersistentResourceSize)
             self._sizes: Final = (
                 needs.TemporaryResourceSize,
@@ -90,10 +92,12 @@ class CompiledGraph:
         """Have DirectML take over the constants, in a form of its own."""
         device = self._device
         holding = Holding(device)
-        initializer = holding.add(
-            device.dml.CreateOperatorInitializer([self._operator])
-        )
-        needs = initializer.GetBindingProperties()
+        with device.lock:
+            device.refuse_lost()
+            initializer = holding.add(
+                device.dml.CreateOperatorInitializer([self._operator])
+            )
+            needs = initializer.GetBindingProperties()
         temporary = _memory(device, needs.TemporaryResourceSize)
         constants = [
             None if each.constant is None else device.memory(each.tensor.size_in_bytes)
@@ -168,12 +172,11 @@ class CompiledGraph:
         return Execution(device, record)
 
     def close(self) -> None:
-        """Release it, once what is queued of it is done."""
-        with self._device.lock:
-            self._executions.clear()
-            self._persistent = self._temporary = None
-            self._holding = Holding(self._device)
-            self._device.collect()
+        """Release it, once what is queued of it is done; no lock is waited for."""
+        self._executions.clear()
+        self._persistent = self._temporary = None
+        self._holding = Holding(self._device)
+        self._device.collect()
 
 
 def compile_graph(
@@ -184,24 +187,25 @@ def compile_graph(
     Raises:
         Declined: it does not take it.
     """
-    dml, marshalled = device.dml, Marshalled(graph)
-    operators = []
-    try:
-        for node, desc in zip(graph.nodes, marshalled.operators, strict=True):
-            operators.append(dml.CreateOperator(desc, asked=node.name))
-        addresses = [operator.address for operator in operators]
-        compiled: IDMLCompiledOperator = dml.CompileGraph(
-            marshalled.graph(addresses), flags, asked=f"{len(operators)} operators"
-        )
+    marshalled = Marshalled(graph)
+    with contextlib.ExitStack() as ends:
+        # it may take long, so without the lock
+        dml = ends.enter_context(device.borrowed(device.dml))
+        try:
+            operators = [
+                ends.enter_context(dml.CreateOperator(desc, asked=node.name))
+                for node, desc in zip(graph.nodes, marshalled.operators, strict=True)
+            ]
+            addresses = [operator.address for operator in operators]
+            compiled: IDMLCompiledOperator = dml.CompileGraph(
+                marshalled.graph(addresses), flags, asked=f"{len(operators)} operators"
+            )
+        except (InvalidCall, Unsupported) as error:
+            raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, str(error))) from error
         return compiled
-    except (InvalidCall, Unsupported) as error:
-        raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, str(error))) from error
-    finally:
-        for operator in operators:
-            operator.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _recording(
     holding: Holding, dispatchable: IDMLDispatchable
 ) -> Iterator[tuple[IDMLBindingTable, Any]]:

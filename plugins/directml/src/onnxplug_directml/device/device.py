@@ -109,14 +109,13 @@ class DmlDevice(DmlQueue):
     def _copy_at_once(self, regions: Sequence[Region]) -> None:
         if not regions:
             return
-        allocator, commands = self._lists.open()
-        for source, target, nbytes, source_begin, target_begin in regions:
-            commands.CopyBufferRegion(
-                target.resource, target_begin, source.resource, source_begin, nbytes
-            )
-        commands.Close()
-        self.execute(commands)
-        self._lists.executed(self.signal(), allocator, commands)
+        with self._lists.open() as commands:
+            for source, target, nbytes, source_begin, target_begin in regions:
+                commands.CopyBufferRegion(
+                    target.resource, target_begin, source.resource, source_begin, nbytes
+                )
+            commands.Close()
+            self.execute(commands)
 
     def upload(self, memory: Memory, array: np.ndarray[Any, Any]) -> int:
         """Queue that the bytes of *array*, which may change then, are written to
@@ -134,8 +133,10 @@ class DmlDevice(DmlQueue):
                 room = self._staging.filled(part)
                 # whole words, as DirectML counts them
                 padded = -(-part.size // 4) * 4
-                self._copy_at_once([Region(room, memory, padded, 0, begin)])
-                self._staging.sent(self.submitted, room)
+                try:
+                    self._copy_at_once([Region(room, memory, padded, 0, begin)])
+                finally:
+                    self._staging.sent(self.submitted, room)
             return self.submitted
 
     def read(self, memory: Memory, nbytes: int, consume: Consumer) -> Readback:
@@ -151,7 +152,11 @@ class DmlDevice(DmlQueue):
             room = None
             if nbytes:
                 room = self._staging.for_reading(nbytes)
-                self._copy_at_once([Region(memory, room, nbytes)])
+                try:
+                    self._copy_at_once([Region(memory, room, nbytes)])
+                except BaseException:
+                    self._staging.leave(self.submitted, room)
+                    raise
             return Readback(self, self._staging, room, self.submitted, nbytes, consume)
 
     def read_array(self, memory: Memory, target: np.ndarray[Any, Any]) -> Readback:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import Final, TypeVar
 
@@ -50,7 +51,8 @@ class DmlQueue:
         native, dml: Direct3D's and DirectML's device.
         recorder: writes what DirectML computes to command lists.
         target: what the device can do.
-        lock: held while work is put together and queued.
+        lock: held while work is put together and queued, and while the queue is waited
+            for in that.
         submitted, completed: the number of the last work that was queued, and of the
             last that is known to be done.
         dropped: references that are to be retired; from any thread, without the lock.
@@ -70,6 +72,9 @@ class DmlQueue:
         self.spins = False
         self._why_lost = ""
         self._is_hung = False
+        self._is_closed = False
+        # held as references come and go, and never while anything is waited for
+        self._life: Final = new_rlock()
         self._owned: dict[int, IUnknown] = {}
         self._retired: deque[tuple[int, IUnknown]] = deque()
         self.dropped: deque[IUnknown] = deque()
@@ -97,7 +102,7 @@ class DmlQueue:
                 )
             )
             self._fence = self.own(self.native.CreateFence(0, D3D12_FENCE_FLAGS.NONE))
-            self._waiter = Waiter(libraries, self._fence)
+            self._waiter = Waiter(libraries)
         except BaseException:
             self._release()
             raise
@@ -108,21 +113,55 @@ class DmlQueue:
     # references
 
     def own(self, reference: Reference) -> Reference:
-        """*reference*, which is the device's now."""
-        self._owned[id(reference)] = reference
+        """*reference*, which is the device's now.
+
+        Raises:
+            DeviceRemoved: the device was closed meanwhile; so is *reference* then.
+        """
+        with self._life:
+            if self._is_closed:
+                reference.close()
+                raise self.lost()
+            self._owned[id(reference)] = reference
         return reference
+
+    def borrowed(self, reference: Reference) -> Reference:
+        """*reference*, one of the device's, as one that its borrower closes: for what
+        is done without the lock, in which another thread may close the device.
+
+        Raises:
+            DeviceRemoved: the device was closed.
+        """
+        with self._life:
+            if self._is_closed:
+                raise self.lost()
+            return reference.share()
 
     def retire(self, reference: IUnknown) -> None:
         """Release *reference* once all that is queued until now is done."""
         self._retired.append((self.submitted, reference))
 
     def collect(self) -> None:
-        """Release what is retired, as far as the queue is done with it."""
-        with self.lock:
+        """Release what is retired, as far as the queue is done with it; nothing while
+        another thread has the lock, who will come by here.
+
+        Garbage may be collected at any place, and sessions closed in that; so this
+        waits for no lock.
+        """
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
             while self.dropped:
                 self.retire(self.dropped.popleft())
-            while self._retired and self.has_done(self._retired[0][0]):
-                self._close(self._retired.popleft()[1])
+            while self._retired:
+                # taken first, as garbage that is collected meanwhile may come by here
+                number, reference = self._retired.popleft()
+                if not self._is_past(number):
+                    self._retired.appendleft((number, reference))
+                    return
+                self._close(reference)
+        finally:
+            self.lock.release()
 
     def _close(self, reference: IUnknown) -> None:
         self._owned.pop(id(reference), None)
@@ -149,14 +188,14 @@ class DmlQueue:
         Raises:
             DeviceRemoved: one is not; with the reason.
         """
-        if not self.is_lost:
-            for device, what in ((self.native, "Direct3D 12"), (self.dml, "DirectML")):
+        devices = ((self.native, "Direct3D 12"), (self.dml, "DirectML"))
+        with self._life:
+            for device, what in () if self.is_lost else devices:
                 reason = device.GetDeviceRemovedReason()
                 if reason < 0:
                     self.lose(str(error_of(reason, what)))
                     break
-        if self.is_lost:
-            raise self.lost()
+        self.refuse_lost()
 
     # how far the queue is
 
@@ -168,12 +207,22 @@ class DmlQueue:
     def _is_done(self, number: int) -> bool:
         if number <= self.completed:
             return True
-        value = self._fence.GetCompletedValue()
+        value = self._value()
         if value == _REMOVED:
             self._find_out()
             return False
         self.completed = value
         return bool(number <= value)
+
+    def _is_past(self, number: int) -> bool:
+        """Whether the queue does nothing any more of the work up to *number*; a hung
+        one may."""
+        return number <= self.completed or self._value() >= number
+
+    def _value(self) -> int:
+        """That of the fence."""
+        with self._life:
+            return _REMOVED if self._is_closed else int(self._fence.GetCompletedValue())
 
     def _find_out(self) -> None:
         try:
@@ -196,23 +245,23 @@ class DmlQueue:
 
     def _is_reached(self, number: int) -> bool:
         """Whether the fence has come to *number* while the queue got on."""
-        return self._waiter.wait(number, self.patience, spins=self.spins)
+        with self.borrowed(self._fence) as fence:
+            return self._waiter.wait(fence, number, self.patience, spins=self.spins)
 
     # work
 
-    def execute(self, commands: ID3D12GraphicsCommandList) -> None:
+    def execute(self, commands: ID3D12GraphicsCommandList) -> int:
         """Queue a closed list, by itself: it begins when what was queued before is
-        done, and finds all buffers in their first state.
+        done, and finds all buffers in their first state; the number of that.
 
         The device's methods that queue work call it, under the lock.
         """
-        self._queue.ExecuteCommandLists([commands])
-
-    def signal(self) -> int:
-        """The number, from here on, of what was queued until now."""
         number = self.submitted + 1
-        self._queue.Signal(self._fence, number)
-        self.submitted = number
+        try:
+            self._queue.ExecuteCommandLists([commands])
+        finally:  # what is queued has a number, also if this is interrupted
+            self._queue.Signal(self._fence, number)
+            self.submitted = number
         return number
 
     def refuse_lost(self) -> None:
@@ -232,20 +281,17 @@ class DmlQueue:
         What a hung queue may still use stays until it is not.
         """
         with self.lock:
-            if not self._owned:
+            if self._is_closed or self in _hung:
                 return
             number = self.submitted
             if self._is_past(number) or (
                 not self._is_hung and self._is_reached(number)
             ):
+                self.has_done(number)  # how far it has come, or why it is lost
                 self._release()
             else:
                 self.lose(f"it has not done for {self.patience:g} s what was queued")
                 _hung.append(self)
-
-    def _is_past(self, number: int) -> bool:
-        """Whether the queue does nothing any more of the work up to *number*."""
-        return bool(self._fence.GetCompletedValue() >= number)
 
     def release_if_done(self) -> bool:
         """Release everything if a queue that was hung is done after all."""
@@ -256,14 +302,17 @@ class DmlQueue:
             return True
 
     def _release(self) -> None:
-        waiter = getattr(self, "_waiter", None)
-        if waiter is not None:
-            waiter.close()
-        self._retired.clear()
-        self.dropped.clear()
-        # what was made last is of what was made first
-        for reference in reversed(list(self._owned.values())):
-            self._close(reference)
+        with self._life:
+            self._is_closed = True
+            self.lose("it was closed")
+            waiter = getattr(self, "_waiter", None)
+            if waiter is not None:
+                waiter.close()
+            self._retired.clear()
+            self.dropped.clear()
+            # what was made last is of what was made first
+            for reference in reversed(list(self._owned.values())):
+                self._close(reference)
 
 
 _hung: Final[list[DmlQueue]] = []
@@ -272,4 +321,7 @@ _hung: Final[list[DmlQueue]] = []
 
 def release_hung() -> None:
     """Release devices that were hung, if they are not any more."""
-    _hung[:] = [device for device in _hung if not device.release_if_done()]
+    for device in list(_hung):
+        if device.release_if_done():
+            with contextlib.suppress(ValueError):  # another thread was here, too
+                _hung.remove(device)

@@ -78,5 +78,12 @@ class Readback:
                 except ep.OnnxplugError as error:
                     self._error = error
                 self._room = self._consume = None
+                self._staging.leave(self.number, room)
         if self._error is not None:
             raise self._error
+
+    def __del__(self) -> None:
+        # one that nobody waits for; no lock may be taken
+        room = self._room
+        if room is not None:
+            self._staging.leave(self.number, room)

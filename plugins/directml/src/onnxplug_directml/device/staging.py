@@ -68,6 +68,7 @@ class Staging:
         self._retire = retire
         self._free: dict[D3D12_HEAP_TYPE, list[Room]] = {}
         self._ahead: deque[tuple[int, Room]] = deque()
+        self._left: deque[tuple[int, Room]] = deque()
 
     def filled(self, content: np.ndarray[Any, Any]) -> Room:
         """A room on an upload heap that begins with *content*, bytes, and goes on with
@@ -79,12 +80,16 @@ class Staging:
         self._catch_up()
         padded = -(-content.size // 4) * 4
         room = self._take(padded, D3D12_HEAP_TYPE.UPLOAD)
-        with (
-            driving(self._device),
-            mapped(room.resource, reads=0, writes=padded) as address,
-        ):
-            ctypes.memset(address + padded - 4, 0, 4)
-            ctypes.memmove(address, content.ctypes.data, content.size)
+        try:
+            with (
+                driving(self._device),
+                mapped(room.resource, reads=0, writes=padded) as address,
+            ):
+                ctypes.memset(address + padded - 4, 0, 4)
+                ctypes.memmove(address, content.ctypes.data, content.size)
+        except BaseException:
+            self.unused(room)
+            raise
         return room
 
     def sent(self, number: int, room: Room) -> None:
@@ -101,25 +106,33 @@ class Staging:
 
     def read(self, room: Room, nbytes: int, consume: Consumer) -> None:
         """Have the first *nbytes* of *room*, into which nothing is copied any more,
-        consumed; it is others' then.
+        consumed.
 
         Raises:
             DeviceRemoved: the device is lost.
             Exception: what *consume* raises.
         """
-        device = self._device
-        try:
-            with (
-                driving(device),
-                mapped(room.resource, reads=nbytes, writes=0) as address,
-            ):
-                found: Any = (ctypes.c_uint8 * nbytes).from_address(address)
-                consume(np.frombuffer(found, np.uint8))
-        finally:
-            with device.lock:
-                self._give_back(room)
+        with (
+            driving(self._device),
+            self._device.borrowed(room.resource) as resource,
+            mapped(resource, reads=nbytes, writes=0) as address,
+        ):
+            found: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+            consume(np.frombuffer(found, np.uint8))
+
+    def unused(self, room: Room) -> None:
+        """Let others have *room*, which no work that is queued uses."""
+        self.leave(0, room)
+
+    def leave(self, number: int, room: Room) -> None:
+        """Let others have *room* when work *number* is done.
+
+        From any thread, maybe as garbage is collected: no lock is taken.
+        """
+        self._left.append((number, room))
 
     def _take(self, nbytes: int, kind: D3D12_HEAP_TYPE) -> Room:
+        self._collect()
         size = max(PAGE, 1 << (nbytes - 1).bit_length())
         if size > _LARGEST_KEPT:
             size = -(-nbytes // PAGE) * PAGE
@@ -142,6 +155,15 @@ class Staging:
             waiting -= room.nbytes
             self._give_back(room)
 
+    def _collect(self) -> None:
+        """Take back what was left, as far as the queue is done with it."""
+        for _ in range(len(self._left)):
+            number, room = self._left.popleft()
+            if self._device.has_done(number):
+                self._give_back(room)
+            else:
+                self._left.append((number, room))
+
     def _give_back(self, room: Room) -> None:
         free = self._free.setdefault(room.kind, [])
         if room.nbytes > _LARGEST_KEPT or len(free) >= _MOST_KEPT:
@@ -151,6 +173,7 @@ class Staging:
 
     def trim(self) -> None:
         """Give up rooms that nobody uses."""
+        self._collect()
         for free in self._free.values():
             for room in free:
                 self._retire(room.resource)

@@ -20,31 +20,33 @@ class Waiter:
         libraries: Windows', for events.
     """
 
-    def __init__(self, libraries: Libraries, fence: ID3D12Fence) -> None:
+    def __init__(self, libraries: Libraries) -> None:
         self._libraries = libraries
-        self._fence = fence
         # events that a fence is to set for threads that wait no more
         self._left: deque[tuple[int, int]] = deque()
 
-    def wait(self, value: int, patience: float, *, spins: bool) -> bool:
-        """Wait until the fence has come to *value*, or its device was removed.
+    def wait(
+        self, fence: ID3D12Fence, value: int, patience: float, *, spins: bool
+    ) -> bool:
+        """Wait until *fence* has come to *value*, or its device was removed.
 
         Args:
+            fence: always the same; open until this returns.
             patience: seconds in which the fence has to get on.
 
         Returns:
             Whether it has.
         """
-        self._close_left()
+        self._close_left(fence)
         event = 0
         try:
-            seen = self._fence.GetCompletedValue()
+            seen = fence.GetCompletedValue()
             since = time.monotonic()
             while seen < value:
                 if not spins:
-                    event = event or self._new_event(value)
+                    event = event or self._new_event(fence, value)
                     self._libraries.WaitForSingleObject(event, _SLICE)
-                found = self._fence.GetCompletedValue()
+                found = fence.GetCompletedValue()
                 now = time.monotonic()
                 if found > seen:
                     seen, since = found, now
@@ -54,26 +56,34 @@ class Waiter:
         finally:
             if event:
                 self._left.append((value, event))
-                self._close_left()
+                self._close_left(fence)
 
-    def _new_event(self, value: int) -> int:
+    def _new_event(self, fence: ID3D12Fence, value: int) -> int:
         event = self._libraries.CreateEventW(None, False, False, None)
         if not event:
             raise MemoryError("Windows has no event to wait with")
-        self._fence.SetEventOnCompletion(value, event)
+        try:
+            fence.SetEventOnCompletion(value, event)
+        except BaseException:
+            self._libraries.CloseHandle(event)
+            raise
         return int(event)
 
-    def _close_left(self) -> None:
+    def _close_left(self, fence: ID3D12Fence) -> None:
         """Close the events that are set, or soon will be: the fence is past them."""
         for _ in range(len(self._left)):
             try:
                 value, event = self._left.popleft()
             except IndexError:  # another thread has closed them
                 return
-            if self._fence.GetCompletedValue() >= value:
+            is_past = False
+            try:
+                is_past = fence.GetCompletedValue() >= value
+            finally:  # an interrupt leaves it for the next one
+                if not is_past:
+                    self._left.append((value, event))
+            if is_past:
                 self._libraries.CloseHandle(event)
-            else:
-                self._left.append((value, event))
 
     def close(self) -> None:
         """Close all events; the fence sets none any more."""

@@ -59,8 +59,7 @@ class Execution:
             queue.wait(number)
         else:
             recording = self._record()
-        queue.execute(recording.commands)
-        number = queue.signal()
+        number = queue.execute(recording.commands)
         executed.append((number, recording))
         return number
 
