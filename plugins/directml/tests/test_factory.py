@@ -14,7 +14,11 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
-from onnxplug_directml.device.adapters import Adapter, choose
+from onnxplug_directml.com.dxcore import IDXCoreAdapter
+from onnxplug_directml.com.errors import error_of
+from onnxplug_directml.com.libraries import Libraries
+from onnxplug_directml.com.method import Method
+from onnxplug_directml.device.adapters import Adapter, choose, find_adapters, opened
 from onnxplug_directml.factory import DmlFactory, DmlVerification
 from onnxplug_directml.options import read_settings
 
@@ -225,3 +229,49 @@ def test_operators_and_findings_are_listed(
     listed = {(each.domain, each.op_type) for each in factory.operators()}
     assert {("", "Conv"), ("com.microsoft", "FusedMatMul")} <= listed
     assert all(each.level is ep.Level.OK for each in factory.diagnose())
+
+
+def test_a_library_that_is_none_of_directml_is_not_kept(
+    windows: Windows, alone: Any, parse: Any, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.dll"
+    wrong.write_bytes(library())
+    with pytest.raises(onnxplug.errors.EpError, match=r"wrong\.dll cannot be loaded"):
+        alone(parse("y = Relu(x)"), dll_path=str(wrong))
+    right = tmp_path / "right"
+    right.mkdir()
+    (right / "DirectML.dll").write_bytes(library(version=(1, 8, 2, 0)))
+    session = alone(parse("y = Relu(x)"), dll_path=str(right))
+    x = np.zeros((2, 3), np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+
+
+@pytest.mark.parametrize("in_dxgi", [True, False])
+def test_an_adapter_that_has_gone_is_said(windows: Windows, in_dxgi: bool) -> None:
+    gone = Adapter(77, "Gone", ep.DeviceType.GPU, in_dxgi=in_dxgi)
+    with (
+        pytest.raises(LookupError, match="Gone is not there any more"),
+        opened(Libraries(), gone),
+    ):
+        pass
+
+
+def test_an_adapter_that_goes_while_it_is_listed_leaves_the_others(
+    make_windows: Callable[..., Windows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (dataclasses.replace(NPU, luid=NPU.luid + n) for n in (1, 2))
+    make_windows((GPU, first, second))
+    read, left = IDXCoreAdapter.GetProperty, [1]
+
+    class Going(Method):
+        def _call(self, this: Any, values: Any, asked: str) -> Any:
+            if left and read.slot == self.slot:
+                left.pop()
+                raise error_of(0x887A0005, self.name)
+            return super()._call(this, values, asked)
+
+    monkeypatch.setattr(
+        IDXCoreAdapter, "GetProperty", Going(read.slot, read.result, *read.parameters)
+    )
+    found = find_adapters(Libraries())
+    assert second.luid in [each.luid for each in found if not each.in_dxgi]

@@ -95,6 +95,27 @@ def test_a_library_beside_the_program_for_another_processor_is_said(
         find_directml()
 
 
+def test_windows_own_library_is_for_all_its_processes(folders: Folders) -> None:
+    """On ARM64 one file is for processes of ARM64 and of x64, and says ARM64."""
+    (folders.system / "DirectML.dll").write_bytes(library(ARM64))
+    assert find_directml().origin == "System32"
+
+
+def test_a_library_that_cannot_be_read_is_said(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders.program / "DirectML.dll").write_bytes(library())
+
+    def refuse(path: Path) -> tuple[str, str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(installation, "read_library", refuse)
+    with pytest.raises(RuntimeError, match=r"DirectML\.dll cannot be read: .*denied"):
+        find_directml()
+    with pytest.raises(OptionError, match=r"option 'dll_path' .* cannot be read"):
+        find_directml(str(folders.program))
+
+
 def test_a_library_may_have_no_version(tmp_path: Path) -> None:
     path = tmp_path / "a.dll"
     path.write_bytes(library(version=None))

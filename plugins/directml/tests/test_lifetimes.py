@@ -67,6 +67,26 @@ def test_what_is_borrowed_of_a_device_outlives_it(
         device.borrowed(device.dml)
 
 
+def test_a_release_that_is_interrupted_is_not_repeated(
+    device: DmlDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = device.native.CreateFence(0, 0)
+    other = fence.share()
+    call = Signature.call
+
+    def calls(*given: Any) -> Any:
+        call(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Signature, "call", calls)
+        with pytest.raises(KeyboardInterrupt):
+            fence.close()
+    fence.close()
+    assert other.GetCompletedValue() == 0
+    other.close()
+
+
 def test_a_closed_device_knows_how_far_it_came(device: DmlDevice) -> None:
     stream = DmlStream(device)
     stream.upload(device.memory(64), bytes_of(64))

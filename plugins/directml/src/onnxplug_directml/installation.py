@@ -67,7 +67,8 @@ def find_directml(dll_path: str = "") -> Installation:
 
     Raises:
         OptionError: the option names what is not there, or is for another processor.
-        RuntimeError: there is none.
+        RuntimeError: there is none, or the one beside the program is for another
+            processor or cannot be read.
     """
     if dll_path:
         return _named(dll_path)
@@ -77,7 +78,7 @@ def find_directml(dll_path: str = "") -> Installation:
             return _described(path, "app-local")
     path = system_folder() / DIRECTML
     if path.is_file():
-        return _described(path, "System32")
+        return _described(path, "System32", is_systems=True)
     raise RuntimeError(
         f"there is no DirectML.dll, neither beside the program ("
         f"{', '.join(map(str, program_folders()))}) nor in {system_folder()}; {UPDATE}"
@@ -107,14 +108,27 @@ def _named(dll_path: str) -> Installation:
         )
     try:
         return _described(path, "option dll_path")
-    except (RuntimeError, OSError) as error:
+    except RuntimeError as error:
         raise ep.OptionError(f"option 'dll_path' is {dll_path!r}: {error}") from error
 
 
-def _described(path: Path, origin: str) -> Installation:
-    machine, version = read_library(path)
+def _described(path: Path, origin: str, *, is_systems: bool = False) -> Installation:
+    """A library that is there.
+
+    Args:
+        is_systems: it is Windows' own, which any process can load: on ARM64 its header
+            names that, and Windows shows it to processes of x64 as one of theirs
+            (Arm64X).
+
+    Raises:
+        RuntimeError: it cannot be read, or is for another processor.
+    """
+    try:
+        machine, version = read_library(path)
+    except OSError as error:
+        raise RuntimeError(f"{path} cannot be read: {error}") from error
     ours = sysconfig.get_platform()
-    if machine != ours:
+    if machine != ours and not is_systems:
         raise RuntimeError(
             f"{path} is for {machine}, and this Python for {ours}; take the file of "
             f"the folder for {ours} from the NuGet package Microsoft.AI.DirectML"

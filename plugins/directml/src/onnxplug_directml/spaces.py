@@ -28,7 +28,7 @@ class DmlSpaces(ep.MemorySpaces):
         self._libraries: Libraries | None = None
 
     def libraries(self, dll_path: str = "") -> Libraries:
-        """Windows' libraries, with the DirectML.dll that was asked for first.
+        """Windows' libraries, with the DirectML.dll that was used first.
 
         Args:
             dll_path: the option's value; empty: whichever it is.
@@ -43,19 +43,20 @@ class DmlSpaces(ep.MemorySpaces):
         from onnxplug_directml.com.libraries import Libraries
 
         with self._lock:
-            if self._libraries is None:
-                self._installation = find_directml(dll_path)
-                self._libraries = Libraries(str(self._installation.path))
-            elif dll_path:
-                wanted, used = find_directml(dll_path), self._installation
-                assert used is not None
-                if wanted.path != used.path:
+            found, used = self._libraries, self._installation
+            if found is not None and not dll_path:
+                return found
+            wanted = find_directml(dll_path)
+            if found is None or used is None or wanted.path != used.path:
+                if found is not None and found.uses_directml:
                     raise ep.OptionError(
                         f"option 'dll_path' is {dll_path!r}, and this process uses "
                         f"{used} already, which stays as long as it runs; give the "
                         "option to the first session, or the same to all"
                     )
-            return self._libraries
+                found = self._libraries = Libraries(str(wanted.path))
+                self._installation = wanted
+            return found
 
     def adapters(self, dll_path: str = "") -> list[Adapter]:
         """All there are now.

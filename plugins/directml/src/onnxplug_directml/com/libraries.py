@@ -101,6 +101,11 @@ class Libraries:
         self._loaded: dict[str, Any] = {}
         self._functions: dict[str, Any] = {}
 
+    @property
+    def uses_directml(self) -> bool:
+        """Its DirectML.dll was loaded, and is one."""
+        return "DMLCreateDevice1" in self._functions
+
     def function(self, export: Export) -> Any:
         """The C function of an export.
 

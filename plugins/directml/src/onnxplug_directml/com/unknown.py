@@ -72,8 +72,10 @@ class IUnknown:
     def close(self) -> None:
         """Give the reference back, once."""
         if self._address:
-            self.Release()
-            self._address = 0
+            try:
+                self.Release()
+            finally:  # once, even if it is interrupted
+                self._address = 0
 
     def query(self, interface: type[Interface]) -> Interface:
         """The object by another of its interfaces, with a reference of its own.

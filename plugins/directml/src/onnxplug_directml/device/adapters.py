@@ -16,7 +16,7 @@ from onnxplug_directml.abi.dxgi import DXGI_ADAPTER_FLAG
 from onnxplug_directml.abi.types import LUID
 from onnxplug_directml.com.dxcore import IDXCoreAdapter
 from onnxplug_directml.com.dxgi import IDXGIAdapter1
-from onnxplug_directml.com.errors import ComError, NotFound
+from onnxplug_directml.com.errors import ComError, InvalidCall, NotFound
 from onnxplug_directml.com.libraries import Libraries
 from onnxplug_directml.com.unknown import IUnknown
 
@@ -76,17 +76,17 @@ def opened(libraries: Libraries, adapter: Adapter) -> Iterator[IUnknown]:
     """
     low, high = adapter.luid & 0xFFFFFFFF, adapter.luid >> 32
     luid = LUID(low, ctypes.c_int32(high).value)
-    try:
-        with contextlib.ExitStack() as ends:
+    with contextlib.ExitStack() as ends:
+        try:
             if adapter.in_dxgi:
                 dxgi = ends.enter_context(libraries.CreateDXGIFactory2(0))
                 native = ends.enter_context(dxgi.EnumAdapterByLuid(luid))
             else:
                 dxcore = ends.enter_context(libraries.DXCoreCreateAdapterFactory())
                 native = ends.enter_context(dxcore.GetAdapterByLuid(luid))
-            yield native
-    except NotFound as error:
-        raise LookupError(f"{adapter} is not there any more: {error}") from error
+        except (NotFound, InvalidCall) as error:  # DXGI's answer, and DXCore's
+            raise LookupError(f"{adapter} is not there any more: {error}") from error
+        yield native
 
 
 def _dxgi(libraries: Libraries) -> Iterator[Adapter]:
@@ -125,11 +125,14 @@ def _dxcore(libraries: Libraries) -> Iterator[Adapter]:
         for attribute in attributes:
             with factory.CreateAdapterList([attribute]) as adapters:
                 for number in range(min(adapters.GetAdapterCount(), _MOST)):
-                    with adapters.GetAdapter(number) as native:
-                        adapter = _described_by_dxcore(native)
-                        if adapter.luid not in seen:
-                            seen.add(adapter.luid)
-                            yield adapter
+                    try:
+                        with adapters.GetAdapter(number) as native:
+                            adapter = _described_by_dxcore(native)
+                    except ComError:  # one that goes just now is none of them
+                        continue
+                    if adapter.luid not in seen:
+                        seen.add(adapter.luid)
+                        yield adapter
 
 
 def _described_by_dxcore(native: IDXCoreAdapter) -> Adapter:
