@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from onnxplug_directml.device.device import DmlDevice
 from onnxplug_directml.device.queue import release_hung
 from onnxplug_directml.device.streams import DmlStream
 from onnxplug_directml.device.work import Copies, Region
+from onnxplug_directml.factory import DmlFactory
 from onnxplug_directml.lowering.graph import (
     Graph,
     GraphInput,
@@ -36,8 +38,10 @@ from onnxplug_directml.lowering.graph import (
 )
 from onnxplug_directml.lowering.marshal import Marshalled
 
+from .conftest import EP
 from .standin import Windows
 from .test_device import bytes_of, read
+from .test_running import dense, expected
 
 
 def relu() -> Graph:
@@ -257,3 +261,38 @@ def test_memory_may_run_out_at_any_call(
     device.wait(device.submitted)
     device.collect()
     assert len(windows.alive) < 30
+
+
+def test_threads_go_on_with_new_devices_as_theirs_are_removed(
+    windows: Windows, factory: DmlFactory
+) -> None:
+    """What one of them closes the others do not use any more, or are told."""
+    wrong: list[str] = []
+    end = time.monotonic() + 1.5
+
+    def work(columns: int) -> None:
+        x = np.full((2, 3), columns, np.float32)
+        while time.monotonic() < end:
+            try:
+                session = onnxplug.InferenceSession(dense(columns), providers=[EP])
+                for _ in range(3):
+                    found = session.run(None, {"x": x})[0]
+                    np.testing.assert_allclose(found, expected(x, columns), 1e-5)
+                session.close()
+            except onnxplug.errors.OnnxplugError as error:
+                if not re.search("DEVICE|was lost", str(error)):
+                    wrong.append(str(error))
+            except Exception as error:  # noqa: BLE001 (whatever is wrong)
+                wrong.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(2 + n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < end:
+        time.sleep(0.05)
+        with windows.lock:
+            for native in list(windows.devices.values()):
+                native.remove(windows.faults.removed_reason)
+    for thread in threads:
+        thread.join()
+    assert wrong == []
