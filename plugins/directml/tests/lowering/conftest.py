@@ -17,13 +17,25 @@ NEWEST = 0x6400
 
 
 @pytest.fixture
-def whole(parse: Callable[..., onnx.ModelProto]) -> Callable[..., GraphPartition]:
-    """All of a model as one partition, with the types that onnx infers."""
+def graph_of() -> Callable[[onnx.ModelProto], GraphPartition]:
+    """All of a model as one partition."""
 
-    def make(*arguments: str, **more: str | int) -> GraphPartition:
-        model = onnx.shape_inference.infer_shapes(parse(*arguments, **more))
+    def make(model: onnx.ModelProto) -> GraphPartition:
         graph = load_model(model.SerializeToString()).graph
         return GraphPartition(graph, graph.nodes)
+
+    return make
+
+
+@pytest.fixture
+def whole(
+    parse: Callable[..., onnx.ModelProto],
+    graph_of: Callable[[onnx.ModelProto], GraphPartition],
+) -> Callable[..., GraphPartition]:
+    """As :func:`graph_of`, of a model's text, with the types that onnx infers."""
+
+    def make(*arguments: str, **more: str | int) -> GraphPartition:
+        return graph_of(onnx.shape_inference.infer_shapes(parse(*arguments, **more)))
 
     return make
 

@@ -17,7 +17,14 @@ from onnxplug_directml.abi.directml import (
     OPERATOR_FIELDS,
 )
 from onnxplug_directml.abi.operators import FieldKind
-from onnxplug_directml.lowering.graph import FieldValue, Operator, TensorDesc, in_order
+from onnxplug_directml.lowering.graph import (
+    FieldValue,
+    Operator,
+    TensorDesc,
+    check_number,
+    check_scalar,
+    in_order,
+)
 from onnxplug_directml.lowering.support import why_unsupported
 from onnxplug_directml.lowering.target import Target
 
@@ -211,6 +218,7 @@ class Builder:
         why = why_unsupported(self.target, kind, tensors)
         if why is not None:
             raise Refused(why.code, why.detail)
+        _check_numbers(kind, fields)
         made = tuple(
             Value(Source(len(self.steps), position), result.dtype, result.shape)
             for position, result in enumerate(in_order(kind, fields, FieldKind.OUTPUT))
@@ -322,8 +330,16 @@ class Builder:
         return tuple(self.broadcast_to(value, shape) for value in values)
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
-        """*x* with its dimensions in another order, by its strides."""
+        """*x* with its dimensions in another order, by its strides.
+
+        Raises:
+            Refused: that is no order of its dimensions.
+        """
         order = tuple(permutation)
+        if sorted(order) != list(range(x.rank)):
+            raise Refused(
+                ep.RefusalCode.RANK, f"{list(order)} orders no {x.rank} dimensions"
+            )
         if order == tuple(range(x.rank)):
             return x
         strides = x.strides or packed_strides(x.shape)
@@ -412,6 +428,27 @@ class Builder:
             TensorDesc(_TYPES[dtype], shape or (1,))
         except ValueError as error:
             raise Refused(ep.RefusalCode.RANK, str(error)) from error
+
+
+_HELD: Final = ("UINT", "INT", "SCALAR_UNION")
+"""Types of fields that have no room for some numbers."""
+
+
+def _check_numbers(kind: DML_OPERATOR_TYPE, fields: Mapping[str, Field]) -> None:
+    """Refuse what the fields of a description have no room for."""
+    for field in OPERATOR_FIELDS[kind]:
+        found: Any = fields.get(field.name)
+        if field.kind is not FieldKind.VALUE or field.type not in _HELD:
+            continue
+        try:
+            if field.type == "SCALAR_UNION":
+                told: Any = fields[field.data_type]
+                check_scalar(found, told)
+                continue
+            for number in found if isinstance(found, tuple) else (found or 0,):
+                check_number(field, number)
+        except ValueError as error:
+            raise Refused(ep.RefusalCode.ATTRIBUTE, str(error)) from error
 
 
 def packed_strides(shape: Sequence[int]) -> Shape:

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_directml.lowering.attributes import is_of, kinds_of
 from onnxplug_directml.lowering.builder import Builder, Refused, Result, Shape, Value
 
 MICROSOFT: Final = "com.microsoft"
@@ -165,9 +166,41 @@ class Call:
     # attributes
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute, or ONNX's *default* of it."""
+        """An attribute, or ONNX's *default* of it.
+
+        Raises:
+            Refused: it is of another kind than ONNX has it.
+        """
         self._read.add(name)
-        return self._node.attributes.get(name, default)
+        kinds = kinds_of(self.op_type, name)
+        found = self._node.attributes.get(name)
+        if found is None:
+            return default
+        if not any(is_of(found, kind) for kind in kinds):
+            raise self.refuse_attribute(name, " or ".join(kinds))
+        return found
+
+    def required(self, name: str) -> Any:
+        """An attribute that has no default.
+
+        Raises:
+            Refused: it is left out, or of another kind.
+        """
+        found = self.attribute(name)
+        if found is None:
+            raise Refused(ep.RefusalCode.ATTRIBUTE, f"{name} is left out")
+        return found
+
+    def count(self, name: str) -> int:
+        """An attribute that is a number of things, without a default.
+
+        Raises:
+            Refused: it is left out, or less than 1.
+        """
+        found: int = self.required(name)
+        if found < 1:
+            raise self.refuse_attribute(name, "1 or more")
+        return found
 
     def ignore(self, *names: str) -> None:
         """Attributes that change nothing here."""
@@ -191,8 +224,18 @@ class Call:
 
     def refuse_attribute(self, name: str, takes: str) -> Refused:
         """The refusal of an attribute's value."""
-        found = self.attribute(name)
+        found = self._node.attributes.get(name)
         return Refused(ep.RefusalCode.ATTRIBUTE, f"{name} is {found!r}; takes {takes}")
+
+    def require_rank(self, position: int, *ranks: int) -> None:
+        """Refuse an input with another number of dimensions than *ranks*."""
+        found = len(self.shape(position))
+        if found not in ranks:
+            raise Refused(
+                ep.RefusalCode.RANK,
+                f"{self._name(position)!r} has {found} dimensions; takes "
+                f"{' or '.join(map(str, ranks))}",
+            )
 
     def require_type(self, position: int, *types: ep.DataType) -> None:
         """Refuse an input of another type than *types*."""

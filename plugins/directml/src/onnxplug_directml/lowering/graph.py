@@ -17,7 +17,7 @@ from onnxplug_directml.abi.directml import (
     DML_TENSOR_DATA_TYPE,
     OPERATOR_FIELDS,
 )
-from onnxplug_directml.abi.operators import FieldKind
+from onnxplug_directml.abi.operators import Field, FieldKind
 
 MOST_AXES: Final = 8
 """``DML_TENSOR_DIMENSION_COUNT_MAX1``, of feature level 3.0 and later."""
@@ -125,6 +125,31 @@ class Operator:
     def tensors(self, direction: FieldKind) -> list[TensorDesc | None]:
         """Those that go in or come out, in the order of bindings and of edges."""
         return in_order(self.type, self.fields, direction)
+
+
+def check_number(field: Field, number: float) -> None:
+    """See that a field can have a number, as ctypes would wrap integers silently.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    least = {"UINT": 0, "INT": -(2**31)}.get(field.type)
+    if least is not None and not least <= number < least + 2**32:
+        raise ValueError(f"{field.name} is {number}, which is no {field.type}")
+
+
+def check_scalar(number: float, data_type: DML_TENSOR_DATA_TYPE) -> None:
+    """See that a data type has a number.
+
+    Raises:
+        ValueError: it is one of integers that do not.
+    """
+    if data_type.name.startswith("FLOAT"):
+        return
+    bits = 8 * ELEMENT_BYTES[data_type]
+    least = 0 if data_type.name.startswith("U") else -(2 ** (bits - 1))
+    if not least <= number < least + 2**bits or number != int(number):
+        raise ValueError(f"{number} is no {data_type.name}")
 
 
 def in_order(

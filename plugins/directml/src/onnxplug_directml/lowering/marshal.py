@@ -35,7 +35,13 @@ from onnxplug_directml.abi.directml import (
 )
 from onnxplug_directml.abi.operators import Field, FieldKind
 from onnxplug_directml.abi.types import UINT
-from onnxplug_directml.lowering.graph import Graph, Operator, TensorDesc
+from onnxplug_directml.lowering.graph import (
+    Graph,
+    Operator,
+    TensorDesc,
+    check_number,
+    check_scalar,
+)
 
 _MEMBERS: Final = {
     DML_TENSOR_DATA_TYPE.FLOAT64: "Float64",
@@ -198,9 +204,9 @@ class Marshalled:
             return scalar_union(value, DML_TENSOR_DATA_TYPE(fields[field.data_type]))
         if field.count:
             for number in value:
-                _check_range(field, number)
+                check_number(field, number)
             return self._array(_element(field), value)
-        _check_range(field, value)
+        check_number(field, value)
         return value
 
     # memory
@@ -231,10 +237,8 @@ def scalar_union(number: float, data_type: DML_TENSOR_DATA_TYPE) -> DML_SCALAR_U
 
         union.UInt16 = int(np.float16(number).view(np.uint16))
         return union
-    member = _MEMBERS[data_type]
-    setattr(union, member, number)
-    if not member.startswith("Float") and getattr(union, member) != number:
-        raise ValueError(f"{number} is no {data_type.name}")
+    check_scalar(number, data_type)
+    setattr(union, _MEMBERS[data_type], number)
     return union
 
 
@@ -250,13 +254,6 @@ def _sources(graph: Graph) -> dict[tuple[int, int], tuple[TensorDesc, bool]]:
         assert made_there is not None
         found[edge.to_node, edge.to_input] = made_there, False
     return found
-
-
-def _check_range(field: Field, number: float) -> None:
-    """ctypes would wrap integers silently."""
-    least = {"UINT": 0, "INT": -(2**31)}.get(field.type)
-    if least is not None and not least <= number < least + 2**32:
-        raise ValueError(f"{field.name} is {number}, which is no {field.type}")
 
 
 def _element(field: Field) -> Any:

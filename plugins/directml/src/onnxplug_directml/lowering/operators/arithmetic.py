@@ -29,6 +29,8 @@ _BINARY: Final = {
     "LessOrEqual": "LOGICAL_LESS_THAN_OR_EQUAL", "BitwiseAnd": "BIT_AND",
     "BitwiseOr": "BIT_OR", "BitwiseXor": "BIT_XOR",
 }  # fmt: skip
+_MOST_FACTORS: Final = 8
+"""Of integers that are multiplied instead of raised."""
 _VARIADIC: Final = {"Max": "MAX", "Min": "MIN", "Sum": "ADD"}
 
 
@@ -113,12 +115,30 @@ def _pow(call: Call) -> Value:
     build = call.build
     a, b = _placed(call, call.operand(0), call.operand(1))
     if a.dtype not in FLOATS and b.dtype in FLOATS:
-        # what DirectML makes of integers raised to fractions is not documented
-        wide = build.cast(a, ep.DataType.FLOAT32)
-        return build.cast(_raised(build, wide, b), a.dtype)
+        return _whole_power(build, a, b)
     if a.dtype in FLOATS and b.dtype in (ep.DataType.INT64, ep.DataType.UINT64):
         b = build.cast(b, a.dtype)
     return _raised(build, a, b)
+
+
+def _whole_power(build: Builder, a: Value, b: Value) -> Value:
+    """Integers raised to a small number that is whole, as products.
+
+    Raises:
+        Refused: the exponent is another, and float32 has not all integers.
+    """
+    found = build.content(b)
+    exponent = float(found.reshape(())) if found is not None and found.size == 1 else 0
+    if exponent not in range(1, _MOST_FACTORS + 1):
+        raise Refused(
+            ep.RefusalCode.NOT_CONSTANT,
+            f"{a.dtype} raised to {b.dtype}; takes one number from 1 to "
+            f"{_MOST_FACTORS} that is always the same: there is no float64",
+        )
+    a = build.broadcast_to(a, np.broadcast_shapes(a.shape, b.shape))
+    return reduce(
+        lambda x, y: build.binary("ELEMENT_WISE_MULTIPLY", x, y), [a] * int(exponent)
+    )
 
 
 def _raised(build: Builder, a: Value, b: Value) -> Value:

@@ -29,6 +29,9 @@ _AFTER_MATMUL, _AFTER_SOFTCAP, _AFTER_MASK, _AFTER_SOFTMAX = range(4)
 @lowers("Attention")
 def _attention(call: Call) -> tuple[Value | None, ...]:
     call.require_type(0, *FLOATS)
+    rank = len(call.shape(0))
+    for position in range(3):
+        call.require_rank(position, rank if rank in (3, 4) else 4)
     precision = call.attribute("softmax_precision")
     if precision is not None and ep.DataType.from_onnx(precision) not in FLOATS:
         raise call.refuse_attribute("softmax_precision", "float32 and float16")
@@ -59,12 +62,7 @@ def _attention(call: Call) -> tuple[Value | None, ...]:
 
 
 def _head_counts(call: Call) -> tuple[int, int]:
-    counts = call.attribute("q_num_heads"), call.attribute("kv_num_heads")
-    if None in counts:
-        raise Refused(
-            ep.RefusalCode.ATTRIBUTE, "q_num_heads and kv_num_heads are left out"
-        )
-    return counts
+    return call.count("q_num_heads"), call.count("kv_num_heads")
 
 
 def apart(build: Builder, x: Value, heads: int) -> Value:

@@ -27,8 +27,8 @@ def _matmul_n_bits(call: Call) -> Value:
     call.ignore("accuracy_level")
     _refuse_other(call)
     build, bits = call.build, call.attribute("bits", 4)
-    rows, inner = call.attribute("N"), call.attribute("K")
-    blocks = inner // call.attribute("block_size")
+    rows, inner = call.count("N"), call.count("K")
+    blocks = inner // call.count("block_size")
     codes = _unpacked(call.content(1).reshape(rows, -1), bits)
     if call.has(3):
         zeros = _unpacked(call.content(3).reshape(rows, -1), bits)[:, :blocks]
@@ -58,7 +58,7 @@ def _refuse_other(call: Call) -> None:
         raise call.refuse_attribute("bits", ", ".join(map(str, _BITS)))
     if call.attribute("weight_prepacked", 0):
         raise call.refuse_attribute("weight_prepacked", "0")
-    if call.attribute("K") % call.attribute("block_size"):
+    if call.count("K") % call.count("block_size"):
         raise call.refuse_attribute("K", "a multiple of block_size")
     if call.has(4):
         raise Refused(ep.RefusalCode.OTHER, "an order of the inputs, g_idx")

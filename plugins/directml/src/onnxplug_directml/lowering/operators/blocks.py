@@ -30,5 +30,5 @@ def _rearranged(call: Call) -> Value:
         )
     return call.build(
         operator[call.op_type], InputTensor=call.operand(0), OutputTensor=call.result(),
-        BlockSize=call.attribute("blocksize"), Order=order,
+        BlockSize=call.count("blocksize"), Order=order,
     )  # fmt: skip

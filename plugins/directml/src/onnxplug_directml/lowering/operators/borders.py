@@ -37,6 +37,10 @@ def _pad(call: Call) -> Value:
             filler = call.content(2).reshape(()).item()
         chosen = call.integers(3) if call.has(3) else range(x.rank)
         axes = [front(axis, x.rank) for axis in chosen]
+    if amounts is None or len(amounts) != 2 * len(axes):
+        raise Refused(ep.RefusalCode.OTHER, f"pads {amounts} of {len(axes)} axes")
+    if len(set(axes)) != len(axes):
+        raise Refused(ep.RefusalCode.OTHER, f"axes {axes}; takes each once")
     before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(axes):
         before[axis], after[axis] = amounts[i], amounts[i + len(axes)]

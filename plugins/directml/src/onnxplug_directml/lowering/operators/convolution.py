@@ -191,7 +191,7 @@ def _conv_integer(call: Call) -> Value:
     if call.has(2):
         fields["InputZeroPointTensor"] = _of_channels(call, 2, 1)
     if call.has(3):
-        fields["FilterZeroPointTensor"] = _of_channels(call, 3, shape[1])
+        fields["FilterZeroPointTensor"] = _of_channels(call, 3, call.shape(1)[0])
     made = build(
         "CONVOLUTION_INTEGER", InputTensor=lifted(build, call.operand(0)),
         FilterTensor=lifted(build, call.operand(1)),
@@ -205,8 +205,7 @@ def _conv_integer(call: Call) -> Value:
 def _q_linear_conv(call: Call) -> Value:
     build = call.build
     windows = _integer_windows(call, 0, 3)
-    shape = call.output_shape()
-    channels = shape[1]
+    shape, channels = call.output_shape(), call.shape(3)[0]
     bias = call.optional(8)
     made = build(
         "QUANTIZED_LINEAR_CONVOLUTION",

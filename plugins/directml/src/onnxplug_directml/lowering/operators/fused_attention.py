@@ -41,6 +41,9 @@ class Heads:
     Attributes:
         size: of a query or key.
         value_size: of a value.
+
+    Raises:
+        Refused: they have no elements.
     """
 
     count: int
@@ -51,6 +54,10 @@ class Heads:
     def width(self) -> int:
         """The elements of a query, a key and a value of all heads."""
         return self.count * (2 * self.size + self.value_size)
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.value_size) < 1:
+            raise Refused(ep.RefusalCode.OTHER, f"{self.count} heads without elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +195,9 @@ def _multi_head_attention(call: Call) -> tuple[Value | None, ...]:
         raise Refused(
             ep.RefusalCode.OTHER, "buffers that caches share, or scores that are given"
         )
+    call.require_rank(0, 3, 5)
     build, query = call.build, call.operand(0)
-    count = call.attribute("num_heads")
+    count = call.count("num_heads")
     key, value, bias = call.optional(1), call.optional(2), call.optional(3)
     given: dict[str, Any] = {}
     if query.rank == 5:
@@ -201,18 +209,23 @@ def _multi_head_attention(call: Call) -> tuple[Value | None, ...]:
     else:
         size = query.shape[2] // count
         given = {"query": query}
+        call.require_rank(1, *((5,) if value is None else (3, 4)))
         if value is None:
             heads = Heads(count, size, key.shape[4])
             given["stacked"] = key
             new = key.shape[1]
         else:
+            call.require_rank(2, 3, 4)
             if key.rank == 4 and bias is not None:
                 raise Refused(ep.RefusalCode.OTHER, "a bias of keys that have theirs")
             key, value = _merged(build, key), _merged(build, value)
             heads = Heads(count, size, value.shape[2] // count)
             given |= {"key": key, "value": value}
             new = key.shape[1]
-    past = (call.operand(6), call.operand(7)) if call.has(6) else None
+    past = None
+    if call.has(6):
+        call.require_rank(6, 4)
+        past = call.operand(6), call.operand(7)
     before = 0 if past is None else past[0].shape[2]
     made = attend(
         build, heads, **given, bias=bias, past=past,
@@ -244,12 +257,13 @@ def _projected_attention(call: Call) -> tuple[Value | None, ...]:
     call.ignore("rotary_embedding_dim")
     if call.has(6):
         raise Refused(ep.RefusalCode.OTHER, "buffers that caches share")
+    call.require_rank(0, 3)
     build = call.build
     projected = matmul(build, call.operand(0), call.operand(1))
     batch, queries, width = projected.shape
-    count = call.attribute("num_heads")
+    count = call.count("num_heads")
     sizes = tuple(call.attribute("qkv_hidden_sizes", ())) or (width // 3,) * 3
-    if sum(sizes) != width or sizes[0] != sizes[1]:
+    if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) != width or sizes[0] != sizes[1]:
         raise call.refuse_attribute(
             "qkv_hidden_sizes", "those of the weights, keys being as queries"
         )
@@ -257,6 +271,7 @@ def _projected_attention(call: Call) -> tuple[Value | None, ...]:
     past = None
     before = 0
     if call.has(4):
+        call.require_rank(4, 5)
         pair = parts(build, call.operand(4), 0, (1, 1))
         old_key, old_value = (
             build.reshape(each, each.shape[1:]) for each in pair if each is not None

@@ -18,6 +18,7 @@ from onnxplug_directml.lowering.call import Call, lowers
 from onnxplug_directml.lowering.operators.limits import held
 from onnxplug_directml.lowering.operators.pieces import cut
 
+_INDICES: Final = (ep.DataType.INT64, ep.DataType.INT32)
 _MOST_PLACES: Final = 1 << 24
 
 
@@ -72,6 +73,7 @@ def indices_of(call: Call, position: int, size: int) -> Value:
     Raises:
         Refused: one that is known is out of range.
     """
+    call.require_type(position, *_INDICES)
     known = call.known(position)
     if known is None:
         return _checked(call, call.operand(position), np.array(size))
@@ -134,6 +136,11 @@ def gathered_elements(build: Builder, x: Value, axis: int, indices: Value) -> Va
 def _gather_nd(call: Call) -> Value:
     x = call.operand(0)
     batch = call.attribute("batch_dims", 0)
+    given = call.shape(1)
+    if not 0 <= batch < min(x.rank, len(given)) or x.shape[:batch] != given[:batch]:
+        raise call.refuse_attribute(
+            "batch_dims", f"dimensions that {list(x.shape)} and {list(given)} share"
+        )
     indices = tuples_of(call, 1, x.shape[batch:])
     found = gathered_slices(call.build, x, indices, batch)
     return call.build.reshape(found, call.output_shape())
@@ -145,7 +152,12 @@ def tuples_of(call: Call, position: int, shape: tuple[int, ...]) -> Value:
     Raises:
         Refused: one that is known is out of range.
     """
-    count = call.shape(position)[-1]
+    count = call.shape(position)[-1] if call.shape(position) else 0
+    if not 0 < count <= len(shape):
+        raise Refused(
+            ep.RefusalCode.OTHER, f"{count} indices into {list(shape)}; takes 1 or more"
+        )
+    call.require_type(position, *_INDICES)
     known, sizes = call.known(position), np.array(shape[:count])
     if known is None:
         return _checked(call, call.operand(position), sizes)

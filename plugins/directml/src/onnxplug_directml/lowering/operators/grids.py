@@ -25,6 +25,8 @@ _MODES: Final = {
 }  # fmt: skip
 _CUBIC_A: Final = -0.75
 """The parameter of R. Keys, "Cubic Convolution Interpolation" (1981), equation (4)."""
+_MOST_POINTS: Final = 1 << 26
+"""Of a regular grid, which is a constant of the graph."""
 _PADDINGS: Final = ("zeros", "border", "reflection")
 
 _F32: Final = ep.DataType.FLOAT32
@@ -35,12 +37,18 @@ _I32: Final = ep.DataType.INT32
 def _affine_grid(call: Call) -> Value:
     """A regular grid times matrices [N, axes, axes + 1]: [N, *spatial, axes]."""
     call.require_type(0, *FLOATS)
+    call.require_rank(0, 3)
     build, theta = call.build, call.operand(0)
     batch, _, *spatial = call.integers(1)
     if theta.shape != (batch, len(spatial), len(spatial) + 1):
         raise Refused(
             ep.RefusalCode.OTHER,
             f"matrices {list(theta.shape)} for a picture {[batch, *spatial]}",
+        )
+    if not (1 < len(spatial) < 4 and 0 < math.prod(spatial) <= _MOST_POINTS):
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"a grid {spatial}; takes 2 or 3 dimensions of {_MOST_POINTS} points",
         )
     lines = []
     for size in spatial:
@@ -62,6 +70,11 @@ def _grid_sample(call: Call) -> Value:
     """[N, C, *spatial] at points, as weighted rows of [N · spatial, C]."""
     call.require_type(0, *FLOATS)
     call.require_type(1, *FLOATS)
+    rank = len(call.shape(0)) - 2
+    if rank < 1 or len(call.shape(1)) != rank + 2 or call.shape(1)[-1] != rank:
+        raise Refused(
+            ep.RefusalCode.RANK, f"points {list(call.shape(1))} of {rank} dimensions"
+        )
     mode = _MODES.get(call.attribute("mode", "linear"))
     if mode is None:
         raise call.refuse_attribute("mode", ", ".join(_MODES))
@@ -70,7 +83,6 @@ def _grid_sample(call: Call) -> Value:
         raise call.refuse_attribute("padding_mode", ", ".join(_PADDINGS))
     build, x = call.build, call.operand(0)
     count, channels, *sizes = x.shape
-    rank = len(sizes)
     pixels = math.prod(sizes)
     if count * pixels > np.iinfo(np.int32).max:
         raise Refused(ep.RefusalCode.OTHER, "more pixels than int32 can count")

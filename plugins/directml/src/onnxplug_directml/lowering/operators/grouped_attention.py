@@ -31,6 +31,8 @@ from onnxplug_directml.lowering.operators.pieces import between, joined, parts
 from onnxplug_directml.lowering.operators.rotary import rotate
 
 _I32: Final = ep.DataType.INT32
+_RANKS: Final = {0: 3, 1: 3, 2: 3, 3: 4, 4: 4, 7: 2, 8: 2, 10: 4}
+"""Dimensions of inputs, by their positions."""
 _UNTAKEN: Final = {
     "k_quant_type": "NONE", "v_quant_type": "NONE", "kv_cache_bit_width": 0,
     "sliding_window_cache": 0, "qk_output": 0,
@@ -41,6 +43,9 @@ _UNTAKEN: Final = {
 def _group_query_attention(call: Call) -> tuple[Value | None, ...]:
     call.require_type(0, *FLOATS)
     call.ignore("qk_norm_epsilon")
+    for position, rank in _RANKS.items():
+        if call.has(position):
+            call.require_rank(position, rank)
     for name, default in _UNTAKEN.items():
         if call.attribute(name, default) != default:
             raise call.refuse_attribute(name, str(default))
@@ -82,13 +87,18 @@ def _capacity(call: Call) -> int:
     """How many keys the new cache has room for; 0: there is none."""
     if not call.has(3):
         return 0
-    return call.output_shape(1)[2] if call.wants(1) else call.shape(3)[2]
+    if not call.wants(1):  # the old keys and the new ones
+        return call.shape(3)[2] + call.shape(0)[1]
+    shape = call.output_shape(1)
+    if len(shape) != 4:
+        raise Refused(ep.RefusalCode.RANK, f"a cache {list(shape)}")
+    return shape[2]
 
 
 def _heads(call: Call) -> tuple[Value, Value, Value]:
     """Queries [B, N, S, H], and keys and values [B, G, S, H]."""
     build, query = call.build, call.operand(0)
-    heads, groups = call.attribute("num_heads"), call.attribute("kv_num_heads")
+    heads, groups = call.count("num_heads"), call.count("kv_num_heads")
     if call.has(1):
         key, value = (apart(build, call.operand(at), groups) for at in (1, 2))
         return apart(build, query, heads), key, value

@@ -152,7 +152,8 @@ def _group_norm(call: Call) -> Value:
 def _mean_variance_normalization(call: Call) -> Value:
     x = call.operand(0)
     axes = sorted(front(a, x.rank) for a in call.attribute("axes", (0, 2, 3)))
-    return normalized(call.build, x, axes, 1e-9)
+    # ONNX adds 1e-9 to the deviation
+    return normalized(call.build, x, axes, 1e-18)
 
 
 # over the last dimensions

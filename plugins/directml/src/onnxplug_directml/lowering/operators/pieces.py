@@ -13,7 +13,7 @@ from onnxplug_directml.lowering.call import Call, front, lowers
 def _slice(call: Call) -> Value:
     x = call.operand(0)
     if call.since < 10:
-        starts, ends = call.attribute("starts"), call.attribute("ends")
+        starts, ends = call.required("starts"), call.required("ends")
         axes, steps = call.attribute("axes"), None
     else:
         starts, ends = call.integers(1), call.integers(2)
@@ -21,6 +21,12 @@ def _slice(call: Call) -> Value:
         steps = call.integers(4) if call.has(4) else None
     axes = range(len(starts)) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise Refused(
+            ep.RefusalCode.OTHER,
+            f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} "
+            "steps; takes as many of each",
+        )
     cuts = [slice(None)] * x.rank
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if step == 0:
@@ -68,7 +74,7 @@ def _split(call: Call) -> Sequence[Value | None]:
     if given is None and call.has(1):
         given = call.integers(1)
     sizes = _equal_parts(call, axis, size) if given is None else list(given)
-    if sum(sizes) != size or min(sizes) < 0:
+    if not sizes or sum(sizes) != size or min(sizes) < 0:
         raise Refused(
             ep.RefusalCode.OTHER, f"parts {sizes} of {size} along axis {axis}"
         )
@@ -118,7 +124,17 @@ def _concat(call: Call) -> Value:
 
 
 def joined(build: Builder, values: Sequence[Value], axis: int) -> Value:
-    """Values one after another along an axis."""
+    """Values one after another along an axis.
+
+    Raises:
+        Refused: there are none, or they differ in another dimension.
+    """
+    beside = {(*each.shape[:axis], *each.shape[axis + 1 :]) for each in values}
+    if len(beside) != 1 or len({each.rank for each in values}) != 1:
+        shapes = ", ".join(str(list(each.shape)) for each in values)
+        raise Refused(
+            ep.RefusalCode.OTHER, f"[{shapes}] do not go together along axis {axis}"
+        )
     if len(values) == 1:
         return values[0]
     shape = list(values[0].shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -61,7 +62,7 @@ def _lp_pool(call: Call) -> Value:
 
 def _order(call: Call) -> int:
     found = call.attribute("p", 2)
-    if found != int(found) or found < 1:
+    if not (math.isfinite(found) and found == int(found) and found >= 1):
         raise call.refuse_attribute("p", "natural numbers")
     return int(found)
 

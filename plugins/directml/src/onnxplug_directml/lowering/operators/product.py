@@ -28,6 +28,8 @@ _MOST_BATCHES: Final = 2
 
 @lowers("Gemm")
 def _gemm(call: Call) -> Value:
+    call.require_rank(0, 2)
+    call.require_rank(1, 2)
     build, a, b = call.build, call.operand(0), call.operand(1)
     shape = call.output_shape()
     inner = [
@@ -247,8 +249,10 @@ def _equation(call: Call, operands: list[Value]) -> tuple[list[str], str]:
         output = "".join(
             sorted(each for each in set(joined) if joined.count(each) == 1)
         )
-    if not set(output) <= set("".join(left)):
-        raise call.refuse_attribute("equation", "letters of the operands on the right")
+    if not set(output) <= set("".join(left)) or len(set(output)) != len(output):
+        raise call.refuse_attribute(
+            "equation", "letters of the operands on the right, each once"
+        )
     return left, output
 
 
@@ -271,9 +275,12 @@ def _contracted(
     inner = [letter for letter in both if letter not in output]
     a_own = [each for each in of_a if each not in of_b and each in output]
     b_own = [each for each in of_b if each not in of_a and each in output]
-    sizes = dict(zip(of_a, a.shape, strict=True)) | dict(
-        zip(of_b, b.shape, strict=True)
-    )
+    sizes = dict(zip(of_a, a.shape, strict=True))
+    for letter, size in zip(of_b, b.shape, strict=True):
+        if sizes.setdefault(letter, size) != size:
+            raise Refused(
+                ep.RefusalCode.OTHER, f"{letter} is {sizes[letter]} and {size}"
+            )
 
     def count(letters: list[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)

@@ -93,6 +93,9 @@ def _network(
     """A network with a state, or two; its outputs are Y and the last states."""
     call.require_type(0, *FLOATS)
     call.ignore("output_sequence")
+    for position, rank in ((0, 3), (1, 3), (2, 3), (3, 2), (4, 1), (5, 3), (6, 3)):
+        if call.has(position):
+            call.require_rank(position, rank)
     build, x = call.build, call.operand(0)
     batch_first = bool(call.attribute("layout", 0))
     if batch_first:

@@ -34,8 +34,22 @@ def _reduce(call: Call) -> Value:
     axes = _axes(call, x.rank)
     keep = call.attribute("keepdims", 1)
     if axes is None:
-        return x
+        return _alone(call.build, _FUNCTIONS[call.op_type], x)
     return reduced(call.build, _FUNCTIONS[call.op_type], x, axes, keep=bool(keep))
+
+
+def _alone(build: Builder, function: str, x: Value) -> Value:
+    """What a function makes of each element alone, where no axis is reduced.
+
+    Raises:
+        Refused: the function does not take the type.
+    """
+    _require_taken(function, x.dtype)
+    if function in ("L1", "L2"):
+        return build.unary("ELEMENT_WISE_ABS", x)
+    if function == "SUM_SQUARE":
+        return build.binary("ELEMENT_WISE_MULTIPLY", x, x)
+    return build.unary("ELEMENT_WISE_LOG", x) if function == "LOG_SUM" else x
 
 
 @lowers("ReduceLogSumExp")
@@ -78,12 +92,7 @@ def reduced(
         function: a member of ``DML_REDUCE_FUNCTION``.
         keep: the axes stay, with a size of 1.
     """
-    taken = _TAKEN.get(function)
-    if taken is not None and x.dtype not in taken:
-        raise Refused(
-            ep.RefusalCode.DTYPE,
-            f"{function} of {x.dtype}; DirectML takes {', '.join(sorted(taken))}",
-        )
+    _require_taken(function, x.dtype)
     ones = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
     if not x.shape:  # DirectML sees one dimension
         axes, ones = [0], ()
@@ -92,6 +101,15 @@ def reduced(
         OutputTensor=Result(x.dtype, ones), Axes=tuple(axes),
     )  # fmt: skip
     return made if keep else build.reshape(made, _without(x, axes))
+
+
+def _require_taken(function: str, dtype: ep.DataType) -> None:
+    taken = _TAKEN.get(function)
+    if taken is not None and dtype not in taken:
+        raise Refused(
+            ep.RefusalCode.DTYPE,
+            f"{function} of {dtype}; DirectML takes {', '.join(sorted(taken))}",
+        )
 
 
 def _without(x: Value, axes: Sequence[int]) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ _MOST_WEIGHTS: Final = 1 << 24
 
 @lowers("RoiAlign")
 def _roi_align(call: Call) -> Value:
+    call.require_rank(0, 4)
+    call.require_rank(1, 2)
     build, regions = call.build, call.operand(1)
     if call.attribute("mode", "avg") != "avg":
         raise call.refuse_attribute("mode", "avg")
@@ -51,6 +53,8 @@ def _roi_align(call: Call) -> Value:
             "coordinate_transformation_mode", "half_pixel, output_half_pixel"
         )
     half = mode == "half_pixel"
+    if not scale > 0:
+        raise call.refuse_attribute("spatial_scale", "positive numbers")
     if not half:
         regions = _at_least_one(build, regions, scale)
     images = _images(call, call.operand(2))
@@ -91,8 +95,13 @@ def _max_roi_pool(call: Call) -> Value:
 
     It rounds them as well; which way halves go its documentation does not say.
     """
+    call.require_rank(0, 4)
+    call.require_rank(1, 2)
     build, regions = call.build, call.operand(1)
-    height, width = call.attribute("pooled_shape")
+    pooled = call.required("pooled_shape")
+    if len(pooled) != 2 or min(pooled) < 1 or regions.shape[1] != 5:
+        raise call.refuse_attribute("pooled_shape", "2 numbers, and regions of 5")
+    height, width = pooled
     scale = call.attribute("spatial_scale", 1.0)
     if regions.rank != 2 or regions.shape[1] != 5:
         raise Refused(ep.RefusalCode.OTHER, f"regions {list(regions.shape)}")
@@ -124,6 +133,14 @@ def _col2im(call: Call) -> Value:
     dilations = tuple(call.attribute("dilations", ones))
     strides = tuple(call.attribute("strides", ones))
     pads = tuple(call.attribute("pads", (0,) * 2 * rank))
+    given = {"dilations": (dilations, rank), "strides": (strides, rank),
+             "pads": (pads, 2 * rank)}  # fmt: skip
+    for name, (numbers, count) in given.items():
+        if len(numbers) != count or min(numbers) < (name != "pads"):
+            raise call.refuse_attribute(name, f"{count} numbers that are positive")
+    if len(sizes) != rank or min(*sizes, *patch) < 1:
+        raise Refused(ep.RefusalCode.OTHER, f"patches {patch} of an image {sizes}")
+    call.require_rank(0, 3)
     places = math.prod(patch)
     batch, channels = x.shape[0], x.shape[1] // places
     counts = [

@@ -31,23 +31,21 @@ _RESAMPLED_RANK: Final = 4
 _MOST_WEIGHTS: Final = 1 << 24
 """Of a matrix, which is a constant of the graph."""
 
-_LINES: Final = ("linear", "bilinear", "trilinear")
-
 
 @lowers("Upsample")
 def _upsample(call: Call) -> Value:
     if call.since < 7:
-        factors = (call.attribute("height_scale"), call.attribute("width_scale"))
+        factors = (call.required("height_scale"), call.required("width_scale"))
         return _scaled(call, (1.0, 1.0, *factors))
     if call.since < 9:
-        return _scaled(call, call.attribute("scales"))
-    return _scaled(call, call.content(1).tolist())
+        return _scaled(call, call.required("scales"))
+    return _scaled(call, _row(call, 1).tolist())
 
 
 @lowers("Resize")
 def _resize(call: Call) -> Value:
     if call.since < 11:
-        return _scaled(call, call.content(1).tolist())
+        return _scaled(call, _row(call, 1).tolist())
     names = (
         "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a",
         "exclude_outside", "keep_aspect_ratio_policy", "mode", "nearest_mode",
@@ -56,7 +54,7 @@ def _resize(call: Call) -> Value:
     beyond = call.attribute("extrapolation_value", 0.0)
     crops = given["coordinate_transformation_mode"] == "tf_crop_and_resize"
     roi = call.content(1) if crops and call.has(1) else None
-    scales, sizes = (call.content(at) if call.has(at) else None for at in (2, 3))
+    scales, sizes = (_row(call, at) if call.has(at) else None for at in (2, 3))
     if sizes is not None and sizes.size:
         refuse_long(sizes.max())
     elif scales is not None and scales.size:
@@ -69,6 +67,16 @@ def _resize(call: Call) -> Value:
     except ValueError as error:
         raise Refused(ep.RefusalCode.ATTRIBUTE, str(error)) from error
     return _resampled(call, axes, beyond)
+
+
+def _row(call: Call, position: int) -> Any:
+    """A list of numbers.
+
+    Raises:
+        Refused: it is computed, or no list.
+    """
+    call.require_rank(position, 1)
+    return call.content(position)
 
 
 def _scaled(call: Call, scales: Sequence[float]) -> Value:

@@ -61,6 +61,7 @@ def rotate(
 
 def _angles(call: Call, position: int, half: int) -> Value:
     """[B, S, half]: the part of a cache for the positions."""
+    call.require_rank(position, 2 if call.has(3) else 3)
     build, cache = call.build, call.operand(position)
     if call.has(3):
         places = indices_of(call, 3, cache.shape[0])

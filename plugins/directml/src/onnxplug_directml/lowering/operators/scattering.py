@@ -43,6 +43,8 @@ def _scatter_elements(call: Call) -> Value:
     build, x = call.build, call.operand(0)
     axis = call.axis(x.rank)
     indices, updates = indices_of(call, 1, x.shape[axis]), call.operand(2)
+    if updates.shape != indices.shape:
+        raise _other_shape("updates", updates, indices.shape)
     near = covered(build, x, axis, indices.shape)
     outer, size, inner = around(near.shape, axis)
     shape = (outer, indices.shape[axis], inner)
@@ -77,6 +79,8 @@ def _scatter_nd(call: Call) -> Value:
     build, x = call.build, call.operand(0)
     indices, updates = tuples_of(call, 1, x.shape), call.operand(2)
     count = indices.shape[-1]
+    if updates.shape != (*indices.shape[:-1], *x.shape[count:]):
+        raise _other_shape("updates", updates, (*indices.shape[:-1], *x.shape[count:]))
     inner, tuples = math.prod(x.shape[count:]), math.prod(indices.shape[:-1])
     updates = build.reshape(updates, (tuples, inner))
     combined = _combined(call, _differ(call, x.shape[:count]))
@@ -94,6 +98,12 @@ def _scatter_nd(call: Call) -> Value:
         InputDimensionCount=count + 1, IndicesDimensionCount=2,
     )  # fmt: skip
     return build.reshape(written, x.shape)
+
+
+def _other_shape(what: str, found: Value, wanted: tuple[int, ...]) -> Refused:
+    return Refused(
+        ep.RefusalCode.OTHER, f"{what} of {list(found.shape)} for {list(wanted)}"
+    )
 
 
 def _combined(call: Call, differ: bool) -> str | None:
@@ -141,6 +151,9 @@ def _tensor_scatter(call: Call) -> Value:
     mode = call.attribute("mode", "linear")
     if mode not in ("linear", "circular"):
         raise call.refuse_attribute("mode", "linear, circular")
+    beside = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if axis == 0 or (*updates.shape[:axis], *updates.shape[axis + 1 :]) != beside:
+        raise _other_shape("updates", updates, x.shape)
     batch, merged, places = x.shape[0], math.prod(x.shape[1:axis]), x.shape[axis]
     new, inner = updates.shape[axis], math.prod(x.shape[axis + 1 :])
     count = np.arange(new, dtype=np.int32).reshape(1, 1, new, 1)
@@ -176,15 +189,21 @@ def _max_unpool(call: Call) -> Value:
     start of each dimension.
     """
     build, x = call.build, call.operand(0)
-    kernel = call.attribute("kernel_shape")
+    kernel = call.required("kernel_shape")
     rank = len(kernel)
     strides = call.attribute("strides", (1,) * rank)
     pads = call.attribute("pads", (0,) * 2 * rank)
+    if not x.rank - 2 == len(strides) == len(pads) // 2 == rank:
+        raise call.refuse_attribute("kernel_shape", f"{x.rank - 2} numbers")
+    if call.shape(1) != x.shape:
+        raise _other_shape("indices", call.operand(1), x.shape)
     whole = [
         (size - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank]
         for i, size in enumerate(x.shape[2:])
     ]
     shape = (*x.shape[:2], *whole)
+    if min(whole) < 1:
+        raise Refused(ep.RefusalCode.OTHER, f"an output {list(shape)}")
     flat = (1, math.prod(shape), 1)
     indices = held(
         build, call.operand(1), 0, flat[1],

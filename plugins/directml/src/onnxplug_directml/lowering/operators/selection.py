@@ -14,6 +14,7 @@ from onnxplug_directml.lowering.call import Call, lowers
 from onnxplug_directml.lowering.operators.borders import padded
 from onnxplug_directml.lowering.operators.gathering import around
 from onnxplug_directml.lowering.operators.limits import held
+from onnxplug_directml.lowering.operators.normalization import require_rank
 
 _INDICES: Final = (
     ep.DataType.INT64,
@@ -29,7 +30,7 @@ def _top_k(call: Call) -> tuple[Value, ...]:
     call.ignore("sorted")  # they may be sorted where they need not
     build, x = call.build, call.operand(0)
     axis = call.axis(x.rank, -1)
-    (count,) = [call.attribute("k")] if call.since < 10 else call.integers(1)
+    (count,) = [call.required("k")] if call.since < 10 else call.integers(1)
     if not 0 < count <= x.shape[axis]:
         raise Refused(ep.RefusalCode.OTHER, f"the first {count} of {x.shape[axis]}")
     largest = bool(call.attribute("largest", 1))
@@ -79,7 +80,9 @@ def _one_hot(call: Call) -> Value:
 
 @lowers("ReverseSequence")
 def _reverse_sequence(call: Call) -> Value:
+    call.require_rank(1, 1)
     build, x = call.build, call.operand(0)
+    require_rank(x, 2)
     time, batch = call.axis(x.rank, 0, "time_axis"), call.axis(x.rank, 1, "batch_axis")
     if {time, batch} != {0, 1}:
         raise call.refuse_attribute("time_axis", "0 and 1, batch_axis being the other")
