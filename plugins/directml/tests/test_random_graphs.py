@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,6 +30,7 @@ from ...cpu.tests.compiler.differential import (
 from ...cpu.tests.compiler.random_graphs import RandomGraph
 from ...cpu.tests.compiler.random_nodes import MAKERS, VIEWS
 from .conftest import EP
+from .standin import Windows
 
 _OFTEN = 12
 _FIRST, _LAST = map(int, os.environ.get("ONNXPLUG_FUZZ", "0:200").split(":"))
@@ -39,11 +41,19 @@ SEEDS = [
     for seed in range(_FIRST, _LAST)
 ]
 
+LEVELS = ((6, 4), (6, 0), (5, 0))
+"""Feature levels, the least that the EP takes among them."""
+
 
 # of some graphs all is float64, or without elements
 @pytest.mark.filterwarnings("ignore::onnxplug.errors.EpWarning")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_random_graph(seed: int, factory: DmlFactory) -> None:
+def test_a_random_graph(
+    seed: int,
+    make_windows: Callable[..., Windows],
+    register: Callable[[Windows], DmlFactory],
+) -> None:
+    register(make_windows(directml_level=LEVELS[seed % len(LEVELS)]))
     choose = random.Random(seed)
     case = RandomGraph(seed).make(
         choose.randint(5, 25), choose.choice([MAKERS, MAKERS, VIEWS])
