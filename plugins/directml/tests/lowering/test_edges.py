@@ -14,6 +14,7 @@ import pytest
 import onnxplug
 from onnxplug.partition import GraphPartition
 from onnxplug_directml.capability import Judge
+from onnxplug_directml.lowering.graph import Graph
 from onnxplug_directml.lowering.target import Target
 
 from .single_node import SingleNode, feeds_of, model_of
@@ -161,6 +162,17 @@ def test_what_is_out_of_range_fails_the_run(alone: Alone, case: str) -> None:
         with pytest.raises(onnxplug.errors.NodeError):
             session.run(None, {**fed, f"n:x{position}": wrong})
     session.run(None, fed)
+
+
+def test_matrices_in_many_dimensions_are_one_product(
+    lowered: Callable[..., Graph],
+) -> None:
+    """Where strides tell how they follow one another, none is copied."""
+    graph = lowered(
+        "y = MatMul (a, b)", "float[2, 3, 2, 4, 5] a, float[2, 3, 2, 5, 6] b",
+        "float[2, 3, 2, 4, 6] y",
+    )  # fmt: skip
+    assert [node.operator.type.name for node in graph.nodes] == ["GEMM"]
 
 
 REFUSED: dict[str, tuple[SingleNode, str]] = {

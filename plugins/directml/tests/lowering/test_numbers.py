@@ -13,6 +13,7 @@ import pytest
 
 import onnxplug
 
+from .nodes.arithmetic import ARITHMETIC
 from .nodes.attention import ATTENTION, CONTRIBUTED
 from .nodes.indices import INDICES
 from .nodes.movement import BORDERS, PIECES, VIEWS
@@ -26,7 +27,7 @@ def families() -> dict[str, dict[str, SingleNode]]:
     named: Mapping[str, Mapping[str, SingleNode]] = {
         "views": VIEWS, "pieces": PIECES, "borders": BORDERS, "indices": INDICES,
         "pictures": PICTURES, "networks": NETWORKS, "attention": ATTENTION,
-        "contributed": CONTRIBUTED,
+        "contributed": CONTRIBUTED, "arithmetic": ARITHMETIC,
     }  # fmt: skip
     found: dict[str, dict[str, SingleNode]] = defaultdict(dict)
     for family, nodes in named.items():
