@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import onnxplug
+from onnxplug import ep
 from onnxplug.partition import GraphPartition
 from onnxplug_directml.capability import Judge
 from onnxplug_directml.lowering.graph import Graph
@@ -162,6 +163,48 @@ def test_what_is_out_of_range_fails_the_run(alone: Alone, case: str) -> None:
         with pytest.raises(onnxplug.errors.NodeError):
             session.run(None, {**fed, f"n:x{position}": wrong})
     session.run(None, fed)
+
+
+def test_indices_from_both_ends_may_be_the_same(
+    lowered: Callable[..., Graph],
+) -> None:
+    model = (
+        'y = ScatterElements <reduction = "add"> (x, i, u)',
+        "float[4, 1] x, float[2, 1] u", "float[4, 1] y",
+    )  # fmt: skip
+    assert lowered(*model, weights="int64[2, 1] i = {2, -1}")
+    with pytest.raises(ep.Declined, match="of which some are equal"):
+        lowered(*model, weights="int64[2, 1] i = {3, -1}")
+
+
+@pytest.mark.parametrize("level", [0x6400, 0x5000])
+@pytest.mark.parametrize(("left", "right"), [(1, 0), (1, -1), (-1, 1), (0, 2)])
+def test_a_query_sees_as_many_keys_as_its_window_has(
+    make_windows: Any, register: Any, level: int, left: int, right: int
+) -> None:
+    """Those at its place, and some to each side."""
+    register(make_windows(directml_level=(level >> 12, level >> 8 & 0xF)))
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.normal(size=(1, 4, 2)).astype(np.float32) for _ in range(3))
+    fields = {"q_num_heads": 1, "kv_num_heads": 1}
+    fields |= {"left_window_size": left, "right_window_size": right}
+    nodes = {
+        "n": SingleNode(
+            "Attention", [q, k, v], (), fields, opset=25, shapes=[(1, 4, 2)]
+        )
+    }
+    session = onnxplug.InferenceSession(
+        model_of(nodes), providers=["DmlExecutionProvider"]
+    )
+    (found,) = session.run(None, feeds_of(nodes))
+    distance = np.arange(4) - np.arange(4)[:, None]
+    seen = (distance >= (-left if left >= 0 else -4)) & (
+        distance <= (right if right >= 0 else 4)
+    )
+    scores = q[0].astype(np.float64) @ k[0].T / np.sqrt(2)
+    weights = np.where(seen, np.exp(scores), 0)
+    wanted = weights / weights.sum(-1, keepdims=True) @ v[0]
+    np.testing.assert_allclose(found[0], wanted, 1e-5, 1e-6)
 
 
 def test_matrices_in_many_dimensions_are_one_product(
