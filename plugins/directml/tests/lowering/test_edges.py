@@ -207,6 +207,30 @@ def test_a_query_sees_as_many_keys_as_its_window_has(
     np.testing.assert_allclose(found[0], wanted, 1e-5, 1e-6)
 
 
+def test_what_nobody_takes_has_an_edge_all_the_same(
+    alone: Alone, lowered: Callable[..., Graph], parse: Callable[..., onnx.ModelProto]
+) -> None:
+    """DirectML demands one from each output of each node."""
+    model = "y, i = TopK (x, k)", "float[2, 2] x", "float[2, 1] y"
+    graph = lowered(*model, weights="int64[1] k = {1}")
+    assert "JOIN" in [node.operator.type.name for node in graph.nodes]
+    session = alone(parse(*model, weights="int64[1] k = {1}"))
+    (found,) = session.run(None, {"x": X})
+    assert found.tolist() == [[3.0], [1.0]]
+
+
+@pytest.mark.parametrize("dtype", ["float", "int64"])
+def test_a_range_begins_at_its_start(lowered: Callable[..., Graph], dtype: str) -> None:
+    graph = lowered(
+        "y = Range (a, b, c)", "float x", f"{dtype}[3] y",
+        weights=f"{dtype} a = {{5}}, {dtype} b = {{11}}, {dtype} c = {{2}}",
+    )  # fmt: skip
+    fills = [n.operator for n in graph.nodes if "SEQUENCE" in n.operator.type.name]
+    told = [(each.fields["ValueStart"], each.fields["ValueDelta"]) for each in fills]
+    held = [x.constant.tolist() for x in graph.inputs if x.constant is not None]
+    assert told == [(5, 2)] or held == [[5, 7, 9]]
+
+
 def test_matrices_in_many_dimensions_are_one_product(
     lowered: Callable[..., Graph],
 ) -> None:

@@ -174,7 +174,7 @@ def gathered_slices(build: Builder, x: Value, indices: Value, batch: int) -> Val
     batches = math.prod(x.shape[:batch])
     indexed, inner = x.shape[batch : batch + count], math.prod(x.shape[batch + count :])
     tuples = math.prod(indices.shape[batch:-1])
-    rank = max(3, count + 2)
+    rank = count + 2
     return build.reshape(
         build(
             "GATHER_ND1",
