@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from onnxplug_directml import lowering
 from onnxplug_directml.lowering.attributes import KINDS, is_of, kinds_of
 from onnxplug_directml.lowering.call import RULES
 
@@ -27,6 +30,20 @@ def test_attributes_are_of_the_kinds_that_onnx_has_them() -> None:
                 if kind not in kinds_of(schema.name, name):
                     wrong.append((schema.name, schema.since_version, name, kind))
     assert not wrong
+
+
+def test_the_kind_of_each_attribute_that_rules_read_is_known() -> None:
+    named = {name.rpartition(".")[2] for name in KINDS}
+    for path in Path(lowering.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("attribute", "required", "count")
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                assert node.args[0].value in named, path.name
 
 
 @pytest.mark.parametrize(

@@ -288,7 +288,7 @@ REFUSED: dict[str, tuple[SingleNode, str]] = {
             {"sampling_ratio": 1, "coordinate_transformation_mode": "middle"},
             shapes=[(1, 1, 1, 1)],
         ),
-        "is 'middle'; takes half_pixel and output_half_pixel",
+        "is 'middle'; takes half_pixel, output_half_pixel",
     ),
     "a number that no field holds": (
         SingleNode(

@@ -10,7 +10,8 @@ import numpy as np
 _TABLE: Final = """
 INT: align_corners antialias axis batch_axis batch_dims bits block_size blocksize
   broadcast causal channels_last count_include_pad detect_negative detect_positive
-  do_rotary exclude_outside exclusive fmod group groups input_forget interleaved
+  do_rotary exclude_outside exclusive fmod group groups
+  hidden_size input_forget interleaved
   is_causal is_test k K keepdims kv_cache_bit_width kv_num_heads largest layout
   left_window_size linear_before_reset local_window_size N noop_with_empty_axes
   num_groups num_heads num_outputs p past_present_share_buffer q_num_heads
