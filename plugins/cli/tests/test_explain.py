@@ -65,6 +65,7 @@ def test_json_is_the_whole_explanation(cli, mixed) -> None:
         "partitions",
         "nodes",
         "copies",
+        "pinned",
         "given_back",
         "expanded",
         "computed_once",

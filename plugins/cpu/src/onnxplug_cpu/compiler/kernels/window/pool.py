@@ -57,23 +57,9 @@ def record_pool(
         return
     once = _once(combining, x, out, slides)
     if once:
-        # what windows along these axes have in them is repeated
-        sizes = [1 if axis in once else size for axis, size in enumerate(x.shape)]
-        counts = [1 if axis in once else size for axis, size in enumerate(out.shape)]
-        pooled = recorder.temporary(x.dtype, counts)
-        still = [
-            STILL if axis + 2 in once else slide for axis, slide in enumerate(slides)
-        ]
-        record_pool(
-            recorder,
-            combining,
-            x.slice([0] * len(sizes), sizes),
-            pooled,
-            still,
-            counts_padding=counts_padding,
-            label=label,
+        _record_repeated(
+            recorder, combining, x, out, slides, once, counts_padding, label
         )
-        record_copy(recorder, pooled.broadcast_to(out.shape), out, label=label)
         return
     x = channels_side_by_side(recorder, x)
     axes = [axis for axis, slide in enumerate(slides) if slide != STILL]
@@ -122,6 +108,33 @@ def record_pool(
                 label=label,
             )
         x = target
+
+
+def _record_repeated(
+    recorder: Recorder,
+    combining: Combining,
+    x: View,
+    out: View,
+    slides: Sequence[Slide],
+    once: frozenset[int],
+    counts_padding: bool,
+    label: str,
+) -> None:
+    """Pool where what windows along the axes *once* have in them is the same for all."""
+    sizes = [1 if axis in once else size for axis, size in enumerate(x.shape)]
+    counts = [1 if axis in once else size for axis, size in enumerate(out.shape)]
+    pooled = recorder.temporary(x.dtype, counts)
+    still = [STILL if axis + 2 in once else slide for axis, slide in enumerate(slides)]
+    record_pool(
+        recorder,
+        combining,
+        x.slice([0] * len(sizes), sizes),
+        pooled,
+        still,
+        counts_padding=counts_padding,
+        label=label,
+    )
+    record_copy(recorder, pooled.broadcast_to(out.shape), out, label=label)
 
 
 def _reads(slide: Slide, elements: int) -> int:
