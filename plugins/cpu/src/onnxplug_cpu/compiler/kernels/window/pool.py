@@ -120,7 +120,7 @@ def _record_repeated(
     counts_padding: bool,
     label: str,
 ) -> None:
-    """Pool where what windows along the axes *once* have in them is the same for all."""
+    """Pool where windows along the axes *once* all have the same in them."""
     sizes = [1 if axis in once else size for axis, size in enumerate(x.shape)]
     counts = [1 if axis in once else size for axis, size in enumerate(out.shape)]
     pooled = recorder.temporary(x.dtype, counts)
