@@ -33,12 +33,16 @@ class OnGpu(Record):
         space: of its memory.
         exact: options by which it rounds no factors.
         captures: options by which it captures runs.
+        threads: that run at once.
+        replays_in_place: captured runs may write where they are fed.
     """
 
     ep: str
     space: str
     exact: Mapping[str, str]
     captures: Mapping[str, str]
+    threads: int = 8
+    replays_in_place: bool = True
 
     def check(self, seed: int) -> None:
         """A graph, by *seed* of fixed sizes or of any; by some, on what is bound,
@@ -64,10 +68,10 @@ class OnGpu(Record):
         if seed % 8 in (0, 6):
             self.check_captured(choose, case)
         if seed % 8 == 4:
-            with ThreadPoolExecutor(8) as threads:
+            with ThreadPoolExecutor(self.threads) as threads:
                 again = threads.map(
                     lambda _: disagreement(case, case.feeds, expected, found, slack=8),
-                    range(16),
+                    range(2 * self.threads),
                 )
                 assert set(again) == {None}
 
@@ -106,7 +110,7 @@ class OnGpu(Record):
                 assert not difference(right, array, case.errors[name] * 8), name
 
     def check_captured(self, choose: random.Random, case: Case) -> bool:
-        """Runs that are captured, and replayed for other feeds, by 8 threads, each with
+        """Runs that are captured, and replayed for other feeds, by threads, each with
         memory of its own; some give a result where they were fed.
 
         Returns:
@@ -123,7 +127,7 @@ class OnGpu(Record):
             )
         except (onnxplug.errors.SessionRefused, onnxplug.errors.UnassignedNode):
             return False
-        in_place = choose.random() < 0.5
+        in_place = self.replays_in_place and choose.random() < 0.5
 
         def replay(_: int) -> None:
             binding, values = found.io_binding(), {}
@@ -156,8 +160,8 @@ class OnGpu(Record):
                     array = np.asarray(value.numpy())
                     assert not difference(right, array, case.errors[name] * 8), name
 
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(replay, range(8)))
+        with ThreadPoolExecutor(self.threads) as threads:
+            list(threads.map(replay, range(self.threads)))
         return True
 
 

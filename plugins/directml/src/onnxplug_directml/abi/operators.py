@@ -1,4 +1,4 @@
-"""The operators of DirectML that lowering may use, and the fields of their
+"""The operators of DirectML that lowering uses, and the fields of their
 descriptions: one table, as DirectML.h has them.
 
 An entry begins at the margin.  It names operators with the same fields, then these:
@@ -14,7 +14,7 @@ An entry begins at the margin.  It names operators with the same fields, then th
 ``Min:SCALAR_UNION[T]`` a scalar, of the data type that the field ``T`` says
 ======================= ==========================================================
 
-Operators for training are left out.
+Those that no rule of lowering writes are left out.
 """
 
 from __future__ import annotations
@@ -67,51 +67,42 @@ ELEMENT_WISE_IDENTITY ELEMENT_WISE_ABS ELEMENT_WISE_ACOS ELEMENT_WISE_ASIN
 ELEMENT_WISE_ADD ELEMENT_WISE_DIVIDE ELEMENT_WISE_LOGICAL_AND
   ELEMENT_WISE_LOGICAL_EQUALS ELEMENT_WISE_LOGICAL_GREATER_THAN
   ELEMENT_WISE_LOGICAL_LESS_THAN ELEMENT_WISE_LOGICAL_OR ELEMENT_WISE_LOGICAL_XOR
-  ELEMENT_WISE_MAX ELEMENT_WISE_MEAN ELEMENT_WISE_MIN ELEMENT_WISE_MULTIPLY
-  ELEMENT_WISE_SUBTRACT ELEMENT_WISE_BIT_SHIFT_LEFT ELEMENT_WISE_BIT_SHIFT_RIGHT
+  ELEMENT_WISE_MAX ELEMENT_WISE_MIN ELEMENT_WISE_MULTIPLY ELEMENT_WISE_SUBTRACT
+  ELEMENT_WISE_BIT_SHIFT_LEFT ELEMENT_WISE_BIT_SHIFT_RIGHT
   ELEMENT_WISE_MODULUS_TRUNCATE ELEMENT_WISE_MODULUS_FLOOR ELEMENT_WISE_BIT_AND
-  ELEMENT_WISE_BIT_OR ELEMENT_WISE_BIT_XOR
-  ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL
-  ELEMENT_WISE_ATAN_YX ELEMENT_WISE_DIFFERENCE_SQUARE: ATensor BTensor >OutputTensor
+  ELEMENT_WISE_BIT_OR ELEMENT_WISE_BIT_XOR ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL
+  ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL: ATensor BTensor >OutputTensor
 ELEMENT_WISE_LOGICAL_NOT ELEMENT_WISE_SIGN ELEMENT_WISE_IS_NAN ELEMENT_WISE_BIT_NOT
-  ELEMENT_WISE_BIT_COUNT ELEMENT_WISE_NEGATE ACTIVATION_HARDMAX ACTIVATION_IDENTITY
-  ACTIVATION_LOG_SOFTMAX ACTIVATION_RELU ACTIVATION_SIGMOID ACTIVATION_SOFTMAX
-  ACTIVATION_SOFTSIGN ACTIVATION_TANH ACTIVATION_GELU CAST: InputTensor >OutputTensor
+  ELEMENT_WISE_NEGATE ACTIVATION_HARDMAX ACTIVATION_LOG_SOFTMAX ACTIVATION_RELU
+  ACTIVATION_SIGMOID ACTIVATION_SOFTMAX ACTIVATION_SOFTSIGN ACTIVATION_TANH
+  ACTIVATION_GELU CAST: InputTensor >OutputTensor
 ELEMENT_WISE_ADD1: ATensor BTensor >OutputTensor FusedActivation:OPERATOR_DESC?
-ELEMENT_WISE_CLIP: InputTensor >OutputTensor ScaleBias:SCALE_BIAS? Min,Max:FLOAT
 ELEMENT_WISE_CLIP1: InputTensor >OutputTensor ScaleBias:SCALE_BIAS?
   MinMaxDataType:TENSOR_DATA_TYPE Min,Max:SCALAR_UNION[MinMaxDataType]
 ELEMENT_WISE_POW: InputTensor ExponentTensor >OutputTensor ScaleBias:SCALE_BIAS?
 ELEMENT_WISE_CONSTANT_POW: InputTensor >OutputTensor ScaleBias:SCALE_BIAS?
   Exponent:FLOAT
-ELEMENT_WISE_THRESHOLD: InputTensor >OutputTensor ScaleBias:SCALE_BIAS? Min:FLOAT
 ELEMENT_WISE_IF: ConditionTensor ATensor BTensor >OutputTensor
 ELEMENT_WISE_ROUND: InputTensor >OutputTensor RoundingMode:ROUNDING_MODE
 ELEMENT_WISE_IS_INFINITY: InputTensor >OutputTensor InfinityMode:IS_INFINITY_MODE
-ELEMENT_WISE_QUANTIZE_LINEAR ELEMENT_WISE_DEQUANTIZE_LINEAR:
-  InputTensor ScaleTensor ZeroPointTensor? >OutputTensor
-ELEMENT_WISE_QUANTIZED_LINEAR_ADD QUANTIZED_LINEAR_MATRIX_MULTIPLY:
-  ATensor AScaleTensor AZeroPointTensor? BTensor BScaleTensor BZeroPointTensor?
-  OutputScaleTensor OutputZeroPointTensor? >OutputTensor
-DYNAMIC_QUANTIZE_LINEAR:
-  InputTensor >OutputTensor >OutputScaleTensor >OutputZeroPointTensor
-QUANTIZE DEQUANTIZE: InputTensor QuantizationType:QUANTIZATION_TYPE
+ELEMENT_WISE_QUANTIZE_LINEAR ELEMENT_WISE_DEQUANTIZE_LINEAR: InputTensor ScaleTensor
+  ZeroPointTensor? >OutputTensor
+QUANTIZED_LINEAR_MATRIX_MULTIPLY: ATensor AScaleTensor AZeroPointTensor? BTensor
+  BScaleTensor BZeroPointTensor? OutputScaleTensor OutputZeroPointTensor?
+  >OutputTensor
+DEQUANTIZE: InputTensor QuantizationType:QUANTIZATION_TYPE
   QuantizationTensorCount:COUNT QuantizationTensors[QuantizationTensorCount]
   >OutputTensor
 ACTIVATION_ELU ACTIVATION_LEAKY_RELU ACTIVATION_THRESHOLDED_RELU ACTIVATION_CELU:
   InputTensor >OutputTensor Alpha:FLOAT
-ACTIVATION_HARD_SIGMOID ACTIVATION_LINEAR ACTIVATION_PARAMETRIC_SOFTPLUS
-  ACTIVATION_SCALED_TANH ACTIVATION_HARD_SWISH:
-  InputTensor >OutputTensor Alpha,Beta:FLOAT
+ACTIVATION_HARD_SIGMOID ACTIVATION_LINEAR ACTIVATION_SCALED_TANH: InputTensor
+  >OutputTensor Alpha,Beta:FLOAT
 ACTIVATION_SCALED_ELU: InputTensor >OutputTensor Alpha,Gamma:FLOAT
 ACTIVATION_PARAMETERIZED_RELU: InputTensor SlopeTensor >OutputTensor
 ACTIVATION_SOFTPLUS: InputTensor >OutputTensor Steepness:FLOAT
 ACTIVATION_SHRINK: InputTensor >OutputTensor Bias,Threshold:FLOAT
-ACTIVATION_SWISH: InputTensor >OutputTensor SigmoidInputScale:FLOAT
-ACTIVATION_SOFTMAX1 ACTIVATION_LOG_SOFTMAX1 ACTIVATION_HARDMAX1:
-  InputTensor >OutputTensor AxisCount:COUNT Axes:UINT[AxisCount]
-CONVOLUTION: InputTensor FilterTensor BiasTensor? >OutputTensor
-  Mode:CONVOLUTION_MODE Direction:CONVOLUTION_DIRECTION DimensionCount:COUNT
+CONVOLUTION: InputTensor FilterTensor BiasTensor? >OutputTensor Mode:CONVOLUTION_MODE
+  Direction:CONVOLUTION_DIRECTION DimensionCount:COUNT
   Strides,Dilations,StartPadding,EndPadding,OutputPadding:UINT[DimensionCount]
   GroupCount:UINT FusedActivation:OPERATOR_DESC?
 CONVOLUTION_INTEGER: InputTensor InputZeroPointTensor? FilterTensor
@@ -123,30 +114,21 @@ QUANTIZED_LINEAR_CONVOLUTION: InputTensor InputScaleTensor InputZeroPointTensor?
   Strides,Dilations,StartPadding,EndPadding:UINT[DimensionCount] GroupCount:UINT
 GEMM: ATensor BTensor CTensor? >OutputTensor TransA,TransB:MATRIX_TRANSFORM
   Alpha,Beta:FLOAT FusedActivation:OPERATOR_DESC?
-MATRIX_MULTIPLY_INTEGER:
-  ATensor AZeroPointTensor? BTensor BZeroPointTensor? >OutputTensor
-MATRIX_MULTIPLY_INTEGER_TO_FLOAT: ATensor AScaleTensor AZeroPointTensor? BTensor
-  BScaleTensor BZeroPointTensor? BiasTensor? >OutputTensor
+MATRIX_MULTIPLY_INTEGER: ATensor AZeroPointTensor? BTensor BZeroPointTensor?
+  >OutputTensor
 MULTIHEAD_ATTENTION: QueryTensor? KeyTensor? ValueTensor? StackedQueryKeyTensor?
   StackedKeyValueTensor? StackedQueryKeyValueTensor? BiasTensor? MaskTensor?
   RelativePositionBiasTensor? PastKeyTensor? PastValueTensor? >OutputTensor
   >OutputPresentKeyTensor? >OutputPresentValueTensor? Scale,MaskFilterValue:FLOAT
   HeadCount:UINT MaskType:MULTIHEAD_ATTENTION_MASK_TYPE
-MULTIHEAD_ATTENTION1: QueryTensor? KeyTensor? ValueTensor? StackedQueryKeyTensor?
-  StackedKeyValueTensor? StackedQueryKeyValueTensor? BiasTensor? MaskTensor?
-  RelativePositionBiasTensor? PastKeyTensor? PastValueTensor?
-  PastSequenceLengthsTensor? >OutputTensor >OutputPresentKeyTensor?
-  >OutputPresentValueTensor? Scale,MaskFilterValue:FLOAT
-  QueryHeadCount,KeyValueHeadCount:UINT MaskType:MULTIHEAD_ATTENTION_MASK_TYPE
 REDUCE: Function:REDUCE_FUNCTION InputTensor >OutputTensor AxisCount:COUNT
   Axes:UINT[AxisCount]
 ARGMIN ARGMAX: InputTensor >OutputTensor AxisCount:COUNT Axes:UINT[AxisCount]
   AxisDirection:AXIS_DIRECTION
-CUMULATIVE_SUMMATION: InputTensor >OutputTensor Axis:UINT
-  AxisDirection:AXIS_DIRECTION HasExclusiveSum:BOOL
-CUMULATIVE_PRODUCT: InputTensor >OutputTensor Axis:UINT
-  AxisDirection:AXIS_DIRECTION HasExclusiveProduct:BOOL
-TOP_K: InputTensor >OutputValueTensor >OutputIndexTensor Axis,K:UINT
+CUMULATIVE_SUMMATION: InputTensor >OutputTensor Axis:UINT AxisDirection:AXIS_DIRECTION
+  HasExclusiveSum:BOOL
+CUMULATIVE_PRODUCT: InputTensor >OutputTensor Axis:UINT AxisDirection:AXIS_DIRECTION
+  HasExclusiveProduct:BOOL
 TOP_K1: InputTensor >OutputValueTensor >OutputIndexTensor Axis,K:UINT
   AxisDirection:AXIS_DIRECTION
 AVERAGE_POOLING: InputTensor >OutputTensor DimensionCount:COUNT
@@ -158,72 +140,38 @@ LP_POOLING: InputTensor >OutputTensor DimensionCount:COUNT
   Strides,WindowSize,StartPadding,EndPadding:UINT[DimensionCount] P:UINT
 LP_POOLING1: InputTensor >OutputTensor DimensionCount:COUNT
   Strides,WindowSize,StartPadding,EndPadding,Dilations:UINT[DimensionCount] P:UINT
-MAX_POOLING: InputTensor >OutputTensor DimensionCount:COUNT
-  Strides,WindowSize,StartPadding,EndPadding:UINT[DimensionCount]
-MAX_POOLING1: InputTensor >OutputTensor >OutputIndicesTensor? DimensionCount:COUNT
-  Strides,WindowSize,StartPadding,EndPadding:UINT[DimensionCount]
 MAX_POOLING2: InputTensor >OutputTensor >OutputIndicesTensor? DimensionCount:COUNT
   Strides,WindowSize,StartPadding,EndPadding,Dilations:UINT[DimensionCount]
-MAX_UNPOOLING: InputTensor IndicesTensor >OutputTensor
-QUANTIZED_LINEAR_AVERAGE_POOLING: InputTensor InputScaleTensor InputZeroPointTensor?
-  OutputScaleTensor OutputZeroPointTensor? >OutputTensor DimensionCount:COUNT
-  Strides,WindowSize,StartPadding,EndPadding,Dilations:UINT[DimensionCount]
-  IncludePadding:BOOL
-ROI_POOLING: InputTensor ROITensor >OutputTensor SpatialScale:FLOAT
-  PooledSize:SIZE_2D
-ROI_ALIGN: InputTensor ROITensor BatchIndicesTensor >OutputTensor
-  ReductionFunction:REDUCE_FUNCTION InterpolationMode:INTERPOLATION_MODE
-  SpatialScaleX,SpatialScaleY,OutOfBoundsInputValue:FLOAT
-  MinimumSamplesPerOutput,MaximumSamplesPerOutput:UINT
+ROI_POOLING: InputTensor ROITensor >OutputTensor SpatialScale:FLOAT PooledSize:SIZE_2D
 ROI_ALIGN1: InputTensor ROITensor BatchIndicesTensor >OutputTensor
   ReductionFunction:REDUCE_FUNCTION InterpolationMode:INTERPOLATION_MODE
   SpatialScaleX,SpatialScaleY,InputPixelOffset,OutputPixelOffset:FLOAT
   OutOfBoundsInputValue:FLOAT MinimumSamplesPerOutput,MaximumSamplesPerOutput:UINT
   AlignRegionsToCorners:BOOL
-SLICE: InputTensor >OutputTensor DimensionCount:COUNT
-  Offsets,Sizes,Strides:UINT[DimensionCount]
 SLICE1: InputTensor >OutputTensor DimensionCount:COUNT
   InputWindowOffsets,InputWindowSizes:UINT[DimensionCount]
   InputWindowStrides:INT[DimensionCount]
 SPLIT: InputTensor OutputCount:COUNT >OutputTensors[OutputCount] Axis:UINT
 JOIN: InputCount:COUNT InputTensors[InputCount] >OutputTensor Axis:UINT
-PADDING: InputTensor >OutputTensor PaddingMode:PADDING_MODE PaddingValue:FLOAT
-  DimensionCount:COUNT StartPadding,EndPadding:UINT[DimensionCount]
 PADDING1: InputTensor >OutputTensor PaddingMode:PADDING_MODE
-  PaddingValueDataType:TENSOR_DATA_TYPE PaddingValue:SCALAR_UNION[PaddingValueDataType]
-  DimensionCount:COUNT StartPadding,EndPadding:UINT[DimensionCount]
+  PaddingValueDataType:TENSOR_DATA_TYPE
+  PaddingValue:SCALAR_UNION[PaddingValueDataType] DimensionCount:COUNT
+  StartPadding,EndPadding:UINT[DimensionCount]
 TILE: InputTensor >OutputTensor RepeatsCount:COUNT Repeats:UINT[RepeatsCount]
-SPACE_TO_DEPTH DEPTH_TO_SPACE: InputTensor >OutputTensor BlockSize:UINT
 SPACE_TO_DEPTH1 DEPTH_TO_SPACE1: InputTensor >OutputTensor BlockSize:UINT
   Order:DEPTH_SPACE_ORDER
 REVERSE_SUBSEQUENCES: InputTensor SequenceLengthsTensor >OutputTensor Axis:UINT
-VALUE_SCALE_2D: InputTensor >OutputTensor Scale:FLOAT ChannelCount:COUNT
-  Bias:FLOAT[ChannelCount]
-UPSAMPLE_2D: InputTensor >OutputTensor ScaleSize:SIZE_2D
-  InterpolationMode:INTERPOLATION_MODE
-RESAMPLE: InputTensor >OutputTensor InterpolationMode:INTERPOLATION_MODE
-  ScaleCount:COUNT Scales:FLOAT[ScaleCount]
-RESAMPLE1: InputTensor >OutputTensor InterpolationMode:INTERPOLATION_MODE
-  DimensionCount:COUNT Scales,InputPixelOffsets,OutputPixelOffsets:FLOAT[DimensionCount]
 RESAMPLE2: InputTensor >OutputTensor InterpolationMode:INTERPOLATION_MODE
   RoundingDirection:AXIS_DIRECTION DimensionCount:COUNT
   Scales,InputPixelOffsets,OutputPixelOffsets:FLOAT[DimensionCount]
-RESAMPLE3: InputTensor >OutputTensor InterpolationMode:INTERPOLATION_MODE
-  RoundingDirection:AXIS_DIRECTION DimensionCount:COUNT
-  Scales,InputPixelOffsets,OutputPixelOffsets:FLOAT[DimensionCount] Antialiased:BOOL
-FOLD UNFOLD: InputTensor >OutputTensor DimensionCount:COUNT
-  WindowSizes,Strides,Dilations,StartPadding,EndPadding:UINT[DimensionCount]
 GATHER: InputTensor IndicesTensor >OutputTensor Axis,IndexDimensions:UINT
 GATHER_ELEMENTS: InputTensor IndicesTensor >OutputTensor Axis:UINT
-GATHER_ND: InputTensor IndicesTensor >OutputTensor
-  InputDimensionCount,IndicesDimensionCount:UINT
 GATHER_ND1: InputTensor IndicesTensor >OutputTensor
   InputDimensionCount,IndicesDimensionCount,BatchDimensionCount:UINT
 SCATTER_ELEMENTS: InputTensor IndicesTensor UpdatesTensor >OutputTensor Axis:UINT
 SCATTER_ND: InputTensor IndicesTensor UpdatesTensor >OutputTensor
   InputDimensionCount,IndicesDimensionCount:UINT
 ONE_HOT: IndicesTensor ValuesTensor >OutputTensor Axis:UINT
-NONZERO_COORDINATES: InputTensor >OutputCountTensor >OutputCoordinatesTensor
 DIAGONAL_MATRIX: >OutputTensor Offset:INT Value:FLOAT
 DIAGONAL_MATRIX1: InputTensor? >OutputTensor ValueDataType:TENSOR_DATA_TYPE
   Value:SCALAR_UNION[ValueDataType] DiagonalFillBegin,DiagonalFillEnd:INT
@@ -231,21 +179,11 @@ FILL_VALUE_CONSTANT: >OutputTensor ValueDataType:TENSOR_DATA_TYPE
   Value:SCALAR_UNION[ValueDataType]
 FILL_VALUE_SEQUENCE: >OutputTensor ValueDataType:TENSOR_DATA_TYPE
   ValueStart,ValueDelta:SCALAR_UNION[ValueDataType]
-RANDOM_GENERATOR: InputStateTensor >OutputTensor >OutputStateTensor?
-  Type:RANDOM_GENERATOR_TYPE
 BATCH_NORMALIZATION: InputTensor MeanTensor VarianceTensor ScaleTensor BiasTensor
   >OutputTensor Spatial:BOOL Epsilon:FLOAT FusedActivation:OPERATOR_DESC?
-MEAN_VARIANCE_NORMALIZATION: InputTensor ScaleTensor? BiasTensor? >OutputTensor
-  CrossChannel,NormalizeVariance:BOOL Epsilon:FLOAT FusedActivation:OPERATOR_DESC?
 MEAN_VARIANCE_NORMALIZATION1: InputTensor ScaleTensor? BiasTensor? >OutputTensor
   AxisCount:COUNT Axes:UINT[AxisCount] NormalizeVariance:BOOL Epsilon:FLOAT
   FusedActivation:OPERATOR_DESC?
-MEAN_VARIANCE_NORMALIZATION2: InputTensor ScaleTensor? BiasTensor? >OutputTensor
-  AxisCount:COUNT Axes:UINT[AxisCount] UseMean,UseVariance:BOOL Epsilon:FLOAT
-  FusedActivation:OPERATOR_DESC?
-LOCAL_RESPONSE_NORMALIZATION: InputTensor >OutputTensor CrossChannel:BOOL
-  LocalSize:UINT Alpha,Beta,Bias:FLOAT
-LP_NORMALIZATION: InputTensor >OutputTensor Axis:UINT Epsilon:FLOAT P:UINT
 RNN: InputTensor WeightTensor RecurrenceTensor BiasTensor? HiddenInitTensor?
   SequenceLengthsTensor? >OutputSequenceTensor? >OutputSingleTensor?
   ActivationDescCount:COUNT ActivationDescs:OPERATOR_DESC[ActivationDescCount]
