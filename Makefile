@@ -247,7 +247,7 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@$(PYTHON) -m venv $(NATIVE_VENV)
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet $(EDITABLE) \
-	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=8.4' $(VENDORS) $(C_COMPILER)
+	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=9.0' $(VENDORS) $(C_COMPILER)
 	@touch $@
 
 $(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml plugins/onnxruntime/pyproject.toml
