@@ -103,6 +103,20 @@ def test_results_are_right_whatever_is_evicted(
     assert all(partition.closed for partition in provider.partitions)
 
 
+@pytest.mark.parametrize("limit", [1, None])
+@pytest.mark.parametrize("specialises", [0, 2])
+def test_the_report_says_whether_runs_wait_for_each_other(
+    simulated: MakeSimulated, specialises: int, limit: Any
+) -> None:
+    simulated(specialises=specialises, max_concurrent_runs=limit)
+    with opened(model=DOUBLE) as session:
+        session.run(None, {"x": np.ones(3, np.float32)})
+        explanation = session.explain()
+    (part,) = explanation.partitions
+    assert part.serialised is (limit is not None)
+    assert ("runs wait for each other" in str(explanation)) is part.serialised
+
+
 @pytest.mark.parametrize("knobs", [{}, {"max_concurrent_runs": None}])
 def test_a_stream_that_gives_no_event_is_blamed_as_anywhere(
     simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch, knobs: dict[str, Any]

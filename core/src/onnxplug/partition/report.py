@@ -114,6 +114,7 @@ class Specialisations(Record):
         cached: how often what was done with the cache on disk; empty if the EP does
             not ask for that.
         notes: what is to be said of it, such as why no other EP can serve.
+        serialised: the EP states how often something of it runs at once.
     """
 
     limit: int
@@ -126,6 +127,7 @@ class Specialisations(Record):
     last_failure: str = ""
     cached: Mapping[str, int] = MappingProxyType({})
     notes: tuple[str, ...] = ()
+    serialised: bool = False
 
 
 class PartitionPlacement(Record):
@@ -140,7 +142,8 @@ class PartitionPlacement(Record):
         tiers: how many nodes run in which of the EP's tiers, if the EP reports it.
         inputs, outputs: values that come in and go out.
         label: the EP's word for it.
-        serialised: the EP runs it once at a time, so concurrent runs wait.
+        serialised: the EP states how often it runs at once, so concurrent runs wait;
+            of what is compiled by input shapes, in what was compiled until now.
         cache: whether it was restored from the cache on disk, or is in it now; empty if
             the EP does not ask for that.
         specialisations: what was compiled by input shapes; ``None`` where one compiled
@@ -366,10 +369,12 @@ class Explanation:
         for number, compiled, places in self._sources:
             with blaming(self.partitions[number].ep, "explain"):
                 report = compiled.report or PartitionReport()
-                self.partitions[number] = self.partitions[number]._replace(
+                placed, made = self.partitions[number], specialisations(compiled)
+                self.partitions[number] = placed._replace(
                     tiers=dict(Counter(report.tiers.values()).most_common()),
-                    specialisations=specialisations(compiled),
+                    specialisations=made,
                     counts=dict(report.counts),
+                    serialised=placed.serialised if made is None else made.serialised,
                 )
                 self._take(report, places)
 
@@ -447,6 +452,7 @@ class Explanation:
             lines.append(
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
                 f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
+                + (", runs wait for each other" if part.serialised else "")
                 + (f", restored from what is {part.origin}" if part.origin else "")
             )
             if max(part.counts.values(), default=0) > 1:

@@ -503,6 +503,10 @@ class SpecialisedPartition(CompiledPartition, Prewarmer):
                 last_failure=self._last_failure,
                 cached=dict(self._cached),
                 notes=tuple(self._notes),
+                serialised=any(
+                    each.compiled.max_concurrent_runs is not None
+                    for each in self._kept.values()
+                ),
             )
 
     @property
