@@ -60,7 +60,8 @@ COMPILER_FLOORS: Final = (
     {"kept_plans"},
     {"kept_partition", "segment"},
     {"filled_segment", "floored_segment", "restore", "varying"},
-    {"batches", "built_partition", "sequence"},
+    {"batches", "built_partition", "node_calls", "sequence"},
+    {"variants"},
     {"partition"},
 )
 """The same of the CPU EP's compiler; rooms of one floor do not import each other."""

@@ -17,7 +17,7 @@ import onnxplug
 from onnxplug.errors import LoadCancelled, NodeError, OutputMismatch, RunCancelled
 from onnxplug_compiler.frontend.call import NotCompiled
 from onnxplug_compiler.schedule.planner import Planner
-from onnxplug_cpu.compiler import partition, segment
+from onnxplug_cpu.compiler import segment, variants
 from onnxplug_cpu.compiler.kernels.normalization import commands as rows
 from onnxplug_cpu.compiler.partition import MOST_IN_VAIN
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library
@@ -241,8 +241,8 @@ def test_a_call_that_is_compiled_for_no_shape_is_not_tried_for_ever() -> None:
 
 
 def test_what_is_kept_of_refusals_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "MOST_APART", 2)
-    monkeypatch.setattr(partition, "MOST_VARIANTS", 1)
+    monkeypatch.setattr(variants, "MOST_APART", 2)
+    monkeypatch.setattr(variants, "MOST_VARIANTS", 1)
     with refuse_softmax_of(3):
         found = lowered(TEXT)
         for batch, length in ((1, 5), (1, 3), (2, 3), (3, 3), (4, 3), (1, 3), (1, 5)):

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
-from onnxplug.authoring.nodes import describe
 from onnxplug_compiler.frontend.call import (
-    Abstract,
-    Call,
     NotCompiled,
-    call_of,
     numpy_dtype,
 )
-from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.linear_codes import Unfolded
-from onnxplug_compiler.schedule.bodies import Body, ControlFlowCall
+from onnxplug_compiler.schedule.bodies import ControlFlowCall
 from onnxplug_compiler.schedule.constants import Constants
 from onnxplug_compiler.schedule.in_place import outputs_in_place
 from onnxplug_compiler.segmentation import (
     Analysis,
     Unit,
     analyse,
-    forms_of_all,
     split,
 )
 from onnxplug_compiler.sinking import sunk
@@ -42,35 +34,26 @@ from onnxplug_cpu.compiler.kept_plans import (
     KeptUnits,
     stated_shapes,
 )
+from onnxplug_cpu.compiler.node_calls import as_call
 from onnxplug_cpu.compiler.restore import restorable
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.sequence import sequence
 from onnxplug_cpu.compiler.steps import FindFunction
+from onnxplug_cpu.compiler.variants import Variants
 from onnxplug_cpu.compiler.varying import varying_values
 from onnxplug_cpu.control_flow import Compile, ControlFlow, is_control_flow
-from onnxplug_kernels import find_kernel
 from onnxplug_kernels.ml.encode import Chosen, Found
 
 _NUMBERS: Final = np.dtype(np.int64)
 """Of what texts stand for."""
 
-MOST_REFUSED: Final = 16
-"""Nodes of one operator that may turn out, one after the other, not to be compilable;
-then all are taken for that, as each time the whole is planned, or run, anew."""
-
-MOST_VARIANTS: Final = 8
-"""Sets of nodes that are on arrays for inputs of some shapes only, of which the latest
-are kept."""
-
-MOST_APART: Final = 256
-"""Shapes of inputs of which it is known that nodes are not compiled for them."""
-
 MOST_IN_VAIN: Final = 4
 """Shapes for which a partition that was never compiled whole is tried so."""
 
-Shapes: TypeAlias = tuple["tuple[int, ...] | None", ...]
-"""Of inputs, in order."""
+MOST_REFUSED: Final = 16
+"""Nodes of one operator that may turn out, one after the other, not to be compilable;
+then all are taken for that, as each time the whole is planned, or run, anew."""
 
 
 class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
@@ -112,7 +95,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         kinds: dict[Any, int] = {}
         target = compiler.target
         self._calls = [
-            _as_call(partition, node, find_function, compile_body, kinds, target)
+            as_call(partition, node, find_function, compile_body, kinds, target)
             for node in partition.nodes
         ]
         read = {name for call in self._calls for name in call.inputs if name}
@@ -143,8 +126,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                 call.function.batches = Batches(
                     compiler, call, self._constants, self._dtypes, self._nodes
                 )
-        self._apart: OrderedDict[Shapes, Built] = OrderedDict()
-        self._variants: OrderedDict[frozenset[int], Built] = OrderedDict()
+        self._variants = Variants()
         self._take(self._build({}))
         if plans is not None and self.is_compiled:
             self._keep_units(plans)
@@ -249,7 +231,6 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         # one attribute, as other threads may be about to run
         self._built = built
         self._variants.clear()
-        self._apart = OrderedDict()
 
     def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
         partition, target = self._partition, self._compiler.target
@@ -354,7 +335,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         take in the layouts that their kernels want."""
         segments = [
             segment
-            for built in (self._built, *tuple(self._variants.values()))
+            for built in (self._built, *self._variants.all)
             for segment in built.segments
         ]
         made = {
@@ -396,7 +377,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
 
     def close(self) -> None:
         """Give up what runs need."""
-        for built in (self._built, *self._variants.values()):
+        for built in (self._built, *self._variants.all):
             for segment in built.segments:
                 segment.close()
         for call in self._calls:
@@ -410,9 +391,7 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Run the units in order."""
-        built = self._built
-        if self._apart:
-            built = self._apart.get(_shapes_of(inputs), built)
+        built = self._variants.for_shapes(inputs) or self._built
         try:
             return built.run(inputs, outputs, context)
         except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
@@ -442,45 +421,25 @@ class ProgramPartition(ep.CompiledPartition, ep.Prewarmer):
                             self._take(self._build(refused))
                         built = self._built
                     else:
-                        built = self._variant(refused)
+                        built = self._variants.without(refused, self._build)
                 results = built.run(inputs, outputs, context)
             except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
                 refusal = _refusal(error)
                 continue
             with self._lock:
                 if built is not self._built:
-                    self._keep(built, {**built.refused, **refused}, _shapes_of(inputs))
+                    self._keep(built, {**built.refused, **refused}, inputs)
             return results
 
-    def _variant(self, refused: Mapping[int, str]) -> Built:
-        """The partition without these nodes, which other shapes may have wanted."""
-        key = frozenset(refused)
-        built = self._variants.get(key)
-        if built is None:
-            built = self._build(refused)
-            key = frozenset(built.refused)
-        self._variants[key] = built
-        self._variants.move_to_end(key)
-        while len(self._variants) > MOST_VARIANTS:
-            self._variants.popitem(last=False)
-        return built
-
-    def _keep(self, built: Built, refused: Mapping[int, str], shapes: Shapes) -> None:
+    def _keep(
+        self, built: Built, refused: Mapping[int, str], inputs: Sequence[Any]
+    ) -> None:
         """Run *built*, without nodes that are *refused*, for inputs of these shapes
         from now on; for all, if there were many and the partition has never run
         otherwise."""
-        apart = self._apart.copy()  # others may be reading it
-        apart[shapes] = built
-        apart.move_to_end(shapes)
-        kept = list(self._variants.values())
-        apart = OrderedDict(
-            (each, way) for each, way in apart.items() if any(way is k for k in kept)
-        )
-        while len(apart) > MOST_APART:
-            apart.popitem(last=False)
-        self._apart = apart
+        met = self._variants.keep(built, inputs)
         never = any(not segment.plans for segment in self._built.segments)
-        if never and len(apart) >= MOST_IN_VAIN:
+        if never and met >= MOST_IN_VAIN:
             self._take(built)
             return
         found = {
@@ -505,11 +464,6 @@ def _all_compiled(node: ep.Node) -> Mapping[str, ep.PartitionReport]:
     }
 
 
-def _shapes_of(inputs: Sequence[Any]) -> Shapes:
-    """The shapes of what is fed; ``None`` for what has none."""
-    return tuple([getattr(value, "shape", None) for value in inputs])
-
-
 def _refusal(error: Exception) -> NotCompiled | KernelUnavailable:
     """What *error* says of the compiled tier; raises it if it is of something else."""
     # a sequence says what its calls raise as its own
@@ -519,82 +473,8 @@ def _refusal(error: Exception) -> NotCompiled | KernelUnavailable:
     raise error
 
 
-def _as_call(
-    partition: ep.Partition,
-    node: ep.Node,
-    find_function: FindFunction,
-    compile_body: Compile,
-    kinds: dict[Any, int],
-    target: Support,
-) -> Call:
-    if is_control_flow(node):
-        whole = ControlFlow(partition, node, compile_body)
-        bodies = {
-            attribute: _body(body, node, find_function, compile_body, kinds, target)
-            for attribute, body in partition.bodies(node).items()
-        }
-        flow = ControlFlowCall(partition, node, bodies, whole)
-        whole.item_shapes = functools.partial(_item_shapes, flow)
-        return flow
-    function = find_function(partition.graph, node)
-    if isinstance(function, ep.Reason):
-        raise RuntimeError(
-            f"{describe(node)} was claimed, and now has no kernel: {function}"
-        )
-    kernel = find_kernel(node.domain, node.op_type, partition.graph.opset(node.domain))
-    return call_of(partition, node, kernel, function, kinds)
-
-
 def _stated_shapes(
     partition: ep.Partition, segment: Segment, names: Mapping[str, str]
 ) -> tuple[tuple[int, ...], ...] | None:
     """The shapes of a segment's inputs; ``None`` if not all are stated."""
     return stated_shapes(partition, [names.get(name, name) for name in segment.inputs])
-
-
-def _item_shapes(
-    call: ControlFlowCall, arrays: Sequence[Any]
-) -> Mapping[str, tuple[int, ...]]:
-    """Shapes of what a body would give in a turn, if they follow."""
-    values = [
-        None if each is None else Abstract.known(np.asarray(each)) for each in arrays
-    ]
-    left_out = len(call.inputs) - len(values)
-    values[call.count - left_out : call.count - left_out] = [None] * left_out
-    try:
-        return call.item_shapes(values)
-    except NotCompiled:
-        return {}
-
-
-def _body(
-    partition: ep.Partition,
-    node: ep.Node,
-    find_function: FindFunction,
-    compile_body: Compile,
-    kinds: dict[Any, int],
-    target: Support,
-) -> Body:
-    """A body of *node*, to be planned with what is around it."""
-    graph = partition.graph
-    calls = [
-        _as_call(partition, inner, find_function, compile_body, kinds, target)
-        for inner in partition.nodes
-    ]
-    made = {name for call in calls for name in call.outputs}
-    names = {name for call in calls for name in call.inputs if name}
-    names.update((*graph.inputs, *graph.outputs))
-    own = {*made, *graph.inputs}
-    captures = [
-        name
-        for name in node.captures
-        if name not in own and not partition.value(name).is_constant
-    ]
-    dtypes = {name: numpy_dtype(partition, name) for name in (*names, *captures)}
-    constants = Constants(partition, names)
-    wide = widened(calls, dtypes, constants, graph.outputs, target, kinds)
-    every = {**dtypes, **wide.dtypes}
-    found = Unfolded(wide.calls, every, constants, target, graph.opset())
-    calls, dtypes = list(found.calls), {**every, **found.dtypes}
-    find_forms = functools.partial(forms_of_all, calls, dtypes, constants)
-    return Body(partition, calls, constants, dtypes, find_forms, captures)
