@@ -127,6 +127,7 @@ class NumpyTarget:
     convolutions = None
     transforms = None
     window_places = None
+    experts = None
     coded_products = None
 
     def __init__(self) -> None:

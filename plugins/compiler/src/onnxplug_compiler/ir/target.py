@@ -10,6 +10,7 @@ from onnxplug.authoring.record import Record
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.caches import Caches
     from onnxplug_compiler.ir.coded import CodedProducts
+    from onnxplug_compiler.ir.experts import Experts
     from onnxplug_compiler.ir.families import (
         Attention,
         Contractions,
@@ -138,6 +139,10 @@ class Target(Support, Protocol):
     def attention(self) -> Attention: ...
     @property
     def caches(self) -> Caches | None:
+        """``None`` if it names no operator of them in :meth:`elements`."""
+
+    @property
+    def experts(self) -> Experts | None:
         """``None`` if it names no operator of them in :meth:`elements`."""
 
     @property

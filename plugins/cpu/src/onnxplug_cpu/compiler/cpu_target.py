@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from onnxplug_compiler.ir.caches import Caches
     from onnxplug_compiler.ir.coded import CodedProducts
+    from onnxplug_compiler.ir.experts import Experts
     from onnxplug_compiler.ir.linear_attention import LinearAttentions
     from onnxplug_kernels.ml.forest import Forest
 
@@ -75,6 +76,7 @@ _ELEMENTS: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("CumProd", "CumSum"), FLOATS | _WIDE),
     **dict.fromkeys("ArgMax ArgMin NonZero TopK Unique".split(), COMPUTED),
     "com.microsoft.MatMulNBits": NARROW_FLOATS,
+    **dict.fromkeys(("com.microsoft.MoE", "com.microsoft.QMoE"), NARROW_FLOATS),
     "com.microsoft.GatherBlockQuantized": frozenset({"u8", "i4", "u4"}),
     "QuantizeLinear": _CODES,
     "DequantizeLinear": _CODES | SUB_BYTE | {"i32"},
@@ -174,6 +176,12 @@ class CpuTarget(Machine):
         from onnxplug_cpu.compiler.kernels.caches import commands
 
         return commands
+
+    @property
+    def experts(self) -> Experts:
+        from onnxplug_cpu.compiler.flow import experts
+
+        return experts
 
     @property
     def transforms(self) -> families.Transforms | None:

@@ -141,6 +141,7 @@ class GpuTarget:
     convolutions: families.Convolutions | None = None
     transforms = None
     flow = None
+    experts = None
     has_narrow_factors = False
 
     def __init__(

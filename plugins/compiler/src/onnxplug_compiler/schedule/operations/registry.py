@@ -133,6 +133,7 @@ OPERATORS: Final = {
     "einsum": "Einsum",
     "encoders": "ai.onnx.ml.OneHotEncoder ai.onnx.ml.LabelEncoder "
     "ai.onnx.ml.FeatureVectorizer",
+    "experts": "com.microsoft.MoE com.microsoft.QMoE",
     "features": "ai.onnx.ml.Scaler ai.onnx.ml.Binarizer ai.onnx.ml.Imputer "
     "ai.onnx.ml.Normalizer ai.onnx.ml.ArrayFeatureExtractor",
     "fourier": "DFT STFT",

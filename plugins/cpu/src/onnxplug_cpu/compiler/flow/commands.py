@@ -50,7 +50,7 @@ def moved(
         for command in piece.commands:
             if estimated_seconds(command, recorder.target.workers) > BETWEEN_LOOKS:
                 raise ValueError(f"{command.label} of a body takes long by itself")
-            commands.append(command._replace(words=_rewritten(command.words, real)))
+            commands.append(command._replace(words=rewritten(command.words, real)))
     return commands
 
 
@@ -58,16 +58,17 @@ def _behind(address: Address, offset: int) -> Address:
     return Address(address.buffer, address.offset + offset)
 
 
-def _rewritten(
+def rewritten(
     words: tuple[Word, ...], real: Mapping[Buffer, Address]
 ) -> tuple[Word, ...]:
-    """Words over the buffers that stand-ins stand for."""
+    """Words over other buffers, where they name one that *real* has."""
     found: list[Word] = []
     for word in words:
         if type(word) is Address:
-            word = _behind(real[word.buffer], word.offset)
+            place = real.get(word.buffer)
+            word = word if place is None else _behind(place, word.offset)
         elif type(word) is Words:
-            word = Words(_rewritten(word.words, real))
+            word = Words(rewritten(word.words, real))
         found.append(word)
     return tuple(found)
 
@@ -106,9 +107,9 @@ def record_choice(
     words: dict[str, Word] = {
         "block": Block(pauses=False),
         "condition": condition.address,
-        "then": _table(then),
+        "then": table_of(then),
         "then_count": len(then),
-        "otherwise": _table(otherwise),
+        "otherwise": table_of(otherwise),
         "otherwise_count": len(otherwise),
         "at": 0,
         "place": 0,
@@ -120,7 +121,7 @@ def record_choice(
         label=label,
         flops=max(_flops(then), _flops(otherwise)),
         nbytes=max(_nbytes(then), _nbytes(otherwise)),
-        note=_note([*then, *otherwise]),
+        note=note_of([*then, *otherwise]),
     )
 
 
@@ -137,7 +138,7 @@ def record_turns(
     seconds = 1e-7 + sum(estimated_seconds(each, workers) for each in commands)
     words: dict[str, Word] = {
         "block": Block(pauses=True),
-        "commands": _table(commands),
+        "commands": table_of(commands),
         "count": len(commands),
         "limit": _address(turns.limit),
         "given": _address(turns.given),
@@ -163,11 +164,12 @@ def record_turns(
         label=label,
         flops=times * _flops(commands),
         nbytes=times * (_nbytes(commands) + moved_bytes),
-        note=_note(commands),
+        note=note_of(commands),
     )
 
 
-def _table(commands: Sequence[Command]) -> Word:
+def table_of(commands: Sequence[Command]) -> Word:
+    """Commands as a sequence of them takes them; 0 for none."""
     entries: list[Word] = []
     for command in commands:
         entries += (Code(command.kernel), Words(command.words), command.chunks)
@@ -195,7 +197,7 @@ def _nbytes(commands: Sequence[Command]) -> int:
     return sum(command.nbytes for command in commands)
 
 
-def _note(commands: Sequence[Command]) -> str:
+def note_of(commands: Sequence[Command]) -> str:
     """What is done within."""
     labels = dict.fromkeys(command.label for command in commands)
     return "; ".join(labels)

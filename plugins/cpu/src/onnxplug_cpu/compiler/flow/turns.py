@@ -77,7 +77,7 @@ class TurnsWords(KernelWords):
     place: Integer
 
 
-def _do(
+def do_commands(
     f: Function,
     sequence: str,
     block: Value,
@@ -92,7 +92,8 @@ def _do(
     )
 
 
-def _is_paused(f: Function, block: Value) -> Value:
+def is_paused(f: Function, block: Value) -> Value:
+    """Whether a command has not ended."""
     return word(f, block, PAUSED).compare("ne", 0)
 
 
@@ -118,8 +119,8 @@ class Choice(Generator):
         is_then = branch.compare("eq", 1)
         count = f.select(is_then, k.then_count, k.otherwise_count)
         commands = f.select(is_then, k.then, k.otherwise)
-        place = _do(f, sequence, block, commands, k.place, count)
-        paused = _is_paused(f, block)
+        place = do_commands(f, sequence, block, commands, k.place, count)
+        paused = is_paused(f, block)
         zero = f.value(0, I64)
         k.put("at", f.select(paused, branch, zero))
         k.put("place", f.select(paused, place, zero))
@@ -196,7 +197,7 @@ class _Writer:
         k, f = self.k, self.f
         zero, one = f.value(0, I64), f.value(1, I64)
         f.branch(inside, lambda: None, lambda: self.begin(turn))
-        place = _do(f, self.sequence, k.block, k.commands, place, k.count)
+        place = do_commands(f, self.sequence, k.block, k.commands, place, k.count)
 
         def paused() -> list[Value]:
             return [f.value(0, I1), turn, place, left, f.value(2, I64)]
@@ -214,7 +215,7 @@ class _Writer:
             phase = f.select(looks, one, zero)
             return [again & ~looks, turn + 1, zero, left - 1, phase]
 
-        go, turn, place, left, phase = f.branch(_is_paused(f, k.block), paused, done)
+        go, turn, place, left, phase = f.branch(is_paused(f, k.block), paused, done)
         return go, [turn, place, f.value(0, I1), left, phase]
 
     def begin(self, turn: Value) -> None:
