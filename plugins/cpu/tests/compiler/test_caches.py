@@ -35,6 +35,20 @@ def check(
 
 
 MORE = {
+    "added to a prompt": Grouped([30, 19], 30, 64, added=(2, 1), sinks=True),
+    "added to halves": Grouped([9], 3, 12, added=(1, 1), dtype=np.float16),
+    "norms": Grouped([7, 3], 1, 20, norms=True, qk_norm_epsilon=1e-3),
+    "norms of a prompt": Grouped(
+        [21, 21],
+        20,
+        32,
+        norms=True,
+        packed=True,
+        added=(1, 4),
+        local_window_size=6,
+        q_norm_epsilon=0.5,
+        k_norm_epsilon=0.25,
+    ),
     "a token of many groups": Grouped([300], 1, 511, heads=8, groups=1, rotated=0),
     "a long prompt": Grouped([300, 290], 260, 511, rotated=0, groups=4),
     "a long window": Grouped([300], 40, 511, rotated=0, local_window_size=40),

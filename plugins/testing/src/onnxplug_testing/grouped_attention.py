@@ -38,13 +38,15 @@ class Grouped:
         lengths: of the sequences, with the new rows.
         rows: new ones.
         capacity: of the caches that are fed.
+        added: what is added to scores is fed, of so many sequences and heads.
+        norms: queries and keys are divided by roots of their mean squares.
     """
 
     def __init__(
         self, lengths: list[int], rows: int, capacity: int, heads: int = 4,
         groups: int = 2, dtype: Any = np.float32, rotated: int = SIZE,
         packed: bool = False, sinks: bool = False, places: bool = False,
-        **form: Any,
+        added: tuple[int, int] | None = None, norms: bool = False, **form: Any,
     ) -> None:  # fmt: skip
         self.heads, self.groups, self.form = heads, groups, form
         self.rows, self.lengths = rows, lengths
@@ -53,7 +55,8 @@ class Grouped:
         parts = [normal(batch, rows, n * SIZE) for n in (heads, groups, groups)]
         caches = [normal(batch, groups, capacity, SIZE) for _ in range(2)]
         self.angles = RNG.random((POSITIONS, rotated // 2)) * 6
-        names = "q k v past_k past_v lengths total cos sin places - sinks".split()
+        names = "q k v past_k past_v lengths total cos sin places added sinks".split()
+        names += "- - q_norm k_norm".split()
         given: dict[str, Any] = dict(zip(names, [*parts, *caches], strict=False))
         if packed:
             given["q"], given["k"], given["v"] = np.concatenate(parts, -1), None, None
@@ -66,6 +69,9 @@ class Grouped:
         shape = (batch, rows)
         given["places"] = RNG.integers(0, POSITIONS, shape) if places else None
         given["sinks"] = normal(heads) if sinks else None
+        if added is not None:
+            given["added"] = normal(*added, rows, max(lengths))
+        given |= {n: normal(SIZE) if norms else None for n in ("q_norm", "k_norm")}
         self.feeds = {
             name: value.astype(dtype) if value.dtype == np.float32 else value
             for name, value in given.items()
@@ -74,6 +80,8 @@ class Grouped:
         self.parts = [part.astype(dtype).astype(np.float64) for part in parts]
         self.dtype, self.rotated = np.dtype(dtype), rotated
         inputs = [name if name in self.feeds else "" for name in names]
+        while not inputs[-1]:
+            inputs.pop()
         self.node = helper.make_node(
             "GroupQueryAttention", inputs, ["y", "new_k", "new_v"],
             domain="com.microsoft", num_heads=heads, kv_num_heads=groups,
@@ -112,6 +120,9 @@ class Grouped:
             part[image, :count].reshape(count, -1, SIZE).transpose(1, 0, 2)
             for part in self.parts
         )
+        q, k = (
+            self._normed(part, f"{which}_norm") for which, part in (("q", q), ("k", k))
+        )
         if self.rotated:
             interleaved = bool(self.form.get("rotary_interleaved"))
             q, k = (
@@ -122,14 +133,36 @@ class Grouped:
             np.concatenate([feeds[past][image, :, :first].astype(np.float64), new], 1)
             for past, new in (("past_k", k), ("past_v", v))
         )
-        heads = [self._attended(n, q[n], k, v, first) for n in range(self.heads)]
+        heads = [
+            self._attended(n, q[n], k, v, first, self._added(image, n)[:count])
+            for n in range(self.heads)
+        ]
         return [np.concatenate(heads, -1), k, v]
 
-    def _attended(self, head: int, q: Any, k: Any, v: Any, first: int) -> Any:
+    def _normed(self, x: Any, name: str) -> Any:
+        if name not in self.feeds:
+            return x
+        form = self.form
+        epsilon = form.get(f"{name}_epsilon", form.get("qk_norm_epsilon", 1e-6))
+        root = np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
+        return x / root * self.feeds[name].astype(np.float64)
+
+    def _added(self, image: int, head: int) -> Any:
+        """What is added to the scores of a head."""
+        added = self.feeds.get("added")
+        if added is None:
+            return np.zeros((self.rows, max(self.lengths)))
+        image, head = image % added.shape[0], head % added.shape[1]
+        return added[image, head].astype(np.float64)
+
+    def _attended(
+        self, head: int, q: Any, k: Any, v: Any, first: int, added: Any
+    ) -> Any:
         form, group = self.form, head * self.groups // self.heads
         scores = q @ k[group].T * (form.get("scale") or SIZE**-0.5)
         cap = form.get("softcap")
         scores = cap * np.tanh(scores / cap) if cap else scores
+        scores = scores + added[:, : k.shape[1]]
         own = first + np.arange(len(q))[:, None]
         key = np.arange(k.shape[1])
         if form.get("causal", 1):
@@ -154,5 +187,6 @@ CASES = {
     "without turns": Grouped([7], 1, 9, rotated=0, groups=4, softcap=2.0, scale=0.5),
     "placed": Grouped([7, 4], 2, 9, places=True, sinks=True),
     "all of it": Grouped([5], 5, 0, causal=0, smooth_softmax=1),
+    "something is added": Grouped([7, 3], 1, 20, added=(1, 4), softcap=2.0),
     "halves": Grouped([7, 3], 1, 20, dtype=np.float16, packed=True),
 }

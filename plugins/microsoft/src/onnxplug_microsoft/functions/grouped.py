@@ -44,9 +44,11 @@ def _group_query_attention(
     kv_num_heads: int,
     causal: int = 1,
     do_rotary: int = 0,
+    k_norm_epsilon: float = 0.0,
     k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
+    q_norm_epsilon: float = 0.0,
     qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0,
     rotary_interleaved: int = 0,
@@ -70,8 +72,12 @@ def _group_query_attention(
         raise NoFunction(f"its attribute 'qk_output' is {qk_output}; expected 0")
     q, k, v, head_size = _heads(body, query, key, value, num_heads, kv_num_heads)
     if all_or_none(q_norm_weight=q_norm_weight, k_norm_weight=k_norm_weight):
-        q, _ = rms_norm(body, q, (query,), str(q_norm_weight), qk_norm_epsilon)
-        k, _ = rms_norm(body, k, (query,), str(k_norm_weight), qk_norm_epsilon)
+        q, _ = rms_norm(
+            body, q, (query,), str(q_norm_weight), q_norm_epsilon or qk_norm_epsilon
+        )
+        k, _ = rms_norm(
+            body, k, (query,), str(k_norm_weight), k_norm_epsilon or qk_norm_epsilon
+        )
     queries = body.size(query, 1)
     total = to_int64(body, body.reshape(total_sequence_length, 1))
     lengths = body.op("Add", to_int64(body, body.reshape(seqlens_k, -1)), body.index(1))

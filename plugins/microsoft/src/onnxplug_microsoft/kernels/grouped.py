@@ -46,9 +46,11 @@ def group_query_attention(
     kv_num_heads: int,
     causal: int = 1,
     do_rotary: int = 0,
+    k_norm_epsilon: float = 0.0,
     k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
+    q_norm_epsilon: float = 0.0,
     qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0,
     rotary_interleaved: int = 0,
@@ -69,10 +71,8 @@ def group_query_attention(
         raise ValueError("GroupQueryAttention with scales of its cache is not computed")
     q, k, v = _heads(xp, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
-        q, k = (
-            _normed(xp, rows, weight, qk_norm_epsilon)
-            for rows, weight in ((q, q_norm_weight), (k, k_norm_weight))
-        )
+        q = _normed(xp, q, q_norm_weight, q_norm_epsilon or qk_norm_epsilon)
+        k = _normed(xp, k, k_norm_weight, k_norm_epsilon or qk_norm_epsilon)
     new, total = q.shape[2], int(xp.reshape(total_sequence_length, (-1,))[0])
     lengths = xp.astype(xp.reshape(seqlens_k, (-1,)), xp.int64) + 1
     if lengths.shape[0] != q.shape[0]:

@@ -131,9 +131,26 @@ def _check_grouped(call: Call, inputs: Inputs, results: Results) -> None:
     places = shapes[9] if len(shapes) > 9 else None
     if places is not None and places != (found.batch, found.queries):
         raise NotCompiled(f"positions {places}", call)
-    sinks = shapes[11] if len(shapes) > 11 else None
-    if sinks is not None and sinks != (found.heads,):
-        raise NotCompiled(f"sinks {sinks}", call)
+    vectors = {11: found.heads, 14: found.size, 15: found.size}
+    for position, size in vectors.items():
+        vector = shapes[position] if len(shapes) > position else None
+        if vector not in (None, (size,)):
+            raise NotCompiled(f"input {position} of {vector}", call)
+    _check_added(call, found, shapes[10] if len(shapes) > 10 else None)
+
+
+def _check_added(call: Call, found: _Heads, shape: tuple[int, ...] | None) -> None:
+    """Check what is added to scores: [B or 1, N or 1, S, keys]."""
+    if shape is None:
+        return
+    lead = found.batch, found.heads
+    if (
+        len(shape) != 4
+        or any(n not in (1, m) for n, m in zip(shape, lead, strict=False))
+        or shape[2] != found.queries
+        or not 0 < shape[3] <= found.present
+    ):
+        raise NotCompiled(f"a bias of {shape} for {found.present} keys", call)
 
 
 def _record_grouped(plan: Plan, call: Call) -> None:
@@ -144,7 +161,12 @@ def _record_grouped(plan: Plan, call: Call) -> None:
     starts = Starts(lengths, 1 - found.queries, 1, clamped=True)
     rotation = _rotation(plan, call)
     q, k, v = _split(plan, call, found)
-    keys, values = _kept(plan, call, found, (k, v), (3, 4), starts, rotation)
+    q = _normed(plan, call, q, 14, "q_norm_epsilon")
+    k = _normed(plan, call, k, 15, "k_norm_epsilon")
+    bias = call.input(10)
+    mask = None if bias is None else plan.view(bias)
+    seen = found.present if mask is None else mask.shape[3]
+    keys, values = _kept(plan, call, found, (k, v), (3, 4), starts, seen, rotation)
     if rotation is not None:
         turned = plan.recorder.temporary(q.dtype, q.shape)
         _caches(plan).record_placed(
@@ -162,6 +184,7 @@ def _record_grouped(plan: Plan, call: Call) -> None:
         _destination(plan, call, found),
         starts,
         scale=_scale(call, found),
+        mask=_of_all(mask, found),
         causal=causal,
         window=window - 1 if causal and window > 0 else None,
         softcap=float(attributes.get("softcap", 0)),
@@ -183,13 +206,15 @@ def _kept(
     new: tuple[View, View],
     past: tuple[int, int],
     starts: Starts,
+    seen: int,
     rotation: Rotation | None = None,
 ) -> list[View]:
-    """The caches of keys and values, with the new rows.
+    """The first rows of the caches of keys and values, with the new ones.
 
     Args:
         past: positions of the inputs that are the caches before; the outputs behind
             the first are those after.
+        seen: how many rows may be in use.
     """
     recorder, caches = plan.recorder, _caches(plan)
     shape = (found.batch, found.groups, found.present, found.size)
@@ -204,12 +229,39 @@ def _kept(
             whole = recorder.temporary(dtype, shape)
         if before is not None:
             caches.record_kept(recorder, before, whole, starts, label=call.op_type)
+        first = whole.slice((0,) * 4, (*shape[:2], seen, shape[3]))
         caches.record_placed(
-            recorder, rows, whole, starts, rotation=None if number else rotation,
+            recorder, rows, first, starts, rotation=None if number else rotation,
             label=call.op_type,
         )  # fmt: skip
-        kept.append(whole)
+        kept.append(first)
     return kept
+
+
+def _normed(plan: Plan, call: Call, rows: View, position: int, epsilon: str) -> View:
+    """Rows [batch, heads, rows, size] divided by the root of their mean square, times
+    the input at *position*, if that is there."""
+    name = call.input(position)
+    if name is None:
+        return rows
+    recorder, attributes = plan.recorder, call.attributes
+    out = recorder.temporary(rows.dtype, rows.shape)
+    given = float(attributes.get(epsilon, 0)) or float(
+        attributes.get("qk_norm_epsilon", 1e-6)
+    )
+    recorder.target.rows.record_norm(
+        recorder, rows, out, epsilon=given, centered=False,
+        scale=plan.view(name).broadcast_to(rows.shape), label=call.op_type,
+    )  # fmt: skip
+    return out
+
+
+def _of_all(mask: View | None, found: _Heads) -> View | None:
+    """What is added to scores, for all heads."""
+    if mask is None:
+        return None
+    shape = (found.batch, found.heads, found.queries, mask.shape[3])
+    return mask.broadcast_to(shape)
 
 
 def _scale(call: Call, found: _Heads) -> float:
@@ -316,11 +368,13 @@ def _accepts_grouped(call: Call, dtypes: Dtypes, target: Support) -> str | None:
             return f"GroupQueryAttention is not compiled with {name!r}"
     if not {"num_heads", "kv_num_heads"} <= call.attributes.keys():
         return "GroupQueryAttention lacks 'num_heads' or 'kv_num_heads'"
-    if any(call.input(at) is not None for at in (10, 12, 13, 14, 15)):
-        return "GroupQueryAttention is compiled without a bias, scales and norms"
-    pairs = ((1, 2), (3, 4), (7, 8))
+    if any(call.input(at) is not None for at in (12, 13, 16)):
+        return "GroupQueryAttention is compiled without scales and 'query_seqlens'"
+    pairs = ((1, 2), (3, 4), (7, 8), (14, 15))
     if any((call.input(a) is None) != (call.input(b) is None) for a, b in pairs):
-        return "GroupQueryAttention is compiled with both of keys and values"
+        return (
+            "GroupQueryAttention is compiled with both of keys and values, and of norms"
+        )
     if call.attributes.get("do_rotary", 0) and call.input(7) is None:
         return "GroupQueryAttention rotates, and has no tables"
     if call.input(5) is None or call.input(6) is None or len(call.outputs) > 3:
@@ -367,6 +421,12 @@ _LENGTHS: Final = {"MultiHeadAttention": 8, "DecoderMaskedMultiHeadAttention": 7
 
 _BIASES: Final = {"MultiHeadAttention": 3, "DecoderMaskedMultiHeadAttention": 10}
 
+_ADDED: Final = {"MultiHeadAttention": 5, "DecoderMaskedMultiHeadAttention": 4}
+_PADDING: Final = {"MultiHeadAttention": 4, "DecoderMaskedMultiHeadAttention": 3}
+
+_FILLER: Final = -10000.0
+"""What is added to scores that padding hides, unless an attribute says otherwise."""
+
 _PAST: Final = {"MultiHeadAttention": (6, 7), "DecoderMaskedMultiHeadAttention": (5, 6)}
 
 
@@ -401,8 +461,52 @@ def _check_shared(call: Call, inputs: Inputs, results: Results) -> None:
     width = 3 * found.heads * found.size
     if call.input(at) is not None and shapes[at] != (width,):
         raise NotCompiled(f"a bias of {shapes[at]}; expected {width} elements", call)
+    at, padding = _ADDED[call.op_type], _PADDING[call.op_type]
+    _check_added(call, found, shapes[at])
+    hidden = shapes[padding]
+    rows_seen = _seen(call, shapes)
+    if hidden is not None and (
+        len(hidden) != 2
+        or hidden != (found.batch, rows_seen)
+        or not 0 < rows_seen <= found.present
+    ):
+        raise NotCompiled(f"a mask of {hidden} for {rows_seen} keys", call)
     if given(inputs, _LENGTHS[call.op_type]).size != 1 or not found.queries:
         raise NotCompiled(f"no one length of what is in the cache: {shapes}", call)
+
+
+def _seen(call: Call, shapes: Sequence[tuple[int, ...] | None]) -> int:
+    """How many rows of the cache may be in use: as many as masks are for."""
+    for at in (_ADDED[call.op_type], _PADDING[call.op_type]):
+        shape = shapes[at]
+        if shape is not None:
+            return shape[-1]
+    return _shared_heads(call, shapes).present
+
+
+def _shared_mask(plan: Plan, call: Call, found: _Heads, label: str) -> View | None:
+    """What is added to scores, for all heads."""
+    bias, padding = (call.input(at[label]) for at in (_ADDED, _PADDING))
+    added = None if bias is None else plan.view(bias)
+    if padding is None:
+        return _of_all(added, found)
+    hidden = plan.view(padding)
+    batch, keys = hidden.shape
+    hidden = _of_shape(plan, plan.contiguous(hidden), (batch, 1, 1, keys))
+    shape = hidden.shape
+    if added is not None:
+        shape = (batch, *added.shape[1:])
+    formula = Formula("f32")
+    counts = formula.step(
+        "Greater", formula.read(hidden), formula.number(0, "i32"), element="i1"
+    )
+    filler = float(call.attributes.get("mask_filter_value", _FILLER))
+    total = formula.step("Where", counts, formula.number(0.0), formula.number(filler))
+    if added is not None:
+        total = formula.step("Add", total, formula.read_wide(added))
+    whole = plan.recorder.temporary(F32, shape)
+    formula.record(plan.recorder, total, whole, label)
+    return _of_all(whole, found)
 
 
 def _record_shared(plan: Plan, call: Call) -> None:
@@ -412,7 +516,8 @@ def _record_shared(plan: Plan, call: Call) -> None:
     length = _of_shape(plan, length, (1,)).broadcast_to((found.batch,))
     starts = Starts(length, 0, found.queries)
     q, k, v = _split(plan, call, found, call.input(_BIASES[call.op_type]))
-    keys, values = _kept(plan, call, found, (k, v), _PAST[call.op_type], starts)
+    past, seen = _PAST[call.op_type], _seen(call, shapes)
+    keys, values = _kept(plan, call, found, (k, v), past, starts, seen)
     _caches(plan).record_cached_attention(
         plan.recorder,
         q,
@@ -421,6 +526,7 @@ def _record_shared(plan: Plan, call: Call) -> None:
         _destination(plan, call, found),
         starts,
         scale=_scale(call, found),
+        mask=_shared_mask(plan, call, found, call.op_type),
         causal=bool(call.attributes.get("unidirectional", 0)),
         label=call.op_type,
     )
@@ -431,15 +537,17 @@ def _accepts_shared(call: Call, dtypes: Dtypes, target: Support) -> str | None:
     if not elements:
         return f"{name} is not compiled"
     used = {0, 1, 2, *_PAST[name], _LENGTHS[name]}
-    bias = _BIASES[name]
+    bias, added, padding = _BIASES[name], _ADDED[name], _PADDING[name]
     if "num_heads" not in call.attributes or len(call.outputs) > 3:
         return f"{name} lacks 'num_heads', or has outputs that it has not"
     found = {at for at in range(11) if call.input(at) is not None}
-    if found not in (used, used | {bias}):
-        return f"{name} is compiled with a cache that has room, and no mask"
+    if not used <= found <= used | {bias, added, padding}:
+        return f"{name} is compiled with a cache that has room, and without beams"
     first = dtypes[0]
     caches = [dtypes[at] for at in _PAST[name]]
-    alike = [*dtypes[:3], *dtypes[bias : bias + 1]]
+    alike = [*dtypes[:3], *dtypes[bias : bias + 1], dtypes[added]]
+    if dtypes[padding] not in (None, np.dtype(np.int32)):
+        return f"{name} is compiled with a mask of int32; found {dtypes[padding]}"
     if not _fit(first, alike, caches, target):
         return f"{name} is compiled for inputs of one type"
     if element_of(first) not in elements:
