@@ -257,7 +257,7 @@ class _Widening:
         infer = call.infer and Followed(call.infer, given, made)
         kind = self._kind(call, inputs)
         wide = with_values(call, tuple(inputs), outputs, made, infer, kind)
-        mixed = _name_of(call) in _CACHES or call.op_type in _LAYERS
+        mixed = _name_of(call) in _CACHES or call.op_type in {*_LAYERS, "Einsum"}
         if mixed and call.function is not None:
             wide.function = _OnArrays(call.function, made)
         found = tuple(dtypes)
@@ -288,6 +288,14 @@ class _Widening:
                 and self.target.has_narrow_factors
                 and self.known.issuperset(both)
                 and self.wide.keys().isdisjoint(both)
+            )
+        if call.op_type == "Einsum" and not call.domain:
+            # all but one may be constants
+            return (
+                name in self.known
+                and self.target.has_narrow_factors
+                and not self.known.issuperset(filter(None, call.inputs))
+                and name not in self.wide
             )
         if position != 1 or call.op_type not in _FACTORS or name in self.wide:
             return False

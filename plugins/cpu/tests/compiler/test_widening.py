@@ -337,6 +337,33 @@ def test_large_constants_of_other_operators(dtype: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", UNIT, ids=str)
+@pytest.mark.parametrize(
+    ("equation", "sizes"),
+    [
+        ("tbh,hk->tbk", (160, 450)),
+        ("tbh,hk->kbt", (160, 450)),
+        ("kh,tbh->tbk", (450, 160)),
+        ("tbh,tbh->bt", (600, 1, 160)),
+        ("tbh,th->tbh", (600, 160)),
+        ("tbh,hkl->tbk", (160, 45, 10)),
+        ("tbh,hh->tb", (160, 160)),
+    ],
+)
+def test_constants_of_sums_of_products_are_widened_once(
+    dtype: np.dtype[Any], equation: str, sizes: Sequence[int]
+) -> None:
+    e = RNG.standard_normal(sizes) / 12
+    constant_first = equation.index("h") < 2
+    names = ["e", "x"] if constant_first else ["x", "e"]
+    nodes = [node("Einsum", names, ["y"], equation=equation)]
+    narrow = model(nodes, dtype, {"x": [600, 1, 160]}, ["y"], {"e": e})
+    x = random(dtype, 600, 1, 160)
+    check(narrow, x)
+    labels = commands(narrow, {"x": x}, 1)
+    assert sum(label.startswith("Cast") for label in labels) <= 2, labels
+
+
+@pytest.mark.parametrize("dtype", UNIT, ids=str)
 def test_bodies_round_what_goes_from_turn_to_turn(dtype: np.dtype[Any]) -> None:
     state = helper.make_tensor_value_info
     body = helper.make_graph(

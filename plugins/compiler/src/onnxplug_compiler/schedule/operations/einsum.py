@@ -6,16 +6,23 @@ that are one of a product's are no one in memory it is copied.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.frontend.call import Call, NotCompiled
-from onnxplug_compiler.ir.formula import Formula
+from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.elements import is_half
+from onnxplug_compiler.ir.formula import Formula, record_cast
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.copies import record_copy
 from onnxplug_compiler.schedule.operations.registry import (
+    F32,
+    Dtypes,
     Inputs,
     Operation,
     Plan,
@@ -24,6 +31,10 @@ from onnxplug_compiler.schedule.operations.registry import (
     register,
 )
 from onnxplug_kernels.matmul import parse_equation
+
+if TYPE_CHECKING:
+    from onnxplug_compiler.ir.recorder import Recorder
+    from onnxplug_compiler.ir.target import Support
 
 _MOST_BATCHES: Final = 2
 _MOST_ROWS: Final = 2
@@ -89,10 +100,11 @@ def _record(plan: Plan, call: Call) -> None:
     terms, labels = _terms(call, [view.shape for view in views])
     out = _Labelled(plan.destination(output), tuple(labels))
     operands = [_diagonal(v, term) for v, term in zip(views, terms, strict=True)]
-    writer = _Writer(plan, f"Einsum {call.attributes['equation']}")
+    label = f"Einsum {call.attributes['equation']}"
+    writer = _Writer(plan, label, out.view.dtype)
     found, *others = operands
     if not others:
-        writer.finish(found, out)
+        writer.finish(writer.wide(found), out)
     for number, other in enumerate(others):
         later = others[number + 1 :]
         needed = {*labels}.union(*(each.labels for each in later))
@@ -112,10 +124,31 @@ def _diagonal(view: View, term: Sequence[str]) -> _Labelled:
 
 
 class _Writer:
-    """Records products and sums."""
+    """Records products and sums.
 
-    def __init__(self, plan: Plan, label: str) -> None:
+    Attributes:
+        dtype: of the result, and of operands that are no constants of 16 bits.
+    """
+
+    def __init__(self, plan: Plan, label: str, dtype: np.dtype[Any]) -> None:
         self.plan, self.recorder, self.label = plan, plan.recorder, label
+        self.dtype = dtype
+
+    def wide(self, x: _Labelled) -> _Labelled:
+        """*x* as elements of the result, made once of a constant."""
+        view = x.view
+        if view.dtype == self.dtype:
+            return x
+        if not isinstance(view.buffer, Constant):
+            copy = self.recorder.temporary(self.dtype, view.shape)
+            record_cast(self.recorder, view, copy, self.label)
+            return _Labelled(copy, x.labels)
+        layout = f"{self.dtype} of {view.dtype} {view.shape} {view.strides}"
+        nbytes = view.size * self.dtype.itemsize
+        fill = functools.partial(_cast_all, self.dtype)
+        made = self.recorder.packed(view, layout, nbytes, fill)
+        whole = View.contiguous(made.buffer, self.dtype, view.shape)
+        return _Labelled(whole, x.labels)
 
     def finish(self, x: _Labelled, out: _Labelled) -> None:
         """The sum over what *out* has not."""
@@ -143,6 +176,7 @@ class _Writer:
         labels = tuple(label for label in x.labels if label in kept)
         if len(labels) == len(x.labels):
             return x
+        x = self.wide(x)
         sizes = x.sizes
         shape = [sizes[label] for label in labels]
         out = self.recorder.temporary(x.view.dtype, shape)
@@ -176,16 +210,19 @@ class _Writer:
         labels = (*batch, *rows, *columns)
         if out is None:
             shape = [sizes[label] for label in labels]
-            out = _Labelled(self.recorder.temporary(a.view.dtype, shape), labels)
+            out = _Labelled(self.recorder.temporary(self.dtype, shape), labels)
         if not out.view.size:
             return out
         if not inner:
-            self._multiply(a, b, out)
+            self._multiply(self.wide(a), self.wide(b), out)
             return out
         # a matrix has its columns next to each other
         last = next((n for n in reversed(out.labels) if out.sizes[n] > 1), "")
         if last in rows:
             a, b, rows, columns = b, a, columns, rows
+        if not isinstance(b.view.buffer, Constant):
+            b = self.wide(b)
+        a = self.wide(a)
         _Product(self, a, b, out, batch, rows, inner, columns, sizes).record()
         return out
 
@@ -195,6 +232,13 @@ class _Writer:
         factors = [formula.read(x.seen(out.labels, out.sizes)) for x in (a, b)]
         product = formula.step("Mul", *factors)
         formula.record(self.recorder, product, out.view, self.label)
+
+
+def _cast_all(
+    dtype: np.dtype[Any], recorder: Recorder[Any], source: View, made: Address
+) -> None:
+    whole = View.contiguous(made.buffer, dtype, source.shape)
+    record_cast(recorder, source, whole, "Cast")
 
 
 class _Product:
@@ -316,4 +360,11 @@ def _view(view: View, axes: Sequence[tuple[_Axis, int]]) -> View:
     return View(view.buffer, view.offset, view.dtype, shape, strides)
 
 
-register("Einsum", Operation(_record, alike, _check))
+def _accepts(call: Call, dtypes: Dtypes, target: Support) -> str | None:
+    """Accepts constants of 16 bits beside float32, too, as widening leaves them."""
+    if F32 in dtypes and target.has_narrow_factors:
+        dtypes = [F32 if is_half(dtype) else dtype for dtype in dtypes]
+    return alike(call, dtypes, target)
+
+
+register("Einsum", Operation(_record, _accepts, _check))
