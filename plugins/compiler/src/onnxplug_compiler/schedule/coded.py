@@ -22,6 +22,9 @@ from onnxplug_compiler.schedule.elementwise import (
 )
 from onnxplug_compiler.schedule.operations.registry import Plan, find_operation
 
+BYTES_LEVEL: Final = 4
+"""The ``accuracy_level`` of MatMulNBits and QMoE at which rows may be int8."""
+
 _AS_THEY_ARE: Final = Finish()
 
 

@@ -19,7 +19,12 @@ from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elements import NARROW_FLOATS, described, element_of
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
-from onnxplug_compiler.schedule.coded import MAKERS, CodedProduct, as_shape
+from onnxplug_compiler.schedule.coded import (
+    BYTES_LEVEL,
+    MAKERS,
+    CodedProduct,
+    as_shape,
+)
 from onnxplug_compiler.schedule.copies import record_copy, record_zeros
 from onnxplug_compiler.schedule.elementwise import Finish
 from onnxplug_compiler.schedule.operations.registry import (
@@ -34,9 +39,6 @@ from onnxplug_compiler.schedule.operations.registry import (
 
 _U8: Final = np.dtype(np.uint8)
 _BYTES: Final = frozenset({"i8", "u8"})
-
-_BYTES_LEVEL: Final = 4
-"""The ``accuracy_level`` of MatMulNBits at which its first input may be int8."""
 
 
 def _record(plan: Plan, call: Call) -> None:
@@ -125,7 +127,7 @@ def _n_bits(plan: Plan, call: Call) -> CodedProduct:
     a = as_shape(plan, x, (rows, inner))
     if inner != blocks * block:
         a = _longer(plan, a, blocks * block)
-    rounds = int(call.attributes.get("accuracy_level", 0)) == _BYTES_LEVEL
+    rounds = int(call.attributes.get("accuracy_level", 0)) == BYTES_LEVEL
     shape = (1, 1, rows, blocks, block)
     left = Factor(Codes(as_shape(plan, a, shape)), rounds=rounds)
 

@@ -63,6 +63,7 @@ class CodedMatrix(FloatMatrix):
         zeros: [E, N, blocks * bits / 8] of uint8, packed as weights are, or [E, N].
         bits: of a code.
         block: codes that share a scale; 0 if all of a column do.
+        rounds: rows may be rounded to bytes, with a scale for each block.
     """
 
     def __init__(
@@ -73,10 +74,12 @@ class CodedMatrix(FloatMatrix):
         zeros: View | None,
         bits: int,
         block: int,
+        *,
+        rounds: bool,
     ) -> None:
         super().__init__(weights, bias)
         self._scales, self._zeros = scales, zeros
-        self._bits, self._block = bits, block
+        self._bits, self._block, self._rounds = bits, block, rounds
 
     def record(
         self, recorder: _Recorder, expert: int, x: View, out: View, label: str
@@ -113,7 +116,7 @@ class CodedMatrix(FloatMatrix):
             0 if zero is not None else 1 << bits - 1,
             repeated(of(self._scales, *lead, 1)),
         )
-        left = Factor(Codes(_shaped(x, (1, 1, rows, *sums))))
+        left = Factor(Codes(_shaped(x, (1, 1, rows, *sums))), rounds=self._rounds)
         coded_products(recorder).record_coded(
             recorder, left, right, _shaped(out, (1, 1, *out.shape)), label=label
         )

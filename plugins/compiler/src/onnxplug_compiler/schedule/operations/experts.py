@@ -21,7 +21,7 @@ from onnxplug_compiler.ir.elements import NARROW_FLOATS, described, element_of
 from onnxplug_compiler.ir.experts import Assignment
 from onnxplug_compiler.ir.flow import Move, Turns
 from onnxplug_compiler.ir.formula import Formula, record_cast
-from onnxplug_compiler.schedule.coded import as_shape
+from onnxplug_compiler.schedule.coded import BYTES_LEVEL, as_shape
 from onnxplug_compiler.schedule.operations.expert_matrices import (
     CodedMatrix,
     FloatMatrix,
@@ -304,7 +304,9 @@ class _Mixture:
         if zeros is not None and not block and bits < 8:
             # which columns share bytes of is no layout of weights
             zeros = self._apart(_ZEROS[number], bits, scales.shape[1])
-        return CodedMatrix(weights, bias, scales, zeros, bits, block)
+        level = int(call.attributes.get("accuracy_level", 0))
+        rounds = bool(block) and level == BYTES_LEVEL
+        return CodedMatrix(weights, bias, scales, zeros, bits, block, rounds=rounds)
 
     def _apart(self, at: int, bits: int, columns: int) -> View:
         """Zero points of columns that share bytes, a byte for each."""
