@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import onnxplug
+
 BATCH, LENGTH, HEADS, SHARED, SIZE, PAST = 2, 5, 4, 2, 16, 6
 
 
@@ -140,6 +142,48 @@ def test_half_precision(attention, fresh, cache, turns):
     more = PAST + 1, PAST + 1
     form = {"do_rotary": 1, "dtype": np.float16}
     attention(fresh(length=1), cache(PAST), more, *turns, **form)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+def test_caches_of_codes(compare, fresh, normal, integers, turns, compiled, bits, kind):
+    """Codes to the bit."""
+    for rows, lengths in ((1, [PAST + 1] * 2), (LENGTH, [PAST + LENGTH])):
+        batch, room = len(lengths), max(lengths)
+        dtype = np.int8 if bits == 8 else np.uint8
+        past = [
+            integers(256, (batch, SHARED, PAST, SIZE * bits // 8)).astype(dtype)
+            for _ in "kv"
+        ]
+        shape = (1, SHARED, 1, SIZE) if kind == "PER_CHANNEL" else (1,)
+        scales = [(np.abs(normal(*shape)) + 1) / 2 ** (bits - 2) for _ in "kv"]
+        counts = np.array(lengths, np.int32) - np.int32(1), np.array(room, np.int32)
+        given = [*fresh(batch, rows), *past, *counts, *turns, *[None] * 3, *scales]
+        compare(
+            "GroupQueryAttention", given, outputs=(0, 1, 2), constants=(7, 8, 12, 13),
+            dtypes=(np.float32, dtype, dtype),
+            compiled=compiled, num_heads=HEADS, kv_num_heads=SHARED, do_rotary=1,
+            k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits,
+        )  # fmt: skip
+
+
+def test_what_codes_of_caches_lack(ours, fresh, cache):
+    counts = np.array([PAST, PAST], np.int32), np.array(PAST + 1, np.int32)
+    form = {"num_heads": HEADS, "kv_num_heads": SHARED}
+    given = [*fresh(length=1), *cache(PAST), *counts]
+    scales = [np.ones(1, np.float32)] * 2
+    for more, attributes, why in (
+        (scales, {}, "NONE, and scales"),
+        ([], {"k_quant_type": "PER_TENSOR", "kv_cache_bit_width": 8}, "expected both"),
+        (scales, dict.fromkeys(("k_quant_type", "v_quant_type"), "PER_CHANNEL")
+         | {"kv_cache_bit_width": 8}, r"expected \(1, 2, 1, 16\)"),
+        (scales, dict.fromkeys(("k_quant_type", "v_quant_type"), "PER_TENSOR")
+         | {"kv_cache_bit_width": 8}, "expected int8"),
+    ):  # fmt: skip
+        inputs = [*given, *[None] * 5, *more] if more else given
+        with pytest.raises(onnxplug.errors.NodeError, match=why):
+            ours("GroupQueryAttention", inputs, compiled=True, **form, **attributes)
 
 
 def test_norm_of_queries_and_keys(ours, close, fresh, cache, normal):

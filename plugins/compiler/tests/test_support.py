@@ -20,6 +20,7 @@ class Target(NamedTuple):
     taken: frozenset[str]
     chain_limits: ChainLimits = ChainLimits(steps=48, operands=12, inputs=2)
     has_narrow_factors: bool = False
+    bits_of_caches: tuple[int, ...] = ()
 
     def supports_step(
         self,

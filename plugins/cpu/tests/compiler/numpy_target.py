@@ -123,6 +123,7 @@ class NumpyTarget:
     chain_limits = ChainLimits(steps=64, operands=16, inputs=64)
     prefers_channels_last = True
     has_narrow_factors = True
+    bits_of_caches = ()
     workers = 1
     convolutions = None
     transforms = None

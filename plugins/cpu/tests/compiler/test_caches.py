@@ -37,6 +37,18 @@ def check(
 MORE = {
     "added to a prompt": Grouped([30, 19], 30, 64, added=(2, 1), sinks=True),
     "added to halves": Grouped([9], 3, 12, added=(1, 1), dtype=np.float16),
+    "codes of 8 bits": Grouped([7, 3], 1, 20, bits=8),
+    "codes of 4 bits": Grouped([37, 33], 1, 40, bits=4, channels=True, heads=8),
+    "codes of several tokens": Grouped(
+        [19], 5, 24, groups=4, bits=4, rotated=0, local_window_size=6, sinks=True
+    ),
+    "codes of a prompt": Grouped(
+        [40, 29], 40, 64, bits=8, channels=True, rotated=0, added=(1, 1)
+    ),
+    "codes of 4 bits of a prompt": Grouped(
+        [45], 40, 46, bits=4, rotated=0, packed=True
+    ),
+    "codes beside halves": Grouped([7, 3], 1, 9, bits=8, dtype=np.float16, rotated=0),
     "norms": Grouped([7, 3], 1, 20, norms=True, qk_norm_epsilon=1e-3),
     "norms of a prompt": Grouped(
         [21, 21],

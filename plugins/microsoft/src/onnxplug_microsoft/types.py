@@ -158,10 +158,11 @@ def _caches(inputs: Types, first: int) -> list[TensorType]:
 def grouped_attention(graph: Graph, node: Node, inputs: Types) -> Types:
     """The output and the caches of GroupQueryAttention, whose rows are not known."""
     query, value = _tensor(inputs), _tensor(inputs, 2).shape
-    dtype, past = query.dtype, _tensor(inputs, 3).shape
-    cache = TensorType(dtype)
+    dtype, before = query.dtype, _tensor(inputs, 3)
+    past = before.shape
+    cache = TensorType(before.dtype or dtype)
     if past is not None and len(past) == 4:
-        cache = TensorType(dtype, (*past[:2], None, past[3]))
+        cache = TensorType(cache.dtype, (*past[:2], None, past[3]))
     if query.shape is None or len(query.shape) != 3 or value is None or len(value) != 3:
         return [TensorType(dtype), cache, cache]
     return [query, cache, cache]

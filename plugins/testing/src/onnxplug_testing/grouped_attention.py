@@ -40,13 +40,16 @@ class Grouped:
         capacity: of the caches that are fed.
         added: what is added to scores is fed, of so many sequences and heads.
         norms: queries and keys are divided by roots of their mean squares.
+        bits: of codes that caches have; 0 for floats.
+        channels: each channel has a scale of its own.
     """
 
     def __init__(
         self, lengths: list[int], rows: int, capacity: int, heads: int = 4,
         groups: int = 2, dtype: Any = np.float32, rotated: int = SIZE,
         packed: bool = False, sinks: bool = False, places: bool = False,
-        added: tuple[int, int] | None = None, norms: bool = False, **form: Any,
+        added: tuple[int, int] | None = None, norms: bool = False, bits: int = 0,
+        channels: bool = False, **form: Any,
     ) -> None:  # fmt: skip
         self.heads, self.groups, self.form = heads, groups, form
         self.rows, self.lengths = rows, lengths
@@ -56,7 +59,7 @@ class Grouped:
         caches = [normal(batch, groups, capacity, SIZE) for _ in range(2)]
         self.angles = RNG.random((POSITIONS, rotated // 2)) * 6
         names = "q k v past_k past_v lengths total cos sin places added sinks".split()
-        names += "- - q_norm k_norm".split()
+        names += "k_scale v_scale q_norm k_norm".split()
         given: dict[str, Any] = dict(zip(names, [*parts, *caches], strict=False))
         if packed:
             given["q"], given["k"], given["v"] = np.concatenate(parts, -1), None, None
@@ -77,6 +80,14 @@ class Grouped:
             for name, value in given.items()
             if value is not None
         }
+        self.bits = bits
+        if bits:
+            self._quantise(capacity, channels=channels)
+            form |= {"kv_cache_bit_width": bits}
+            form |= dict.fromkeys(
+                ("k_quant_type", "v_quant_type"),
+                "PER_CHANNEL" if channels else "PER_TENSOR",
+            )
         self.parts = [part.astype(dtype).astype(np.float64) for part in parts]
         self.dtype, self.rotated = np.dtype(dtype), rotated
         inputs = [name if name in self.feeds else "" for name in names]
@@ -88,19 +99,57 @@ class Grouped:
             do_rotary=int(rotated > 0), **form,
         )  # fmt: skip
 
+    def _quantise(self, capacity: int, *, channels: bool) -> None:
+        """Feed caches of codes, and scales."""
+        low, high = -(1 << self.bits - 1), 1 << self.bits - 1
+        shape = (1, self.groups, 1, SIZE) if channels else (1,)
+        for which in "kv":
+            codes = RNG.integers(
+                low, high, (len(self.lengths), self.groups, capacity, SIZE)
+            )
+            scale = (0.5 + RNG.random(shape)) * 3 / high
+            self.feeds[f"past_{which}"] = self._packed(codes)
+            self.feeds[f"{which}_scale"] = scale.astype(np.float32)
+
+    def _packed(self, codes: Any) -> Any:
+        """Codes as caches have them."""
+        if self.bits == 8:
+            return codes.astype(np.int8)
+        codes = codes.astype(np.int64) + 8
+        return (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8)
+
+    def _decoded(self, which: str, image: int, new: Any, first: int) -> Any:
+        """Keys or values that are attended to: those before, and the new ones; and of
+        codes these."""
+        past = self.feeds[f"past_{which}"][image, :, :first]
+        if not self.bits:
+            whole = np.concatenate([past.astype(np.float64), new], 1)
+            return whole, whole
+        if self.bits == 4:
+            apart = np.stack([past & 15, past >> 4], -1).astype(np.int64) - 8
+            past = apart.reshape(*past.shape[:-1], SIZE)
+        scale = self.feeds[f"{which}_scale"].astype(np.float64)
+        scale = scale if scale.size == 1 else scale[0]
+        high = (1 << self.bits - 1) - 1
+        codes = np.clip(np.rint(new / scale), -high - 1, high)
+        codes = np.concatenate([past.astype(np.float64), codes], 1)
+        return codes * scale, self._packed(codes)
+
     def model(self) -> onnx.ModelProto:
         make = helper.make_tensor_value_info
         element = helper.np_dtype_to_tensor_dtype
         batch = len(self.lengths)
-        cache = [batch, self.groups, self.present, SIZE]
+        cache = [batch, self.groups, self.present, SIZE * (self.bits or 8) // 8]
         outputs = {
             "y": [batch, self.rows, self.heads * SIZE], "new_k": cache, "new_v": cache,
         }  # fmt: skip
+        kinds = {"y": self.dtype}
+        kinds |= {n: self.feeds[f"past_{n[-1]}"].dtype for n in ("new_k", "new_v")}
         graph = helper.make_graph(
             [self.node],
             "g",
             [make(n, element(x.dtype), x.shape) for n, x in self.feeds.items()],
-            [make(n, element(self.dtype), shape) for n, shape in outputs.items()],
+            [make(n, element(kinds[n]), shape) for n, shape in outputs.items()],
         )
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -129,15 +178,15 @@ class Grouped:
                 np.stack([turned(x, self.angles[at], interleaved) for x in part])
                 for part in (q, k)
             )
-        k, v = (
-            np.concatenate([feeds[past][image, :, :first].astype(np.float64), new], 1)
-            for past, new in (("past_k", k), ("past_v", v))
+        (k, kept_k), (v, kept_v) = (
+            self._decoded(which, image, new, first)
+            for which, new in (("k", k), ("v", v))
         )
         heads = [
             self._attended(n, q[n], k, v, first, self._added(image, n)[:count])
             for n in range(self.heads)
         ]
-        return [np.concatenate(heads, -1), k, v]
+        return [np.concatenate(heads, -1), kept_k, kept_v]
 
     def _normed(self, x: Any, name: str) -> Any:
         if name not in self.feeds:

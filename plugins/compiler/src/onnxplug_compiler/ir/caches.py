@@ -83,7 +83,8 @@ class Caches(Protocol):
             new: [B, G, S, D].
             out: [B, G, T, D]; other rows stay.  Of narrower floats, where the target
                 has these as factors, rows are rounded once, when they have been
-                rotated.
+                rotated; of int8 or uint8, where caches may have codes, rows are
+                integers that these have.
             rotation: of the rows; what of them has no pair stays as it is.
             shifted: the rows begin in *out* where *starts* says; without, at 0.
         """
@@ -109,7 +110,8 @@ class Caches(Protocol):
 
         Args:
             k, v: of narrower floats than *q*, too, where the target has these as
-                factors.
+                factors; or codes, where caches may have some: int8, or uint8 with two
+                of 4 bits, the lower first, which stand for what is 8 less.
             window: how many keys before its own a query sees, if not all.
             sinks: [H], scores of no key.
 

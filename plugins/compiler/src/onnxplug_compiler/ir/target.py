@@ -83,6 +83,10 @@ class Support(Protocol):
         """Whether products and convolutions of float32 take constant second factors
         of float16 and bfloat16."""
 
+    @property
+    def bits_of_caches(self) -> Collection[int]:
+        """Of codes in caches that attention reads as they are: 8, of int8, or 4."""
+
     def takes_forest(self, forest: Forest) -> bool:
         """Whether all comparisons of the nodes of trees are computed."""
 

@@ -123,6 +123,7 @@ class CpuTarget(Machine):
     chain_limits = _LIMITS
     prefers_channels_last = True
     has_narrow_factors = True
+    bits_of_caches = (4, 8)
 
     def supports_step(
         self,

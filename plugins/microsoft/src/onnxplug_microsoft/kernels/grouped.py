@@ -16,9 +16,9 @@ from onnxplug_microsoft.kernels.caches import kept
     "GroupQueryAttention",
     since=1,
     allowed={
-        "k_quant_type": ("NONE",),
-        "v_quant_type": ("NONE",),
-        "kv_cache_bit_width": (0,),
+        "k_quant_type": ("NONE", "PER_TENSOR", "PER_CHANNEL"),
+        "v_quant_type": ("NONE", "PER_TENSOR", "PER_CHANNEL"),
+        "kv_cache_bit_width": (0, 4, 8),
         "sliding_window_cache": (0,),
         "qk_output": (0,),
     },
@@ -60,16 +60,18 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> tuple[Any, Any, Any]:
-    """What the operator's function computes, in float32.
+    """What the operator's function computes, in float32; and with caches of codes,
+    int8 or two of 4 bits in a byte of uint8, to which new rows are rounded before
+    anything attends to them.
 
     Raises:
         IndexError: rows that belong behind the end of the cache, rows before them that
             it has not, or angles that no table has.
         ValueError: sizes do not fit.
     """
-    if k_scale is not None or v_scale is not None:
-        raise ValueError("GroupQueryAttention with scales of its cache is not computed")
     q, k, v = _heads(xp, query, key, value, num_heads, kv_num_heads)
+    kinds, scales = (k_quant_type, v_quant_type), (k_scale, v_scale)
+    bits = _bits(k.shape, kinds, kv_cache_bit_width, scales, past_key)
     if q_norm_weight is not None and k_norm_weight is not None:
         q = _normed(xp, q, q_norm_weight, q_norm_epsilon or qk_norm_epsilon)
         k = _normed(xp, k, k_norm_weight, k_norm_epsilon or qk_norm_epsilon)
@@ -103,8 +105,14 @@ def group_query_attention(
             for table in tables
         )
         q, k = (_turned(xp, x, cos, sin, rotary_interleaved) for x in (q, k))
+    if bits:
+        k, v = (
+            _coded(xp, rows, scale, bits)
+            for rows, scale in zip((k, v), scales, strict=True)
+        )
+    dtype = k.dtype if bits else query.dtype
     keys, values = (
-        kept(xp, past, rows, starts, total, query.dtype, "GroupQueryAttention")
+        kept(xp, past, rows, starts, total, dtype, "GroupQueryAttention")
         for past, rows in ((past_key, k), (past_value, v))
     )
     visible = _visible(
@@ -113,7 +121,10 @@ def group_query_attention(
     size = q.shape[-1]
     group = num_heads // kv_num_heads
     q = xp.reshape(q, (q.shape[0], kv_num_heads, group * new, size))
-    wide_keys, wide_values = (xp.astype(x, xp.float32) for x in (keys, values))
+    wide_keys, wide_values = (
+        _decoded(xp, x, scale, bits)
+        for x, scale in zip((keys, values), scales, strict=True)
+    )
     scores = xp.matmul(q, xp.permute_dims(wide_keys, (0, 1, 3, 2)))
     scores = xp.reshape(scores, (q.shape[0], num_heads, new, -1)) * (
         scale or size**-0.5
@@ -129,6 +140,69 @@ def group_query_attention(
     found = xp.reshape(found, (q.shape[0], num_heads, new, size))
     joined = xp.reshape(xp.permute_dims(found, (0, 2, 1, 3)), (q.shape[0], new, -1))
     return xp.astype(joined, query.dtype, copy=False), keys, values
+
+
+def _bits(
+    shape: tuple[int, ...],
+    kinds: tuple[str, str],
+    width: int,
+    scales: tuple[Any | None, Any | None],
+    past: Any | None,
+) -> int:
+    """Of a code in the caches; 0 if they are floats.
+
+    Args:
+        shape: of the new keys, [B, G, S, H].
+
+    Raises:
+        ValueError: attributes, scales and caches do not fit.
+    """
+    operator = "GroupQueryAttention"
+    if kinds == ("NONE", "NONE"):
+        if width or scales != (None, None):
+            raise ValueError(
+                f"{operator} has k_quant_type and v_quant_type NONE, and scales or "
+                "kv_cache_bit_width; expected neither"
+            )
+        return 0
+    if "NONE" in kinds or not width or any(scale is None for scale in scales):
+        raise ValueError(
+            f"{operator} has caches quantized {kinds[0]} and {kinds[1]} to {width} "
+            "bits; expected both, k_scale and v_scale, and kv_cache_bit_width 4 or 8"
+        )
+    _, shared, _, size = shape
+    for kind, scale in zip(kinds, scales, strict=True):
+        assert scale is not None
+        wanted = (1, shared, 1, size) if kind == "PER_CHANNEL" else (1,)
+        if scale.shape != wanted and (kind == "PER_CHANNEL" or scale.size != 1):
+            raise ValueError(f"{operator} has scales {scale.shape}; expected {wanted}")
+    name = {8: "int8", 4: "uint8"}[width]
+    if (past is not None and str(past.dtype) != name) or size * width % 8:
+        raise ValueError(
+            f"{operator} has caches of {None if past is None else past.dtype} for "
+            f"heads of {size} codes of {width} bits; expected {name}, of whole bytes"
+        )
+    return width
+
+
+def _coded(xp: Any, rows: Any, scale: Any, bits: int) -> Any:
+    """Rows rounded to codes: int8, or uint8 with two of 4 bits, 8 larger."""
+    least = -(1 << bits - 1)
+    codes = xp.clip(xp.round(rows / scale), least, -least - 1)
+    if bits == 8:
+        return xp.astype(codes, xp.int8)
+    apart = xp.astype(codes - least, xp.uint8)
+    return apart[..., ::2] | (apart[..., 1::2] << 4)
+
+
+def _decoded(xp: Any, x: Any, scale: Any | None, bits: int) -> Any:
+    """A cache in float32."""
+    if not bits:
+        return xp.astype(x, xp.float32)
+    if bits == 4:
+        apart = xp.stack((x & 15, x >> 4), axis=-1)
+        x = xp.astype(xp.reshape(apart, (*x.shape[:-1], -1)), xp.float32) - 8
+    return xp.astype(x, xp.float32) * scale
 
 
 def _heads(

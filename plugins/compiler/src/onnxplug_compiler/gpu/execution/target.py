@@ -143,6 +143,7 @@ class GpuTarget:
     flow = None
     experts = None
     has_narrow_factors = False
+    bits_of_caches = ()
 
     def __init__(
         self,

@@ -121,8 +121,7 @@ class Operation(Record):
 
 OPERATORS: Final = {
     "attention": "ScaledDotProduct Attention",
-    "caches": "com.microsoft.GroupQueryAttention com.microsoft.MultiHeadAttention "
-    "com.microsoft.DecoderMaskedMultiHeadAttention",
+    "caches": "com.microsoft.GroupQueryAttention",
     "coded": "com.microsoft.MatMulNBits MatMulInteger DequantizedMatMul",
     "coded_factors": "QuantizedMatMul QuantizedConv",
     "coded_results": "com.microsoft.MatMulIntegerToFloat "
@@ -167,6 +166,8 @@ OPERATORS: Final = {
     "recurrent": "GRU LSTM RNN",
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
+    "roomy_caches": "com.microsoft.MultiHeadAttention "
+    "com.microsoft.DecoderMaskedMultiHeadAttention",
     "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
     "selection": "ArgMax ArgMin TopK Hardmax",
     "sequences": "ReverseSequence",

@@ -25,6 +25,7 @@ from onnxplug_cpu.compiler.commands.chunks import fewest_chunks
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
 from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
+from onnxplug_cpu.compiler.kernels.attention.codes import as_floats, codes_of
 from onnxplug_cpu.compiler.kernels.attention.few import FewQueries
 from onnxplug_cpu.compiler.kernels.attention.in_use import InUse, in_use_words
 from onnxplug_cpu.compiler.kernels.contraction.pack import (
@@ -41,6 +42,8 @@ from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
 from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from onnxplug_compiler.ir.caches import Starts
 
 _SCORE_BYTES = 64 << 10
@@ -50,6 +53,8 @@ _FEW_QUERIES = 6
 _CHUNK_FLOPS = 4e6
 _FLOPS = 40e9  # of one thread, a second: to guess how long work takes
 _NARROW: Final = {"float16": "f16", "bfloat16": "bf16"}
+_CODES: Final = {"int8": "i8", "uint8": "n4"}
+"""Elements of keys and values in caches."""
 
 
 def record_attention(
@@ -114,14 +119,18 @@ def record_cached_attention(
     label: str = "",
 ) -> None:
     """See ``ir.caches.Caches.record_cached_attention``; of dtypes as those of
-    :func:`record_attention`.
+    :func:`record_attention`, and keys and values that are codes.
 
     Raises:
         ValueError: shapes do not fit, another dtype, or a last axis is strided.
     """
-    _check(q, k, v, out)
     if not out.size:
         return
+    is_few = q.shape[2] == 1 or q.shape[2] <= _FEW_QUERIES
+    if v.dtype_name in _CODES and not is_few:
+        # which panels are not packed of
+        k, v = (as_floats(recorder, view) for view in (k, v))
+    _check(q, k, v, out, {**_NARROW, **_CODES})
     sizes = _Sizes.of(q, k, v)
     if sinks is not None and (
         sinks.dtype_name != "float32" or sinks.shape != (sizes.heads,)
@@ -136,7 +145,7 @@ def record_cached_attention(
     work = _Work(recorder, sizes, q, k, v, out, mask, scale, softcap, label)
     work.causal, work.undefined = causal, "masked_zero"
     work.in_use = starts, window, sinks
-    if sizes.queries == 1 or sizes.queries <= _FEW_QUERIES:
+    if is_few:
         work.record_few()
     else:
         work.record_blocks()
@@ -147,10 +156,12 @@ def _first_key(view: View) -> View:
     return view.slice((0, 0, 0, 0), (batches, heads, min(keys, 1), size))
 
 
-def _check(q: View, k: View, v: View, out: View) -> None:
+def _check(
+    q: View, k: View, v: View, out: View, taken: Collection[str] = _NARROW
+) -> None:
     for name, view in (("q", q), ("k", k), ("v", v), ("out", out)):
         wanted = v.dtype_name if name == "k" else "float32"
-        narrow = name == "v" and view.dtype_name in _NARROW
+        narrow = name == "v" and view.dtype_name in taken
         if (view.dtype_name != wanted and not narrow) or len(view.shape) != 4:
             raise ValueError(
                 f"{name} of attention is {view.dtype} {view.shape}; expected {wanted} "
@@ -162,9 +173,10 @@ def _check(q: View, k: View, v: View, out: View) -> None:
                 f"the last axis: copy it"
             )
     batches, heads, queries, size = q.shape
-    _, kv_heads, keys, width = v.shape
+    _, kv_heads, keys, _ = v.shape
+    width = codes_of(v)
     if (
-        k.shape != (batches, kv_heads, keys, size)
+        (*k.shape[:3], codes_of(k)) != (batches, kv_heads, keys, size)
         or v.shape[0] != batches
         or out.shape != (batches, heads, queries, width)
         or (heads and (not kv_heads or heads % kv_heads))
@@ -186,7 +198,8 @@ class _Sizes(NamedTuple):
     @classmethod
     def of(cls, q: View, k: View, v: View) -> _Sizes:
         batches, heads, queries, size = q.shape
-        return cls(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3])
+        _, kv_heads, keys, _ = k.shape
+        return cls(batches, heads, kv_heads, queries, keys, size, codes_of(v))
 
     @property
     def group(self) -> int:
@@ -260,7 +273,7 @@ class _Work:
 
     def _factor(self) -> str:
         """The element of keys and values, if it is not f32."""
-        return _NARROW.get(self.k.dtype_name, "")
+        return {**_NARROW, **_CODES}.get(self.k.dtype_name, "")
 
     def _nbytes(self) -> int:
         return self.q.nbytes + self.k.nbytes + self.v.nbytes + self.out.nbytes

@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 from onnxplug_compiler.ir.families import Undefined
 from onnxplug_cpu.compiler.codegen import emit
-from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Value
+from onnxplug_cpu.compiler.codegen.emit import (
+    F32,
+    I64,
+    Function,
+    Module,
+    Type,
+    Value,
+)
 from onnxplug_cpu.compiler.codegen.kernel import (
     Float,
     Generator,
@@ -78,8 +85,9 @@ class FewQueries(Generator):
     """A chunk is one head.
 
     Attributes:
-        factor: of keys and values, which are widened in registers: ``f16`` or ``bf16``;
-            empty if it is f32.
+        factor: of keys and values, which are widened in registers: ``f16``, ``bf16``,
+            ``i8``, or ``n4``, two codes of 4 bits in a byte, the lower first, larger
+            by 8; empty if it is f32.
     """
 
     causal: bool
@@ -125,7 +133,10 @@ class _Head:
         self.k, self.f, self.form = k, k.function, form
         self.isa, self.rows = isa, Rows(k, isa, form)
         self.vector = F32.vector(LANES)
-        self.factor = stored(form.factor or "f32")
+        self.pairs = form.factor == "n4"
+        self.factor = stored("u8" if self.pairs else form.factor or "f32")
+        if self.pairs:
+            self.factor = Type("u8", LANES // 2)
 
     def write(self) -> None:
         k, f = self.k, self.f
@@ -263,7 +274,7 @@ class _Head:
         masks: Sequence[Value | None],
     ) -> None:
         f, number = self.f, len(masks)
-        source = opaque(f, f.at(values, column, self.factor))
+        source = opaque(f, self._element(values, column))
         place = opaque(f, f.at(target, column, F32))
         add = functools.partial(self._add, weights, source, masks)
 
@@ -318,15 +329,29 @@ class _Head:
     ) -> Value:
         """Elements of a row of keys or values from number *index* on, as f32."""
         f = self.f
-        place = f.at(row, index, self.factor)
+        place = self._element(row, index)
         if not self.form.factor:
             return self._load(place, mask)
+        if mask is not None and self.pairs:
+            mask = f.shuffle(mask, mask, range(0, LANES, 2))
         raw = (
-            f.load(place, self.factor)
+            f.load(place, self.factor, align=1)
             if mask is None
             else f.load_masked(place, mask, self.factor)
         )
-        return widened(f, self.isa, raw, self.form.factor)
+        if self.form.factor in ("f16", "bf16"):
+            return widened(f, self.isa, raw, self.form.factor)
+        codes = f.convert(raw, Type("i32", self.factor.lanes))
+        if self.pairs:
+            lanes = [lane for n in range(LANES // 2) for lane in (n, LANES // 2 + n)]
+            codes = f.shuffle(codes & 15, codes >> 4, lanes) - 8
+        return f.convert(codes, self.vector)
+
+    def _element(self, row: Value, index: emit.Operand) -> Value:
+        """Where an element of a row of keys or values is."""
+        if self.pairs:
+            index = index >> 1 if isinstance(index, Value) else index // 2
+        return self.f.at(row, index, self.factor)
 
 
 def _sums(f: Function, vectors: Sequence[Value]) -> Value:

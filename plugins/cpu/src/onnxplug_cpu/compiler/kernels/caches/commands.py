@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["record_cached_attention", "record_kept", "record_placed"]
 
-_ELEMENTS: Final = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_ELEMENTS: Final = {
+    "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
+}  # fmt: skip
 _FAULTS: Final = {
     1: "a row has no place in the cache: give it room for all rows",
     2: "a row stands at a position that the tables of cosines and sines have not",
@@ -83,7 +85,7 @@ def record_placed(
     label: str = "",
 ) -> None:
     """See ``ir.caches.Caches.record_placed``; of float32, into float32, float16 or
-    bfloat16.
+    bfloat16, or integers of 8 bits.
 
     Raises:
         ValueError: another dtype, or rows whose elements are apart.

@@ -64,7 +64,8 @@ class PlaceRows(Generator):
         turns: ``halves`` or ``pairs``, which elements are rotated together; or empty.
         placed: rows have angles of their own places.
         shifted: see ``ir.caches.Caches.record_placed``.
-        element: of ``out``: ``f32``, ``f16`` or ``bf16``.
+        element: of ``out``: ``f32``, ``f16`` or ``bf16``; or ``i8`` or ``u8``, of
+            floats that are such integers.
     """
 
     cache: InUse
@@ -159,12 +160,14 @@ class _Rows:
         """Write the first *count* elements from number *index* of a row on."""
         f, element = self.f, self.form.element
         place, mask = f.at(y, index, self.stored), f.first_lanes(count, LANES)
-        if element != "f32":
+        if element in ("i8", "u8"):
+            value = f.convert(f.convert(value, Type("i32", LANES)), self.stored)
+        elif element != "f32":
             value = narrowed(f, self.isa, value, element)
         if element == "f32" or self.isa.name == "avx512":
             f.store_masked(value, place, mask)
             return
-        # others have no masks for elements of 16 bits
+        # others have no masks for narrower elements
         f.branch(
             count >= LANES,
             lambda: f.store(value, place),
