@@ -1,0 +1,40 @@
+"""Sentences of the contract between host and EP, as findings quote them.
+
+The words are those of the documentation, to which a test holds them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onnxplug.authoring.record import Record
+
+_SITE: Final = "docs/"
+
+INTERFACE: Final = "reference/spi.md"
+STREAMS: Final = "explanation/memory-and-streams.md"
+
+
+class Sentence(Record):
+    """A sentence of the contract.
+
+    Attributes:
+        of: what it is said of: a class or method of ``onnxplug.ep``, such as
+            ``CompiledPartition.run``; or a heading of *page*.
+        says: the words, as the docstring or the page has them, line ends aside.
+        page: the page that has it, or that lists the class.
+    """
+
+    of: str
+    says: str
+    page: str = INTERFACE
+
+    @property
+    def link(self) -> str:
+        """The page and the place in it, relative to the repository."""
+        heading = self.of.partition(".")[0] if self.page == INTERFACE else self.of
+        words = heading.lower().replace(",", "").split()
+        return f"{_SITE}{self.page}#{'-'.join(words)}"
+
+    def __str__(self) -> str:
+        return f"{self.of}: {self.says}"

@@ -1,0 +1,179 @@
+"""What a check is given: the EP, the time, and whom to tell what came of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_testing.conformance.contract import Sentence
+from onnxplug_testing.conformance.finding import Case, Finding
+from onnxplug_testing.conformance.reproduction import save
+from onnxplug_testing.conformance.subject import Subject
+
+OUT_OF_TIME: Final = "no time was left"
+
+
+class Trial:
+    """One check of one EP.
+
+    Attributes:
+        subject: the EP.
+        seed: of all that is drawn.
+        quick: the whole examination has half a minute.
+        tried: how many cases were tried so far.
+        untried: how many were not, by the reason.
+        findings: what was found, each kind once for each node.
+        figures: what was measured, by what it is; with the unit in the name.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        check: str,
+        subject: Subject,
+        *,
+        seed: int = 0,
+        seconds: float = 60.0,
+        quick: bool = False,
+        folder: Path | None = None,
+        skip: int = 0,
+        tell: Callable[[Case], None] | None = None,
+    ) -> None:
+        self.subject = subject
+        self.seed = seed
+        self.quick = quick
+        self.tried = 0
+        self.untried: Counter[str] = Counter()
+        self.findings: dict[tuple[str, ...], Finding] = {}
+        self.figures: dict[str, float] = {}
+        self._names = group, check
+        self._folder = folder
+        self._skip = skip
+        self._attempts = 0
+        self._tell = tell
+        self._end = time.monotonic() + seconds
+
+    # what is drawn
+
+    def draw(self, *what: object) -> random.Random:
+        """A generator of choices, the same for each *what* and seed."""
+        return random.Random(repr((self.seed, *self._names, *what)))
+
+    def numbers(self, *what: object) -> np.random.Generator:
+        """A generator of arrays, the same for each *what* and seed."""
+        return np.random.default_rng(self.draw(*what).getrandbits(64))
+
+    # how far it is
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the check's share of the time is not over yet."""
+        return time.monotonic() < self._end
+
+    def attempt(self, case: Case) -> bool:
+        """Say that *case* is tried next, and whether it is to be.
+
+        It is not where a process before this one has tried it, and ended or hung.  So
+        the cases have to come in the same order whenever the check runs.
+        """
+        self._attempts += 1
+        if self._attempts <= self._skip:
+            return False
+        if self._tell is not None:
+            self._tell(case)
+        self.tried += 1
+        return True
+
+    def count(self, number: int = 1) -> None:
+        """Say that so many things were tried, which are no cases."""
+        self.tried += number
+
+    def leave_out(self, why: str, number: int = 1) -> None:
+        """Say that so many things were not tried, and why."""
+        self.untried[why] += number
+
+    def in_time(self, cases: Sequence[Any]) -> Iterator[Any]:
+        """*cases*, as long as there is time; the others are left out."""
+        for position, case in enumerate(cases):
+            if not self.has_time:
+                self.leave_out(OUT_OF_TIME, len(cases) - position)
+                return
+            yield case
+
+    # what was found
+
+    def find(
+        self,
+        sentence: Sentence,
+        what: str,
+        *,
+        node: str = "",
+        case: Case | None = None,
+        kind: str = "",
+    ) -> None:
+        """Say that *sentence* was broken.
+
+        Args:
+            what: what was found, and what is expected.
+            node: see :class:`Finding`.
+            case: by which it can be seen again.
+            kind: findings of one node and kind are told once; by default *what*.
+        """
+        key = (sentence.of, sentence.says, node, kind or what)
+        before = self.findings.get(key)
+        if before is not None:
+            self.findings[key] = before._replace(times=before.times + 1)
+            return
+        feeds = case.feeds if case is not None else {}
+        found = Finding(
+            *self._names,
+            sentence,
+            what,
+            node,
+            {name: _dtype(array) for name, array in feeds.items()},
+            {name: np.shape(array) for name, array in feeds.items()},
+            case.name if case is not None else "",
+        )
+        if case is not None and self._folder is not None:
+            name = "-".join([*self._names, str(len(self.findings))])
+            found = found._replace(
+                file=str(save(case, self._folder / name, found, self.subject))
+            )
+        self.findings[key] = found
+
+    @contextmanager
+    def expecting_no_failure(
+        self, sentence: Sentence, node: str = "", case: Case | None = None
+    ) -> Iterator[None]:
+        """A context in which whatever is raised breaks *sentence*."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+            self.find(sentence, in_words(error), node=node, case=case)
+
+
+def _dtype(array: Any) -> str:
+    return str(getattr(array, "dtype", type(array).__name__))
+
+
+def in_words(error: BaseException) -> str:
+    """What was raised, on one line of no more than 400 characters."""
+    text = " ".join(str(error).split())
+    return f"raised {type(error).__name__}: {text}"[:400]
+
+
+def outcome_of(trial: Trial) -> Mapping[str, Any]:
+    """What came of *trial*, as another process can read it."""
+    return {
+        "tried": trial.tried,
+        "untried": dict(trial.untried),
+        "findings": list(trial.findings.values()),
+        "figures": dict(trial.figures),
+    }
