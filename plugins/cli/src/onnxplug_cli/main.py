@@ -26,6 +26,7 @@ from onnxplug_cli import (
     devices,
     doctor,
     eps,
+    examining,
     explain,
     new_ep,
     ops,
@@ -40,7 +41,7 @@ from onnxplug_cli.text import print_json, say
 
 _COMMANDS = (
     run, bench, comparing, prepare, explain, compiling, devices, eps, ops, doctor,
-    cache, new_ep,
+    examining, cache, new_ep,
 )  # fmt: skip
 
 

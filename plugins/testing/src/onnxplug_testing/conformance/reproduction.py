@@ -22,7 +22,8 @@ import pathlib, ml_dtypes, numpy as np, onnxplug  # ml_dtypes: bfloat16 and the 
 
 here, dtypes, options = pathlib.Path(__file__).parent, {dtypes!r}, {options!r}
 # an EP that is not installed: onnxplug.register_ep_library("name", "its_file.py")
-feeds = {{n: a.view(dtypes.get(n, a.dtype)) for n, a in np.load(here / "feeds.npz").items()}}
+feeds = dict(np.load(here / "feeds.npz"))
+feeds = {{name: a.view(dtypes.get(name, a.dtype)) for name, a in feeds.items()}}
 for ep in [({ep!r}, options)], ["CPUExecutionProvider"]:
     session = onnxplug.InferenceSession(here / "model.onnx", providers=ep)
     print(ep, session.run(None, feeds), session.explain(), sep="\\n")

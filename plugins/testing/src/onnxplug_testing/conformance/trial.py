@@ -142,7 +142,7 @@ class Trial:
             case.name if case is not None else "",
         )
         if case is not None and self._folder is not None:
-            name = "-".join([*self._names, str(len(self.findings))])
+            name = "-".join([*self._names, f"{self._attempts}-{len(self.findings)}"])
             found = found._replace(
                 file=str(save(case, self._folder / name, found, self.subject))
             )

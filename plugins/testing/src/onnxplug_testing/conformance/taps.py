@@ -1,0 +1,150 @@
+"""Listens to what host and EP say to each other, without standing between them.
+
+The methods are wrapped in the EP's own objects, so that each EP still gets what it made
+itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from onnxplug import ep
+from onnxplug_testing.conformance.subject import Subject
+
+Listener = Callable[..., None]
+
+
+class Talk:
+    """What was said in sessions of a subject.
+
+    Attributes:
+        providers: the EPs that its factory created.
+        claims: of each ``get_capability``, the graph and the report.
+        compiled: of each ``compile``, the partition and what was compiled.
+        declined: of each ``compile`` that declined, the partition and the reason.
+        options: those that ``create`` was given, which know whether they were read.
+    """
+
+    def __init__(self) -> None:
+        self.providers: list[ep.ExecutionProvider] = []
+        self.claims: list[tuple[ep.Graph, ep.CapabilityReport]] = []
+        self.compiled: list[tuple[ep.Partition, ep.CompiledPartition]] = []
+        self.declined: list[tuple[ep.Partition, ep.Declined]] = []
+        self.options: list[ReadOptions] = []
+
+
+class ReadOptions(dict[str, ep.OptionValue]):
+    """Options that know which of them were looked at.
+
+    Attributes:
+        read: names that were asked for; all, once they are gone through.
+    """
+
+    def __init__(self, options: Mapping[str, ep.OptionValue]) -> None:
+        super().__init__(options)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> ep.OptionValue:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.update(super().keys())
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self.read.update(super().keys())
+        return super().keys()
+
+    def items(self) -> Any:
+        self.read.update(super().keys())
+        return super().items()
+
+    def values(self) -> Any:
+        self.read.update(super().keys())
+        return super().values()
+
+    def copy(self) -> Any:
+        self.read.update(super().keys())
+        return super().copy()
+
+
+@contextmanager
+def listening(subject: Subject) -> Iterator[Talk]:
+    """A context in which all that sessions say to the EP is noted.
+
+    Raises:
+        TypeError: the factory takes no attributes, so nothing can be heard.
+    """
+    talk = Talk()
+    factory = subject.factory
+    create = factory.create
+
+    @functools.wraps(create)
+    def created(
+        devices: Any, options: Mapping[str, Any], session: Any
+    ) -> ep.ExecutionProvider:
+        talk.options.append(ReadOptions(options))
+        provider = create(devices, talk.options[-1], session)
+        talk.providers.append(provider)
+        _listen_to(provider, talk)
+        return provider
+
+    with replaced(factory, "create", created):
+        yield talk
+
+
+@contextmanager
+def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
+    """A context in which an object has another attribute than its class gives it.
+
+    Raises:
+        TypeError: the object takes no attributes.
+    """
+    own = vars(target) if hasattr(target, "__dict__") else None
+    if own is None:
+        raise TypeError(f"a {type(target).__name__} takes no attributes")
+    had, before = name in own, own.get(name)
+    own[name] = value
+    try:
+        yield
+    finally:
+        if had:
+            own[name] = before
+        else:
+            own.pop(name, None)
+
+
+def _listen_to(provider: ep.ExecutionProvider, talk: Talk) -> None:
+    if not hasattr(provider, "__dict__"):
+        return
+    claim, make = provider.get_capability, provider.compile
+
+    @functools.wraps(claim)
+    def claimed(graph: ep.Graph) -> ep.CapabilityReport:
+        report = claim(graph)
+        talk.claims.append((graph, report))
+        return report
+
+    @functools.wraps(make)
+    def compiled(partition: ep.Partition) -> ep.CompiledPartition:
+        try:
+            made = make(partition)
+        except ep.Declined as error:
+            talk.declined.append((partition, error))
+            raise
+        talk.compiled.append((partition, made))
+        return made
+
+    vars(provider).update(get_capability=claimed, compile=compiled)

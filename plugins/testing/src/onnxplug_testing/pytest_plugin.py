@@ -1,0 +1,131 @@
+"""``pytest --ep acme``: one test for each check of the conformance kit.
+
+Loaded by pytest wherever ``onnxplug-testing`` is installed, so it imports the kit only
+when it is asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from onnxplug_testing.conformance import Check, CheckOutcome, Subject
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("onnxplug", "conformance of an execution provider")
+    group.addoption("--ep", metavar="EP", help="examine this EP, such as acme")
+    group.addoption(
+        "--ep-device",
+        default="",
+        metavar="DEVICE",
+        help="which of its devices, as `onnxplug test --device`",
+    )
+    group.addoption(
+        "--ep-only",
+        default="",
+        metavar="GROUP[,GROUP]",
+        help="groups of checks, or checks as in claims/reasons",
+    )
+    group.addoption(
+        "--ep-quick", action="store_true", help="half a minute for all checks"
+    )
+    group.addoption("--ep-seed", type=int, default=0, help="of all that is drawn")
+    group.addoption(
+        "--ep-folder",
+        type=Path,
+        metavar="DIR",
+        help="where to write what reproduces findings",
+    )
+
+
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add a test for each check.
+
+    Raises:
+        UsageError: there is no such EP, device or check.
+    """
+    name = config.getoption("--ep")
+    if name is None:
+        return
+    from onnxplug.errors import OnnxplugError
+    from onnxplug_testing.conformance import Settings, chosen_checks, find_subject
+
+    settings = Settings(
+        config.getoption("--ep-seed"),
+        config.getoption("--ep-quick"),
+        config.getoption("--ep-folder"),
+    )
+    only = [each for each in config.getoption("--ep-only").split(",") if each]
+    try:
+        checks = chosen_checks(only)
+        subject = find_subject(name, config.getoption("--ep-device"))
+    except OnnxplugError as error:
+        raise pytest.UsageError(str(error)) from error
+    shares = sum(each.share for each in checks)
+    for each in checks:
+        items.append(
+            ConformanceItem.from_parent(
+                session,
+                name=f"{subject.name}::{each.full_name}",
+                check=each,
+                subject=subject,
+                settings=settings,
+                seconds=settings.seconds * each.share / shares,
+            )
+        )
+
+
+class Found(Exception):
+    """What a check found."""
+
+
+class ConformanceItem(pytest.Item):
+    """A check of the kit as a test, which fails where something is found."""
+
+    def __init__(
+        self,
+        *,
+        check: Check,
+        subject: Subject,
+        settings: Any,
+        seconds: float,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._check = check
+        self._subject = subject
+        self._settings = settings
+        self._seconds = seconds
+
+    def runtest(self) -> None:
+        """Carry the check out; skipped where there was nothing to try."""
+        from onnxplug_testing.conformance import carry_out
+        from onnxplug_testing.conformance.text import of_outcome
+
+        outcome: CheckOutcome = carry_out(
+            self._check, self._subject, self._settings, self._seconds
+        )
+        text = of_outcome(outcome)
+        self.add_report_section("call", "conformance", text)
+        self.user_properties.append(("tried", outcome.tried))
+        if outcome.findings:
+            raise Found(text)
+        if not outcome.tried:
+            pytest.skip("; ".join(outcome.untried) or "nothing to try")
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """The findings, and no traceback of pytest's."""
+        if isinstance(excinfo.value, Found):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Where it is, in pytest's words."""
+        return self.path, None, self.name
