@@ -22,7 +22,7 @@ from onnxplug_testing.conformance.check import Check
 from onnxplug_testing.conformance.contract import STREAMS, Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.subject import Subject
-from onnxplug_testing.conformance.trial import Trial, in_words, outcome_of
+from onnxplug_testing.conformance.trial import LATENESS, Trial, in_words, outcome_of
 
 CAN_FORK: Final = hasattr(os, "fork")
 
@@ -71,12 +71,12 @@ def run_apart(
         seconds: what the check has.
         settings: others of :class:`Trial`.
     """
-    end = time.monotonic() + seconds
+    end = time.monotonic() + LATENESS * seconds
     deaths: list[tuple[Case | None, str]] = []
     skip = 0
     whole: Outcome = {}
     while True:
-        left = max(end - time.monotonic(), 1.0)
+        left = max(end - time.monotonic(), 1.0) / LATENESS
         child = _Child(check, subject, seconds=left, skip=skip, **settings)
         outcome, how = child.outcome()
         skip = child.attempts
@@ -146,7 +146,7 @@ class _Child:
         """What it told at last, and how it ended otherwise than by that; empty if it
         did not."""
         told: Outcome = {}
-        patience = max(PATIENCE, self._limit if self.case is None else 0.0)
+        patience = PATIENCE + LATENESS * self._limit
         while True:
             if not self._receiver.poll(patience):
                 self._process.kill()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.record import Record
-from onnxplug.errors import InvalidArgument, NotFound
+from onnxplug.errors import EpError, InvalidArgument, NotFound, UnassignedNode
 from onnxplug.plugins import registry
 
 CPU: Final = "CPUExecutionProvider"
@@ -72,6 +72,49 @@ class Subject(Record):
         """What the EP gives for *feeds*; see :meth:`session`."""
         with self.session(model, **session) as opened:
             return list(opened.run(None, dict(feeds)))
+
+
+class Runner:
+    """Runs one model after the other, and leaves each session open until the next one
+    is: the device's context is not made anew for each."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._open: onnxplug.InferenceSession | None = None
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keep(None)
+
+    def run(self, model: bytes, feeds: Mapping[str, Any], **session: Any) -> list[Any]:
+        """What the EP gives for *feeds*; see :meth:`Subject.session`."""
+        return list(self.session(model, **session).run(None, dict(feeds)))
+
+    def session(self, model: bytes, **session: Any) -> onnxplug.InferenceSession:
+        """A session that is closed when the next one is open."""
+        opened = self._subject.session(model, **session)
+        self._keep(opened)
+        return opened
+
+    def _keep(self, opened: onnxplug.InferenceSession | None) -> None:
+        before, self._open = self._open, opened
+        if before is not None:
+            before.close()
+
+
+_IDLE: Final = "runs no node of the model"
+"""What the host says of an EP that was asked for and takes nothing."""
+
+
+def refusal(error: BaseException) -> str | None:
+    """Why the EP takes no node, if it is that what a session of it alone raised."""
+    if isinstance(error, UnassignedNode):
+        return "; ".join(text for said in error.reasons.values() for text in said)
+    if isinstance(error, EpError) and _IDLE in str(error):
+        return str(error).partition(f"{_IDLE}: ")[2]
+    return None
 
 
 def reference_session(

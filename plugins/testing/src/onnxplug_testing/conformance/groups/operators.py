@@ -1,0 +1,155 @@
+"""Whether what an EP computes is what ONNX says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from onnxplug import ep, errors
+from onnxplug_testing.conformance.cases import (
+    as_case,
+    describe,
+    load_suite,
+    trials_of,
+)
+from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.contract import Sentence
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.opinions import by_reference, contradiction
+from onnxplug_testing.conformance.subject import Runner, refusal
+from onnxplug_testing.conformance.survey import Answer, survey
+from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
+from onnxplug_testing.measuring.variations import Variation
+
+GIVES: Final = Sentence(
+    "CompiledPartition.run",
+    "One array per output, of the element type and shape that the operators give",
+)
+COMPUTES: Final = Sentence(
+    "CompiledPartition.run",
+    "Compute the outputs, in the order of ``Partition.outputs``.",
+)
+
+_MOST: Final = 400
+"""Cases of an operator, of which most are drawn."""
+
+
+@check("operators", share=8.0)
+def nodes(trial: Trial) -> None:
+    """Single nodes: ONNX's own cases, other element types, versions, shapes with 0 and
+    1, unknown sizes, attributes at random; against ONNX's results, the CPU EP and
+    ONNX's reference.
+    """
+    suite = load_suite()
+    answers = survey(trial.subject, suite)
+    taken = _turns(trial, _by_claim(trial, suite, answers))
+    others = _turns(trial, {n: suite[n] for n in suite if n not in taken})
+    with Runner(trial.subject) as runner:
+        while taken or others:
+            _round(trial, runner, taken, list(taken))
+            # those that it was not seen to claim may be, in other forms
+            few = list(others)[: max(1, len(taken) // 4)]
+            _round(trial, runner, others, few)
+            for name in few:  # others are next
+                if name in others:
+                    others[name] = others.pop(name)
+            if not trial.has_time:
+                trial.leave_out(f"{OUT_OF_TIME} for more of an operator", len(taken))
+                trial.leave_out(
+                    f"{OUT_OF_TIME} for an operator that it seems not to have",
+                    len(others),
+                )
+                return
+
+
+_Turns: TypeAlias = dict[str, Iterator[Variation]]
+
+
+def _by_claim(
+    trial: Trial,
+    suite: Mapping[str, Sequence[Variation]],
+    answers: Mapping[str, Sequence[Answer]],
+) -> dict[str, list[Variation]]:
+    """The cases of each operator of which the EP claims one, those that it claims
+    first, in random order."""
+    found = {}
+    for name, said in answers.items():
+        claimed = [answer.case for answer in said if answer.reason is None]
+        if claimed:
+            chosen = {id(case) for case in claimed}
+            rest = [case for case in suite[name] if id(case) not in chosen]
+            trial.draw("order", name).shuffle(claimed)
+            trial.draw("rest", name).shuffle(rest)
+            found[name] = [*claimed, *rest]
+    return found
+
+
+def _turns(trial: Trial, cases: Mapping[str, Sequence[Variation]]) -> _Turns:
+    names = list(cases)
+    trial.draw("order").shuffle(names)
+    return {
+        name: itertools.islice(trials_of(cases[name], trial.draw(name)), _MOST)
+        for name in names
+    }
+
+
+def _round(trial: Trial, runner: Runner, turns: _Turns, names: Sequence[str]) -> None:
+    """One case of each operator; those go that have no more, or that the EP has not."""
+    for name in names:
+        if not trial.has_time:
+            return
+        tried = next(turns[name], None)
+        why = "" if tried is None else _try(trial, runner, tried)
+        if tried is None or f" {ep.RefusalCode.OP}: " in f" {why}":
+            del turns[name]
+
+
+def _try(trial: Trial, runner: Runner, tried: Variation) -> str:
+    """Why the EP does not take the node; empty if it does."""
+    try:
+        case = as_case(tried)
+    except Exception:  # noqa: BLE001 (a variation that ONNX does not allow)
+        return ""
+    if not trial.attempt(case):
+        return ""
+    node = describe(tried)
+    try:
+        found = runner.run(case.model, case.feeds)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        why = refusal(error)
+        if why is None:
+            _raised(trial, tried, case, node, error)
+            return ""
+        trial.take_back("the EP refuses the node")
+        return why or "refused"
+    text, asked = contradiction(found, case, trial.subject, tried.expected)
+    if text:
+        trial.find(GIVES, text, node=node, case=case, kind=_kind(tried, text))
+    elif not asked:
+        trial.take_back("nobody else computes it")
+    return ""
+
+
+def _raised(
+    trial: Trial, tried: Variation, case: Case, node: str, error: BaseException
+) -> None:
+    """Tell of what the EP raised, where somebody else computes the case."""
+    if isinstance(error, errors.ModelError):
+        trial.take_back("ONNX does not allow what was drawn")
+        return
+    if tried.expected is None:
+        try:
+            by_reference(case)
+        except Exception:  # noqa: BLE001 (whoever cannot compute it raises anything)
+            trial.take_back("nobody computes what was drawn")
+            return
+    text = in_words(error)
+    trial.find(COMPUTES, text, node=node, case=case, kind=_kind(tried, text))
+
+
+def _kind(tried: Variation, text: str) -> str:
+    """What findings of one operator have in common."""
+    types = [a.dtype.name for a in tried.inputs if a is not None]
+    words = " ".join(text.split()[:6])
+    return f"{tried.node.op_type} {tried.kind} {types} {words}"

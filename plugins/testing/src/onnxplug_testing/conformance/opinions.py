@@ -1,0 +1,161 @@
+"""What a model gives by those who are trusted, and how far an EP is from all of them.
+
+Nobody is right alone: an EP is blamed where one of them contradicts it and none agrees
+with it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.subject import Subject, reference_session
+
+Results: TypeAlias = Sequence[Any]
+
+NEAR: Final = {
+    "float64": (1e-8, 1e-9),
+    "float32": (1e-3, 1e-5),
+    "float16": (1e-2, 2e-3),
+    "bfloat16": (4e-2, 1e-2),
+}
+"""How far results may be, relative and absolute, by the coarsest type in the model; of
+others nothing is allowed, but for floats of eight bits and less."""
+
+_COARSE: Final = (0.26, 0.1)
+
+
+def difference(found: Results, expected: Results, dtypes: Sequence[str] = ()) -> str:
+    """How *found* differs in count, dtype, shape or values; empty if it does not.
+
+    Args:
+        dtypes: of inputs, which may be coarser than results.
+    """
+    if len(found) != len(expected):
+        return f"found {len(found)} results, expected {len(expected)}"
+    for position, (ours, right) in enumerate(zip(found, expected, strict=True)):
+        text = _differs(ours, right, dtypes)
+        if text:
+            which = f"result {position}" if len(expected) > 1 else "the result"
+            return f"{which} {text}"
+    return ""
+
+
+def _differs(ours: Any, right: Any, dtypes: Sequence[str]) -> str:
+    if isinstance(right, list):
+        if not isinstance(ours, list) or len(ours) != len(right):
+            return "is another sequence than expected"
+        return next(filter(None, map(_differs, ours, right, [dtypes] * len(right))), "")
+    if right is None or ours is None:
+        return "" if ours is right else "is there, or absent, other than expected"
+    if not isinstance(right, np.ndarray | np.generic):
+        return ""  # sparse or of maps: not compared
+    right, ours = np.asarray(right), np.asarray(ours)
+    if ours.dtype != right.dtype and not (
+        ours.dtype.kind in "OUS" and right.dtype.kind in "OUST"
+    ):
+        return f"is of {ours.dtype}, expected {right.dtype}"
+    if ours.shape != right.shape:
+        return f"is of shape {list(ours.shape)}, expected {list(right.shape)}"
+    return _values_differ(ours, right, dtypes)
+
+
+def _values_differ(ours: Any, right: Any, dtypes: Sequence[str]) -> str:
+    if right.dtype.kind in "OUSTb":
+        same = ours == right
+        wrong = np.argwhere(~np.asarray(same, bool).reshape(right.shape))
+    elif right.dtype.kind in "iu":
+        wrong = np.argwhere(ours != right)
+    else:
+        relative, absolute = _near(right.dtype, dtypes)
+        wide = np.complex128 if right.dtype.kind == "c" else np.float64
+        with np.errstate(all="ignore"):
+            near = np.isclose(
+                ours.astype(wide),
+                right.astype(wide),
+                rtol=relative,
+                atol=absolute,
+                equal_nan=True,
+            )
+        wrong = np.argwhere(~near)
+    if not len(wrong):
+        return ""
+    place = tuple(int(number) for number in wrong[0])
+    return (
+        f"is wrong in {len(wrong)} of {right.size} elements: at {list(place)} "
+        f"{ours[place]}, expected {right[place]}"
+    )
+
+
+def _near(dtype: Any, dtypes: Sequence[str]) -> tuple[float, float]:
+    names = [dtype.name, *dtypes]
+    if any(name.startswith(("float8", "float4", "float6")) for name in names):
+        return _COARSE
+    if dtype.name == "complex128":
+        return NEAR["float64"]
+    return max((NEAR[name] for name in names if name in NEAR), default=NEAR["float32"])
+
+
+def dtypes_of(case: Case) -> list[str]:
+    """Names of the element types that *case* is fed."""
+    return [str(array.dtype) for array in case.feeds.values()]
+
+
+def contradiction(
+    found: Results, case: Case, subject: Subject, expected: Results | None = None
+) -> tuple[str, bool]:
+    """How *found* is contradicted, empty if it is not; and whether anybody had an
+    opinion.
+
+    Args:
+        expected: what those say who wrote the case, if they do.
+    """
+    against = ""
+    asked = False
+    for opinion in _opinions(case, subject, expected):
+        asked = True
+        text = difference(found, opinion, dtypes_of(case))
+        if not text:
+            return "", True
+        against = against or text
+    return against, asked
+
+
+def _opinions(
+    case: Case, subject: Subject, expected: Results | None
+) -> Iterator[Results]:
+    if expected is not None:
+        yield expected
+    by: list[Callable[[Case], Results]] = [by_reference]
+    if not subject.is_reference:
+        by.insert(0, by_cpu)
+    for ask in by:
+        try:
+            opinion = ask(case)
+        except Exception:  # noqa: BLE001 (whoever cannot compute it has no opinion)
+            continue
+        yield opinion
+
+
+def by_cpu(case: Case) -> Results:
+    """What the CPU EP gives."""
+    with reference_session(case.model) as session:
+        results: Results = session.run(None, dict(case.feeds))
+        return results
+
+
+def by_reference(case: Case) -> Results:
+    """What ONNX's own implementation gives."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        evaluator = ReferenceEvaluator(onnx.load_model_from_string(case.model))
+        results = evaluator.run(None, dict(case.feeds))
+    return [
+        np.asarray(each) if isinstance(each, np.generic) else each for each in results
+    ]

@@ -1,0 +1,106 @@
+"""Asks an EP about many nodes at once: which it claims, and why not the others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import onnx
+from onnx import helper
+
+from onnxplug import ep
+from onnxplug_testing.conformance.subject import Subject
+from onnxplug_testing.conformance.taps import listening
+from onnxplug_testing.measuring.variations import Variation
+
+_OF_EACH = 12
+"""Cases of an operator that are asked about."""
+
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+class Answer(NamedTuple):
+    """What an EP says of a case.
+
+    Attributes:
+        case: it.
+        reason: why it is refused; ``None`` if it is claimed.
+    """
+
+    case: Variation
+    reason: ep.Reason | None
+
+
+def survey(
+    subject: Subject, suite: Mapping[str, Sequence[Variation]]
+) -> dict[str, list[Answer]]:
+    """What the EP says of *suite*'s cases, by operator; those left out that cannot be
+    asked about with others.
+
+    Nothing is compiled but where the EP takes all of one opset.
+    """
+    by_opset: dict[int, list[Variation]] = {}
+    for operator, cases in suite.items():
+        if operator in _WITH_BODIES:
+            continue
+        for case in cases[:_OF_EACH]:
+            by_opset.setdefault(case.opset, []).append(case)
+    answers: dict[str, list[Answer]] = {}
+    for opset, cases in sorted(by_opset.items()):
+        for answer in _ask(subject, opset, cases):
+            answers.setdefault(answer.case.node.op_type, []).append(answer)
+    return answers
+
+
+def _ask(subject: Subject, opset: int, cases: Sequence[Variation]) -> list[Answer]:
+    model = _joined(opset, cases)
+    with listening(subject) as talk:
+        # it seldom takes all, and what was said counts
+        with contextlib.suppress(Exception):
+            subject.session(model).close()
+    if not talk.claims:  # some case spoils the model
+        half = len(cases) // 2
+        parts = (cases[:half], cases[half:]) if half else ()
+        return [answer for part in parts for answer in _ask(subject, opset, part)]
+    graph, report = talk.claims[0]
+    reasons: dict[int, ep.Reason | None] = {
+        refusal.node: refusal.reason for refusal in report.refusals
+    }
+    for claim in report.claims:
+        reasons |= dict.fromkeys(claim.nodes, None)
+    found = []
+    for node in graph.nodes:
+        number = node.name.removeprefix("case ")
+        if number.isdecimal() and node.index in reasons:
+            found.append(Answer(cases[int(number)], reasons[node.index]))
+    return found
+
+
+def _joined(opset: int, cases: Sequence[Variation]) -> bytes:
+    """One model of all *cases*, which share nothing."""
+    nodes: list[onnx.NodeProto] = []
+    inputs: list[onnx.ValueInfoProto] = []
+    outputs: list[onnx.ValueInfoProto] = []
+    for number, case in enumerate(cases):
+        node = onnx.NodeProto()
+        node.CopyFrom(case.node)
+        node.name = f"case {number}"
+        for names in (node.input, node.output):
+            renamed = [name and f"{number}/{name}" for name in names]
+            del names[:]
+            names.extend(renamed)
+        nodes.append(node)
+        for name, array in zip(node.input, case.inputs, strict=True):
+            if name and array is not None and name not in {i.name for i in inputs[-9:]}:
+                kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+                inputs.append(helper.make_tensor_value_info(name, kind, array.shape))
+        outputs += [
+            helper.make_tensor_value_info(name, kind, None)
+            for name, kind in zip(node.output, case.output_types, strict=False)
+            if name
+        ]
+    graph = helper.make_graph(nodes, "many", inputs, outputs)
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return bytes(model.SerializeToString())
