@@ -55,25 +55,20 @@ def survey(
 
 def _ask(subject: Subject, opset: int, cases: Sequence[Variation]) -> list[Answer]:
     model = _joined(opset, cases)
-    with listening(subject) as talk:
-        # it seldom takes all, and what was said counts
-        with contextlib.suppress(Exception):
-            subject.session(model).close()
-    if not talk.claims:  # some case spoils the model
+    # it seldom takes all, and what was said counts
+    with listening(subject) as talk, contextlib.suppress(Exception):
+        subject.session(model).close()
+    if not talk.asked:  # some case spoils the model
         half = len(cases) // 2
         parts = (cases[:half], cases[half:]) if half else ()
         return [answer for part in parts for answer in _ask(subject, opset, part)]
-    graph, report = talk.claims[0]
-    reasons: dict[int, ep.Reason | None] = {
-        refusal.node: refusal.reason for refusal in report.refusals
-    }
-    for claim in report.claims:
-        reasons |= dict.fromkeys(claim.nodes, None)
+    asked = talk.asked[0]
+    reasons = asked.reasons()
     found = []
-    for node in graph.nodes:
+    for index, node in asked.nodes.items():
         number = node.name.removeprefix("case ")
-        if number.isdecimal() and node.index in reasons:
-            found.append(Answer(cases[int(number)], reasons[node.index]))
+        if number.isdecimal() and index in reasons:
+            found.append(Answer(cases[int(number)], reasons[index]))
     return found
 
 

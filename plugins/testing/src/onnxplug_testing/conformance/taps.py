@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxplug import ep
 from onnxplug_testing.conformance.subject import Subject
@@ -17,12 +17,35 @@ from onnxplug_testing.conformance.subject import Subject
 Listener = Callable[..., None]
 
 
+class Asked(NamedTuple):
+    """A ``get_capability``.
+
+    Attributes:
+        graph: which changes afterwards, as the host replaces nodes.
+        nodes: those that it had, by their indices.
+        report: the answer.
+    """
+
+    graph: ep.Graph
+    nodes: Mapping[int, ep.Node]
+    report: ep.CapabilityReport
+
+    def reasons(self) -> dict[int, ep.Reason | None]:
+        """Why each node was refused; ``None`` for those that were claimed."""
+        found: dict[int, ep.Reason | None] = {
+            refusal.node: refusal.reason for refusal in self.report.refusals
+        }
+        for claim in self.report.claims:
+            found |= dict.fromkeys(claim.nodes, None)
+        return found
+
+
 class Talk:
     """What was said in sessions of a subject.
 
     Attributes:
         providers: the EPs that its factory created.
-        claims: of each ``get_capability``, the graph and the report.
+        asked: each ``get_capability``.
         compiled: of each ``compile``, the partition and what was compiled.
         declined: of each ``compile`` that declined, the partition and the reason.
         options: those that ``create`` was given, which know whether they were read.
@@ -30,7 +53,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.providers: list[ep.ExecutionProvider] = []
-        self.claims: list[tuple[ep.Graph, ep.CapabilityReport]] = []
+        self.asked: list[Asked] = []
         self.compiled: list[tuple[ep.Partition, ep.CompiledPartition]] = []
         self.declined: list[tuple[ep.Partition, ep.Declined]] = []
         self.options: list[ReadOptions] = []
@@ -133,8 +156,9 @@ def _listen_to(provider: ep.ExecutionProvider, talk: Talk) -> None:
 
     @functools.wraps(claim)
     def claimed(graph: ep.Graph) -> ep.CapabilityReport:
+        nodes = {node.index: node for node in graph.nodes}
         report = claim(graph)
-        talk.claims.append((graph, report))
+        talk.asked.append(Asked(graph, nodes, report))
         return report
 
     @functools.wraps(make)
