@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 from onnx import helper
 
 from onnxplug import ep
 from onnxplug_testing.conformance.subject import Subject
-from onnxplug_testing.conformance.taps import listening
+from onnxplug_testing.conformance.taps import Asked, listening
 from onnxplug_testing.measuring.variations import Variation
-
-_OF_EACH = 12
-"""Cases of an operator that are asked about."""
 
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
@@ -33,36 +30,53 @@ class Answer(NamedTuple):
 
 
 def survey(
-    subject: Subject, suite: Mapping[str, Sequence[Variation]]
+    subject: Subject,
+    suite: Mapping[str, Sequence[Variation]],
+    *,
+    of_each: int = 12,
+    domain: str = "",
 ) -> dict[str, list[Answer]]:
     """What the EP says of *suite*'s cases, by operator; those left out that cannot be
     asked about with others.
 
     Nothing is compiled but where the EP takes all of one opset.
+
+    Args:
+        of_each: cases of an operator that are asked about at most.
+        domain: of the operators, in place of ONNX's own.
     """
     by_opset: dict[int, list[Variation]] = {}
     for operator, cases in suite.items():
         if operator in _WITH_BODIES:
             continue
-        for case in cases[:_OF_EACH]:
+        for case in cases[:of_each]:
             by_opset.setdefault(case.opset, []).append(case)
     answers: dict[str, list[Answer]] = {}
     for opset, cases in sorted(by_opset.items()):
-        for answer in _ask(subject, opset, cases):
+        for answer in _ask(subject, opset, cases, domain):
             answers.setdefault(answer.case.node.op_type, []).append(answer)
     return answers
 
 
-def _ask(subject: Subject, opset: int, cases: Sequence[Variation]) -> list[Answer]:
-    model = _joined(opset, cases)
-    # it seldom takes all, and what was said counts
+def ask(subject: Subject, model: bytes, **session: Any) -> Asked | None:
+    """The first question that the host puts to the EP of *model*; ``None``: it puts
+    none."""
+    # what is raised then is for others to look at
     with listening(subject) as talk, contextlib.suppress(Exception):
-        subject.session(model).close()
-    if not talk.asked:  # some case spoils the model
+        subject.session(model, **session).close()
+    return talk.asked[0] if talk.asked else None
+
+
+def _ask(
+    subject: Subject, opset: int, cases: Sequence[Variation], domain: str
+) -> list[Answer]:
+    asked = ask(subject, _joined(opset, cases, domain))
+    if asked is None:  # some case spoils the model
         half = len(cases) // 2
         parts = (cases[:half], cases[half:]) if half else ()
-        return [answer for part in parts for answer in _ask(subject, opset, part)]
-    asked = talk.asked[0]
+        return [
+            answer for part in parts for answer in _ask(subject, opset, part, domain)
+        ]
     reasons = asked.reasons()
     found = []
     for index, node in asked.nodes.items():
@@ -72,7 +86,7 @@ def _ask(subject: Subject, opset: int, cases: Sequence[Variation]) -> list[Answe
     return found
 
 
-def _joined(opset: int, cases: Sequence[Variation]) -> bytes:
+def _joined(opset: int, cases: Sequence[Variation], domain: str) -> bytes:
     """One model of all *cases*, which share nothing."""
     nodes: list[onnx.NodeProto] = []
     inputs: list[onnx.ValueInfoProto] = []
@@ -80,7 +94,7 @@ def _joined(opset: int, cases: Sequence[Variation]) -> bytes:
     for number, case in enumerate(cases):
         node = onnx.NodeProto()
         node.CopyFrom(case.node)
-        node.name = f"case {number}"
+        node.name, node.domain = f"case {number}", domain
         for names in (node.input, node.output):
             renamed = [name and f"{number}/{name}" for name in names]
             del names[:]
@@ -97,5 +111,7 @@ def _joined(opset: int, cases: Sequence[Variation]) -> bytes:
         ]
     graph = helper.make_graph(nodes, "many", inputs, outputs)
     imports = [helper.make_opsetid("", opset)]
+    if domain:
+        imports.append(helper.make_opsetid(domain, 1))
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     return bytes(model.SerializeToString())

@@ -1,0 +1,348 @@
+"""Whether an EP computes what it claims, and says why it refuses the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import onnx
+
+from onnxplug import ep, errors
+from onnxplug_testing.conformance.cases import (
+    as_case,
+    describe,
+    load_suite,
+    trials_of,
+)
+from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.contract import Sentence
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
+from onnxplug_testing.conformance.opinions import contradiction
+from onnxplug_testing.conformance.subject import Runner, refusal
+from onnxplug_testing.conformance.survey import Answer, ask, survey
+from onnxplug_testing.conformance.taps import Asked, listening
+from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
+from onnxplug_testing.measuring.variations import Variation
+
+CLAIM: Final = Sentence(
+    "ExecutionProvider.get_capability",
+    "Claim or refuse every node of *graph*, each refusal with a reason.",
+)
+WORDS: Final = Sentence(
+    "Reason",
+    "A code for programs and a detail for people: what was found, what is needed.",
+)
+PURE: Final = Sentence(
+    "ExecutionProvider.get_capability",
+    "Pure: the host asks again for bodies of control flow, after expanding functions "
+    "and after a partition was given back.",
+)
+READY: Final = Sentence(
+    "ExecutionProvider.compile",
+    "Make *partition* ready to run.  The partition may be kept.",
+)
+CONVEX: Final = Sentence(
+    "ComputeCapability",
+    "the group is run whole or not at all: the host gives it back when it is not "
+    "convex or an EP ranked higher took part of it.",
+)
+SAID: Final = Sentence(
+    "OperatorSupport",
+    "for each type variable of the operator's schema (``T``) the element types of "
+    "tensors that it may stand for; empty when nothing is said of them.",
+)
+
+_FOREIGN: Final = "com.example.conformance"
+
+
+@check("claims", share=0.5)
+def reasons(trial: Trial) -> None:
+    """Each refusal has a code, and says in words what was found and is needed."""
+    for answers in survey(trial.subject, load_suite()).values():
+        for answer in answers:
+            _look_at_reason(trial, answer)
+
+
+def _look_at_reason(trial: Trial, answer: Answer) -> None:
+    reason = answer.reason
+    trial.count()
+    if reason is None:
+        return
+    node = describe(answer.case)
+    if not isinstance(reason, ep.Reason):
+        text = f"refused with a {type(reason).__name__}; expected a Reason"
+        trial.find(WORDS, text, node=node, kind=text)
+    elif not isinstance(reason.code, ep.RefusalCode):
+        text = f"the code of the refusal is {reason.code!r}; expected a RefusalCode"
+        trial.find(WORDS, text, node=node, kind="code")
+    elif not str(reason.detail).strip():
+        trial.find(
+            WORDS,
+            f"refused with the code {reason.code.value!r} and no words",
+            node=node,
+            case=as_case(answer.case),
+            kind=reason.code.value,
+        )
+
+
+@check("claims", share=3.0)
+def computed(trial: Trial) -> None:
+    """What is claimed is compiled and runs: each operator, of each element type and
+    with sizes and ranks that are not known."""
+    suite = load_suite()
+    answers = survey(trial.subject, suite)
+    turns = {}
+    for name, said in answers.items():
+        taken = [answer.case for answer in said if answer.reason is None]
+        if taken:
+            kinds = ("dtype", "suite", "dynamic", "dtype", "constant")
+            turns[name] = _with_unknown_ranks(
+                trials_of(taken[:6], trial.draw(name), kinds)
+            )
+    if not turns:
+        trial.leave_out("the EP claims none of ONNX's cases")
+    with Runner(trial.subject) as runner:
+        while turns:
+            for name in list(turns):
+                if not trial.has_time:
+                    trial.leave_out(f"{OUT_OF_TIME} for more", len(turns))
+                    return
+                tried = next(turns[name], None)
+                if tried is None:
+                    del turns[name]
+                else:
+                    _compute(trial, runner, *tried)
+
+
+def _with_unknown_ranks(
+    cases: Iterator[Variation],
+) -> Iterator[tuple[Variation, Case]]:
+    """*cases*, some of them again without shapes."""
+    for number, tried in enumerate(cases):
+        try:
+            case = as_case(tried)
+        except Exception:  # noqa: BLE001 (a variation that ONNX does not allow)
+            continue
+        yield tried, case
+        if number % 4 == 1:
+            model = onnx.load_model_from_string(case.model)
+            for value in model.graph.input:
+                value.type.tensor_type.ClearField("shape")
+            del model.graph.value_info[:]
+            yield (
+                tried,
+                Case(
+                    model.SerializeToString(),
+                    case.feeds,
+                    f"{case.name}, of unknown rank",
+                ),
+            )
+
+
+def _compute(trial: Trial, runner: Runner, tried: Variation, case: Case) -> None:
+    if not trial.attempt(case):
+        return
+    node = describe(tried)
+    kind = (
+        f"{tried.node.op_type} {[a.dtype.name for a in tried.inputs if a is not None]}"
+    )
+    with listening(trial.subject) as talk:
+        try:
+            found = runner.run(case.model, case.feeds)
+        except errors.ModelError:
+            trial.take_back("ONNX does not allow what was drawn")
+            return
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it raises)
+            if talk.declined:
+                text = f"claimed, and then declined: {talk.declined[0][1]}"
+                trial.find(CLAIM, text, node=node, case=case, kind=kind)
+            elif refusal(error) is not None:
+                trial.take_back("the EP refuses the node")
+            elif _is_computed(case, trial):
+                text = f"claimed, and then {in_words(error)}"
+                trial.find(READY, text, node=node, case=case, kind=kind)
+            else:
+                trial.take_back("nobody computes what was drawn")
+            return
+    text, _ = contradiction(found, case, trial.subject, tried.expected)
+    if " is of " in text or text.startswith("found"):  # values are for others to judge
+        trial.find(READY, text, node=node, case=case, kind=kind)
+
+
+def _is_computed(case: Case, trial: Trial) -> bool:
+    """Whether anybody else computes *case*."""
+    return contradiction([], case, trial.subject)[1]
+
+
+@check("claims", share=0.7)
+def element_types(trial: Trial) -> None:
+    """What ``operators()`` says of element types is what is claimed."""
+    said = list(trial.subject.factory.operators() or ())
+    if not said:
+        trial.leave_out("the EP does not say which operators it has")
+        return
+    suite = load_suite()
+    for name in trial.in_time(sorted({each.op_type for each in said})):
+        if name not in suite:
+            trial.leave_out("the kit has no case of the operator")
+            continue
+        for tried in trials_of(suite[name][:2], trial.draw(name), ("dtype",)):
+            _compare_with_said(trial, tried, said)
+
+
+def _compare_with_said(
+    trial: Trial, tried: Variation, said: Sequence[ep.OperatorSupport]
+) -> None:
+    schema = onnx.defs.get_schema(tried.node.op_type, tried.opset, "")
+    variable = schema.inputs[0].type_str if schema.inputs else ""
+    entries = [
+        each
+        for each in said
+        if each.op_type == tried.node.op_type
+        and not each.domain
+        and each.since <= tried.since
+        and (each.until is None or tried.since <= each.until)
+        and each.types.get(variable)
+    ]
+    if not entries or tried.inputs[0] is None:
+        return
+    listed = {str(dtype) for each in entries for dtype in each.types[variable]}
+    dtype = tried.inputs[0].dtype.name
+    case = as_case(tried)
+    if not trial.attempt(case):
+        return
+    asked = ask(trial.subject, case.model)
+    reasons = list(asked.reasons().values()) if asked is not None else []
+    if len(reasons) != 1:
+        trial.take_back("ONNX does not allow what was drawn, or means other operators")
+        return
+    (reason,) = reasons
+    node = describe(tried)
+    if reason is None and dtype not in listed:
+        text = f"claims {dtype}, which operators() has not for {variable}"
+        trial.find(SAID, text, node=node, case=case, kind=f"{node} {dtype}")
+    elif reason is not None and dtype in listed and reason.code is ep.RefusalCode.DTYPE:
+        text = f"refuses {dtype}, which operators() has for {variable}: {reason}"
+        trial.find(SAID, text, node=node, case=case, kind=f"{node} {dtype}")
+
+
+@check("claims", share=0.4)
+def domains(trial: Trial) -> None:
+    """An operator of another domain is another one, whatever its name."""
+    for name, said in survey(
+        trial.subject, load_suite(), of_each=2, domain=_FOREIGN
+    ).items():
+        trial.count(len(said))
+        if any(answer.reason is None for answer in said):
+            text = f"claims {name} of the domain {_FOREIGN}, of which it knows nothing"
+            trial.find(CLAIM, text, node=f"{_FOREIGN}.{name}", kind="domain")
+    if not trial.tried:
+        trial.leave_out("the host asks the EP about no such operator")
+
+
+@check("claims", share=0.5)
+def the_same_again(trial: Trial) -> None:
+    """The same graph is answered alike, whatever was asked between."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    rounds = 4 if trial.quick else 12
+    for number in trial.in_time(range(rounds)):
+        network = draw_network(
+            words, trial.draw(number), nodes=8, foreign=("Erf", "Floor", "Acosh")
+        )
+        case = network.case(trial.numbers(number), 3, f"network {number}")
+        if not trial.attempt(case):
+            continue
+        with listening(trial.subject) as talk:
+            try:
+                session = trial.subject.session(case.model, alone=False)
+            except Exception as error:  # noqa: BLE001 (whatever an EP raises)
+                if refusal(error) is None:
+                    trial.find(READY, in_words(error), case=case)
+                continue
+            with session:
+                _ask_again(trial, talk.providers[0], talk.asked, case)
+
+
+def _ask_again(
+    trial: Trial,
+    provider: ep.ExecutionProvider,
+    asked: Sequence[Asked],
+    case: Case,
+) -> None:
+    graph = asked[0].graph
+    answers = []
+    for _ in range(3):
+        before = list(graph.nodes)
+        try:
+            provider.get_capability(graph)
+        except Exception as error:  # noqa: BLE001 (whatever an EP raises)
+            text = f"asked again about a graph, it {in_words(error)}"
+            trial.find(PURE, text, case=case, kind="again")
+            return
+        answers.append(asked[-1])
+        if list(graph.nodes) != before:
+            trial.find(PURE, "it changed the graph", case=case)
+            return
+    first, *others = [_comparable(each) for each in answers]
+    for other in others:
+        if other != first:
+            text = f"asked again about a graph, it says {other}, and first {first}"
+            trial.find(PURE, text[:400], case=case, kind="again")
+
+
+def _comparable(asked: Asked) -> Mapping[str, Any]:
+    claims = sorted((sorted(c.nodes), c.atomic) for c in asked.report.claims)
+    refused = {r.node: str(r.reason) for r in asked.report.refusals}
+    return {"claims": claims, "refusals": dict(sorted(refused.items()))}
+
+
+@check("claims", share=0.5)
+def groups(trial: Trial) -> None:
+    """Groups that are to run whole are convex, so that they can."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    atomic = 0
+    rounds = 6 if trial.quick else 30
+    for number in trial.in_time(range(rounds)):
+        network = draw_network(
+            words,
+            trial.draw(number),
+            nodes=12,
+            foreign=("Acosh", "Det")[: number % 2] or ("Erf",),
+        )
+        case = network.case(trial.numbers(number), 3, f"network {number}")
+        if not trial.attempt(case):
+            continue
+        asked = ask(trial.subject, case.model, alone=False)
+        if asked is None:
+            trial.take_back("the host did not ask the EP")
+            continue
+        for claim in asked.report.claims:
+            atomic += claim.atomic
+            outside = _between(asked, set(claim.nodes)) if claim.atomic else None
+            if outside is not None:
+                names = [asked.nodes[index].op_type for index in sorted(claim.nodes)]
+                text = f"a group of {names} is not convex: {outside} is between them"
+                trial.find(CONVEX, text, case=case, kind="convex")
+    if not atomic:
+        trial.leave_out("the EP makes no groups that are to run whole")
+
+
+def _between(asked: Asked, members: set[int]) -> str | None:
+    """A node outside that is after one of *members* and before another, if any is."""
+    makers = {n: i for i, node in asked.nodes.items() for n in node.outputs if n}
+    after: set[int] = set()
+    for index, node in sorted(asked.nodes.items()):
+        sources = {makers[n] for n in node.inputs if n in makers}
+        if index in members:
+            if sources & after:
+                return str(asked.nodes[min(sources & after)].op_type)
+        elif sources & (members | after):
+            after.add(index)
+    return None

@@ -1,0 +1,183 @@
+"""Small networks of operators that an EP takes, whatever these are."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from onnxplug.authoring.record import Record
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.subject import Subject
+from onnxplug_testing.conformance.taps import listening
+
+WIDTH: Final = 4
+"""All values are [n, WIDTH]."""
+
+_UNARY: Final = ("Relu", "Neg", "Abs", "Sigmoid", "Tanh", "Identity", "Softmax")
+_BINARY: Final = ("Add", "Sub", "Mul", "Max", "Min")
+_PRODUCT: Final = "MatMul"
+_OPSET: Final = 21
+
+DTYPES: Final = ("float32", "float16", "float64", "int32", "int64")
+
+
+class Vocabulary(Record):
+    """What networks are made of.
+
+    Attributes:
+        dtype: of all values.
+        operators: those that the EP claims of it.
+    """
+
+    dtype: str
+    operators: Sequence[str]
+
+    @property
+    def element(self) -> int:
+        """ONNX's number of the element type."""
+        return int(helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)))
+
+
+class Network(Record):
+    """A model whose inputs are [n, WIDTH], and what it is fed.
+
+    Attributes:
+        model: serialized.
+        inputs: their names.
+        dtype: of all values.
+        operators: of its nodes.
+    """
+
+    model: bytes
+    inputs: Sequence[str]
+    dtype: str
+    operators: Sequence[str]
+
+    def case(self, numbers: np.random.Generator, rows: int, name: str = "") -> Case:
+        """What it is fed, with *rows* in each input."""
+        feeds = {name: _values(numbers, rows, self.dtype) for name in self.inputs}
+        return Case(self.model, feeds, name or f"a network, {rows} rows")
+
+
+def _values(numbers: np.random.Generator, rows: int, dtype: str) -> Any:
+    if np.dtype(dtype).kind == "f":
+        return numbers.uniform(-1, 1, (rows, WIDTH)).astype(dtype)
+    return numbers.integers(-4, 5, (rows, WIDTH)).astype(dtype)
+
+
+def vocabulary(subject: Subject) -> Vocabulary | None:
+    """The first element type of which the EP takes one of the operators, and those;
+    ``None`` if it takes none."""
+    for dtype in DTYPES:
+        element = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        taken = []
+        for operator in (*_BINARY, *_UNARY, _PRODUCT):
+            graph = _one(operator, element)
+            if graph is not None and _takes(subject, graph):
+                taken.append(operator)
+        if any(operator != _PRODUCT for operator in taken):
+            return Vocabulary(dtype, taken)
+    return None
+
+
+def _one(operator: str, element: int) -> bytes | None:
+    """A model of one node, of unknown rows."""
+    count = 1 if operator in _UNARY else 2
+    names = [f"x{number}" for number in range(count)]
+    node = helper.make_node(operator, names, ["y"])
+    inputs = [helper.make_tensor_value_info(n, element, ["n", WIDTH]) for n in names]
+    weights = []
+    if operator == _PRODUCT:
+        dtype = helper.tensor_dtype_to_np_dtype(element)
+        del inputs[1]
+        weights = [numpy_helper.from_array(np.eye(WIDTH, dtype=dtype), "x1")]
+    output = helper.make_tensor_value_info("y", element, ["n", WIDTH])
+    return _serialized([node], inputs, [output], weights)
+
+
+def _serialized(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    weights: Sequence[onnx.TensorProto],
+) -> bytes:
+    graph = helper.make_graph(nodes, "network", inputs, outputs, weights)
+    imports = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return bytes(model.SerializeToString())
+
+
+def _takes(subject: Subject, model: bytes) -> bool:
+    with listening(subject) as talk, contextlib.suppress(Exception):
+        subject.session(model).close()
+    return bool(talk.asked) and all(
+        reason is None for reason in talk.asked[0].reasons().values()
+    )
+
+
+def draw_network(
+    words: Vocabulary,
+    draw: random.Random,
+    *,
+    nodes: int = 6,
+    rows: int | str = "n",
+    foreign: Sequence[str] = (),
+) -> Network:
+    """A network of about *nodes* nodes.
+
+    Args:
+        rows: of the inputs; text for any number.
+        foreign: unary operators that are mixed in, which the EP need not take.
+    """
+    inputs = ["a", "b"]
+    values, made, weights = list(inputs), [], []
+    for number in range(nodes):
+        pool = [*words.operators, *foreign] if number else list(words.operators)
+        operator = draw.choice(pool)
+        source = [draw.choice(values[-3:])]
+        if operator in _BINARY:
+            if draw.random() < 0.3:
+                weights.append(_weight(draw, words.dtype, (WIDTH,), f"w{number}"))
+                source.append(f"w{number}")
+            else:
+                source.append(draw.choice(values))
+        elif operator == _PRODUCT:
+            weights.append(_weight(draw, words.dtype, (WIDTH, WIDTH), f"w{number}"))
+            source.append(f"w{number}")
+        made.append(
+            helper.make_node(operator, source, [f"v{number}"], name=f"node{number}")
+        )
+        values.append(f"v{number}")
+    used = {name for node in made for name in node.input}
+    ends = [f"v{n}" for n in range(nodes) if f"v{n}" not in used]
+    fed = [name for name in inputs if name in used]
+    model = _serialized(
+        made,
+        [helper.make_tensor_value_info(n, words.element, [rows, WIDTH]) for n in fed],
+        [helper.make_tensor_value_info(n, words.element, [rows, WIDTH]) for n in ends],
+        weights,
+    )
+    return Network(model, fed, words.dtype, [node.op_type for node in made])
+
+
+def _weight(
+    draw: random.Random, dtype: str, shape: tuple[int, ...], name: str
+) -> onnx.TensorProto:
+    numbers = np.random.default_rng(draw.getrandbits(64))
+    if np.dtype(dtype).kind == "f":
+        array = numbers.uniform(-0.5, 0.5, shape).astype(dtype)
+    else:
+        array = numbers.integers(-1, 2, shape).astype(dtype)
+    return numpy_helper.from_array(array, name)
+
+
+NO_WORDS: Final = (
+    "the EP takes none of the operators that networks are made of: "
+    f"{', '.join((*_BINARY, *_UNARY, _PRODUCT))}"
+)
