@@ -118,7 +118,7 @@ def as_case(tried: Variation) -> Case:
         Exception: it cannot be written, so that it is no model of ONNX's.
     """
     return Case(
-        tried.model().SerializeToString(),
+        tried.plain_model().SerializeToString(),
         tried.feeds(),
         f"{tried.case} ({tried.kind}), opset {tried.opset}",
     )

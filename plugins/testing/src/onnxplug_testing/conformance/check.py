@@ -12,7 +12,7 @@ from onnxplug.errors import InvalidArgument
 if TYPE_CHECKING:
     from onnxplug_testing.conformance.trial import Trial
 
-GROUPS: Final = ("operators", "claims", "costs")
+GROUPS: Final = ("operators", "claims", "options", "specialisation", "costs")
 """In the order in which they are carried out; each is a module of ``groups``."""
 
 Run: TypeAlias = "Callable[[Trial], None]"

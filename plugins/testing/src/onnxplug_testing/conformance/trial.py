@@ -138,9 +138,9 @@ class Trial:
             what: what was found, and what is expected.
             node: see :class:`Finding`.
             case: by which it can be seen again.
-            kind: findings of one node and kind are told once; by default *what*.
+            kind: findings of one kind are told once; by default *what*, and the node.
         """
-        key = (sentence.of, sentence.says, node, kind or what)
+        key = (sentence.of, sentence.says, *([kind] if kind else [node, what]))
         before = self.findings.get(key)
         if before is not None:
             self.findings[key] = before._replace(times=before.times + 1)

@@ -88,7 +88,11 @@ class Variation:
     tolerance: tuple[float, float] = (1e-3, 1e-5)
 
     def model(self) -> Any:
-        """The ``onnx.ModelProto``."""
+        """The ``onnx.ModelProto``, with the types that ONNX infers."""
+        return onnx.shape_inference.infer_shapes(self.plain_model())
+
+    def plain_model(self) -> Any:
+        """The same without what ONNX infers, which some models end the process in."""
         values, initializers = [], []
         for position, name in enumerate(self.node.input):
             array = self.inputs[position] if name else None
@@ -111,8 +115,7 @@ class Variation:
         ]
         graph = helper.make_graph([self.node], "one", values, outputs, initializers)
         imports = [helper.make_opsetid(self.node.domain, self.opset)]
-        model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-        return onnx.shape_inference.infer_shapes(model)
+        return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
     def _is_list(self, position: int) -> bool:
         array = self.inputs[position]

@@ -151,5 +151,5 @@ def _raised(
 def _kind(tried: Variation, text: str) -> str:
     """What findings of one operator have in common."""
     types = [a.dtype.name for a in tried.inputs if a is not None]
-    words = " ".join(text.split()[:6])
+    words = " ".join(word for word in text.split()[:6] if word.isalpha())
     return f"{tried.node.op_type} {tried.kind} {types} {words}"

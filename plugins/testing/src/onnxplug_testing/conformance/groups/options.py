@@ -1,0 +1,224 @@
+"""Whether what users may set of an EP is as it is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+import onnxplug
+from onnxplug import ep, errors
+from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.contract import Sentence
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.networks import (
+    NO_WORDS,
+    Network,
+    draw_network,
+    vocabulary,
+)
+from onnxplug_testing.conformance.opinions import contradiction
+from onnxplug_testing.conformance.taps import listening
+from onnxplug_testing.conformance.trial import Trial, in_words
+
+DEFAULT: Final = Sentence(
+    "Option", "the value when the user says nothing; its type is the option's type."
+)
+BOUNDS: Final = Sentence("Option", "inclusive bounds of a number; ``None`` for none.")
+CHOICES: Final = Sentence("Option", "the only values accepted; empty for no limit.")
+DOC: Final = Sentence("Option", "one sentence: what it does, in which unit.")
+ERROR: Final = Sentence(
+    "EpFactory.create",
+    "Raising anything but ``OptionError`` is a failure of the EP, which the host "
+    "reports with the exception, and after which it tries the next EP.",
+)
+OPEN: Final = Sentence("OpenOptions", "The EP refuses what it does not know.")
+RUN: Final = Sentence(
+    "EpFactory.run_options",
+    "a name begins with the EP's own, ``acme.priority``, unless EPs share a meaning.",
+)
+READ: Final = Sentence("EpFactory.options", "The options users may set, by name.")
+
+_UNKNOWN: Final = "conformance_no_such_option"
+
+_Tables = Iterator[tuple[str, Mapping[str, ep.Option]]]
+
+
+def _tables(factory: ep.EpFactory) -> _Tables:
+    yield "option", factory.options
+    yield "config entry", factory.config_entries
+    yield "run option", factory.run_options
+
+
+@check("options", share=0.2)
+def declarations(trial: Trial) -> None:
+    """Defaults are among the choices and within the bounds, and all is described."""
+    for noun, table in _tables(trial.subject.factory):
+        for name, option in table.items():
+            trial.count()
+            _look_at(trial, f"{noun} {name!r}", option)
+            if noun == "run option" and "." not in name:
+                trial.find(RUN, f"the {noun} {name!r} begins with no EP's name")
+    if not trial.tried:
+        trial.leave_out("the EP declares nothing that users may set")
+
+
+def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
+    default = option.default
+    if not isinstance(default, bool | int | float | str):
+        text = f"the default of {what} is a {type(default).__name__}"
+        trial.find(DEFAULT, text)
+        return
+    if not option.doc.strip() and not option.refused and not option.ignored:
+        trial.find(DOC, f"{what} is not described")
+    if option.choices and default not in option.choices:
+        trial.find(CHOICES, f"the default of {what}, {default!r}, is not among them")
+    for choice in option.choices:
+        if type(choice) is not type(default):
+            text = f"{choice!r} of {what} is no {type(default).__name__}"
+            trial.find(DEFAULT, f"{text}, as the default {default!r} is")
+    for bound in (option.minimum, option.maximum):
+        if bound is not None and isinstance(default, bool | str):
+            trial.find(BOUNDS, f"{what} has a bound, {bound}, and is no number")
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        low, high = option.minimum, option.maximum
+        if (low is not None and default < low) or (high is not None and default > high):
+            text = f"the default of {what}, {default}, is not from {low} to {high}"
+            trial.find(BOUNDS, text)
+
+
+@check("options", share=0.8)
+def values(trial: Trial) -> None:
+    """Each value that is declared to be accepted is, or is refused by an OptionError;
+    results do not change by it; what the EP was given it reads."""
+    factory = trial.subject.factory
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    network = draw_network(words, trial.draw(), nodes=4)
+    settings = [
+        (noun, name, value)
+        for noun, table in _tables(factory)
+        for name, option in table.items()
+        for value in _accepted(option)
+    ]
+    for noun, name, value in trial.in_time(settings):
+        _set(trial, network, noun, name, value)
+    if not settings:
+        trial.leave_out("the EP declares nothing that users may set")
+        return
+    _look_for_unread(trial, network)
+
+
+def _accepted(option: ep.Option) -> list[ep.OptionValue]:
+    """Values that the declaration accepts, at its edges."""
+    if option.refused or option.ignored:
+        return []
+    if option.choices:
+        return list(option.choices)
+    default = option.default
+    if isinstance(default, bool):
+        return [False, True]
+    if isinstance(default, int | float):
+        kind = type(default)
+        edges = [kind(b) for b in (option.minimum, option.maximum) if b is not None]
+        # the largest number of threads, say, is nothing to try
+        return [default, *(edge for edge in edges if abs(edge) <= 64)]
+    return [default]  # which texts an EP knows cannot be guessed
+
+
+def _set(
+    trial: Trial, network: Network, noun: str, name: str, value: ep.OptionValue
+) -> None:
+    what = f"{noun} {name}={value!r}"
+    case = network.case(trial.numbers(), 3, f"a network with {what}")
+    if not trial.attempt(case):
+        return
+    settings, options, run = onnxplug.SessionOptions(), {}, onnxplug.RunOptions()
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    if noun == "option":
+        options[name] = value
+    elif noun == "config entry":
+        short = trial.subject.name.removesuffix("ExecutionProvider").lower()
+        settings.add_session_config_entry(f"ep.{short}.{name}", text)
+    else:
+        run.add_run_config_entry(name, text)
+    try:
+        with trial.subject.session(
+            case.model, options=options, settings=settings, alone=False
+        ) as session:
+            found = session.run(None, dict(case.feeds), run)
+    except (errors.OptionError, ep.SessionRefused) as error:
+        trial.take_back(f"refused in words: {error}"[:160])
+        return
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        trial.find(ERROR, f"{what}: {in_words(error)}", case=case)
+        return
+    wrong, _ = contradiction(found, case, trial.subject)
+    if wrong:
+        trial.find(READ, f"with {what} {wrong}", case=case)
+
+
+def _look_for_unread(trial: Trial, network: Network) -> None:
+    """Options that the EP never looks at, whatever it does."""
+    case = network.case(trial.numbers(), 3)
+    with listening(trial.subject) as talk:
+        try:
+            with trial.subject.session(case.model, alone=False) as session:
+                session.run(None, dict(case.feeds))
+        except (Exception, SystemExit):  # noqa: BLE001 (told of above)
+            return
+    declared = trial.subject.factory.options
+    for given in talk.options:
+        for name in dict.keys(given) - given.read:
+            option = declared.get(name)
+            trial.count()
+            if option is not None and not (option.refused or option.ignored):
+                text = f"the option {name!r} is declared, and never looked at"
+                trial.find(READ, text, case=case)
+
+
+@check("options", share=0.3)
+def unknown_names(trial: Trial) -> None:
+    """An option that nobody declared is refused, and so are values beyond bounds."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    network = draw_network(words, trial.draw(), nodes=2)
+    case = network.case(trial.numbers(), 2)
+    wrong: list[tuple[Sentence, str, Any]] = [(OPEN, _UNKNOWN, "1")]
+    for name, option in trial.subject.factory.options.items():
+        wrong += [(sentence, name, value) for sentence, value in _refused(option)]
+    for sentence, name, value in trial.in_time(wrong):
+        tried = Case(case.model, case.feeds, f"a network with {name}={value!r}")
+        if not trial.attempt(tried):
+            continue
+        try:
+            trial.subject.session(
+                case.model, options={name: value}, alone=False
+            ).close()
+        except (errors.OptionError, ep.SessionRefused):
+            continue
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever is raised)
+            text = f"{name}={value!r} {in_words(error)}; expected an OptionError"
+            trial.find(ERROR, text, case=tried)
+            continue
+        trial.find(sentence, f"{name}={value!r} is accepted", case=tried)
+
+
+def _refused(option: ep.Option) -> Iterator[tuple[Sentence, Any]]:
+    """Values that the declaration does not accept."""
+    if option.choices:
+        yield CHOICES, "conformance: no such choice"
+    if isinstance(option.default, str):
+        return
+    yield DEFAULT, "conformance: no number"
+    if isinstance(option.default, bool):
+        return
+    if option.minimum is not None and np.isfinite(option.minimum):
+        yield BOUNDS, type(option.default)(option.minimum - 1)
+    if option.maximum is not None and np.isfinite(option.maximum):
+        yield BOUNDS, type(option.default)(option.maximum + 1)
