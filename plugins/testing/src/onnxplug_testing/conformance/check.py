@@ -12,7 +12,17 @@ from onnxplug.errors import InvalidArgument
 if TYPE_CHECKING:
     from onnxplug_testing.conformance.trial import Trial
 
-GROUPS: Final = ("operators", "claims", "options", "specialisation", "costs")
+GROUPS: Final = (
+    "operators",
+    "claims",
+    "options",
+    "epcontext",
+    "specialisation",
+    "preferences",
+    "costs",
+    "profiling",
+    "speed",
+)
 """In the order in which they are carried out; each is a module of ``groups``."""
 
 Run: TypeAlias = "Callable[[Trial], None]"

@@ -1,0 +1,262 @@
+"""Whether what an EP serialises is restored elsewhere, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import onnxplug
+from onnxplug import ep
+from onnxplug.authoring.compilers import SameCompiler
+from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.contract import Sentence
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
+from onnxplug_testing.conformance.opinions import contradiction
+from onnxplug_testing.conformance.taps import Talk, listening
+from onnxplug_testing.conformance.trial import Trial, in_words
+
+GIVES: Final = Sentence(
+    "Serialiser.restore", "What :meth:`serialise` gave, ready to run."
+)
+DATA: Final = Sentence(
+    "Serialiser.restore", "Declined: the data is not of use; says why."
+)
+BYTES: Final = Sentence(
+    "Serialiser.serialise",
+    "What the EP compiled or restored, as bytes for :meth:`restore`.",
+)
+INFO: Final = Sentence(
+    "CompatibilityCheck.compatibility_info",
+    "Printable text for :meth:`check`; options are not in it, as the host compares "
+    "these itself.",
+)
+JUDGES: Final = Sentence(
+    "CompatibilityCheck.check",
+    "of :meth:`compatibility_info`, perhaps in another version; it may also be "
+    "damaged, or ONNX Runtime's.",
+)
+ANSWER: Final = Sentence(
+    "CompatibilityCheck.check",
+    "The answer and the reason, which is empty if it is ``OPTIMAL``.",
+)
+
+NO_SERIALISER: Final = "the EP serialises nothing"
+
+
+class _Compiled(NamedTuple):
+    """What the EP compiled of one network, in a session that is open.
+
+    Attributes:
+        case: the network.
+        serialiser: the EP's.
+        partition: the first that was compiled.
+        compiled: what was made of it.
+    """
+
+    case: Case
+    serialiser: ep.Serialiser
+    partition: ep.Partition
+    compiled: ep.CompiledPartition
+
+
+def _compiled(trial: Trial, talk: Talk, case: Case) -> _Compiled | None:
+    """What there is to serialise; ``None``, and that is told, if there is nothing."""
+    if not talk.providers or not talk.compiled:
+        trial.leave_out("nothing was compiled")
+        return None
+    serialiser = talk.providers[0].serialiser
+    if serialiser is None:
+        trial.leave_out(NO_SERIALISER)
+        return None
+    return _Compiled(case, serialiser, *talk.compiled[0])
+
+
+def _cases(trial: Trial, most: int) -> Iterator[Case]:
+    """Networks whose sizes are known, so that they are compiled at once."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    for number in trial.in_time(range(most)):
+        draw = trial.draw(number)
+        network = draw_network(words, draw, nodes=draw.randint(1, 8), rows=3)
+        yield network.case(trial.numbers(number), 3, f"network {number}")
+
+
+@check("epcontext", share=0.6)
+def round_trips(trial: Trial) -> None:
+    """A model compiled ahead gives the same results, and nothing is compiled again."""
+    for case in _cases(trial, 2 if trial.quick else 8):
+        if not trial.attempt(case):
+            continue
+        with listening(trial.subject) as talk:
+            settings = onnxplug.SessionOptions()
+            settings.add_provider_for_devices(
+                [trial.subject.pair], trial.subject.options
+            )
+            try:
+                compiler = onnxplug.ModelCompiler(settings, case.model, True)
+                model = compiler.compile_to_bytes()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it raises)
+                if talk.providers and talk.providers[0].serialiser is None:
+                    trial.take_back(NO_SERIALISER)
+                    return
+                trial.find(BYTES, in_words(error), case=case, kind="compile")
+                continue
+            if b"EPContext" not in model:
+                trial.take_back("the EP serialised nothing of the network")
+                continue
+            count = len(talk.compiled)
+            _restored(trial, case, model, talk, count)
+
+
+def _restored(trial: Trial, case: Case, model: bytes, talk: Talk, count: int) -> None:
+    try:
+        found = trial.subject.run(model, case.feeds)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        trial.find(GIVES, f"loading {in_words(error)}", case=case, kind="load")
+        return
+    wrong, _ = contradiction(found, case, trial.subject)
+    if wrong:
+        trial.find(GIVES, f"restored, {wrong}", case=case, kind="wrong")
+    if len(talk.compiled) > count:
+        text = "compiled again, though the model has what was compiled"
+        trial.find(GIVES, text, case=case, kind="again")
+
+
+@check("epcontext", share=0.6)
+def damaged(trial: Trial) -> None:
+    """Data that is cut off, or is something else, is declined in words."""
+    for case in _cases(trial, 1 if trial.quick else 3):
+        with listening(trial.subject) as talk:
+            try:
+                session = trial.subject.session(case.model)
+            except Exception:  # noqa: BLE001 (told of by others)
+                trial.leave_out("no session could be made")
+                continue
+            with session:
+                made = _compiled(trial, talk, case)
+                if made is None:
+                    return
+                data = _serialised(trial, made)
+                if data is not None:
+                    for what, wrong in _damages(data, trial.draw(case.name)):
+                        _restore_wrong(trial, made, what, wrong)
+
+
+def _serialised(trial: Trial, made: _Compiled) -> bytes | None:
+    try:
+        data = made.serialiser.serialise(made.compiled)
+    except ep.Declined as error:
+        trial.leave_out(f"declined to serialise: {error}"[:160])
+        return None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        trial.find(BYTES, in_words(error), case=made.case, kind="raised")
+        return None
+    if not isinstance(data, bytes | memoryview):
+        text = f"serialise gave a {type(data).__name__}; expected bytes"
+        trial.find(BYTES, text, case=made.case, kind="type")
+        return None
+    return bytes(data)
+
+
+def _damages(data: bytes, draw: random.Random) -> Iterator[tuple[str, bytes]]:
+    yield "nothing at all", b""
+    yield "zeros", bytes(len(data))
+    yield "something else", b'{"this": "is something else"}' * 4
+    for part in (1, 2, 3):
+        yield f"the first {part}/4 of it", data[: len(data) * part // 4]
+    # where a format has its sign and version
+    for place in range(min(4, len(data))):
+        changed = bytearray(data)
+        changed[place] ^= 0xFF
+        yield f"it with byte {place} changed", bytes(changed)
+    for _ in range(4):
+        yield "noise", draw.randbytes(draw.randint(1, max(len(data), 2)))
+
+
+def _restore_wrong(trial: Trial, made: _Compiled, what: str, data: bytes) -> None:
+    case = Case(made.case.model, made.case.feeds, f"{made.case.name}, given {what}")
+    if not trial.attempt(case):
+        return
+    view = memoryview(data).toreadonly()
+    try:
+        restored: Any = made.serialiser.restore(made.partition, view)
+    except ep.Declined as error:
+        if not str(error.reason).strip():
+            trial.find(DATA, f"given {what}, declines without words", case=case)
+        return
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        text = f"given {what}, {in_words(error)}; expected Declined"
+        trial.find(DATA, text, case=case, kind=f"raised {type(error).__name__}")
+        return
+    trial.find(DATA, f"given {what}, it restores", case=case, kind=f"took {what}")
+    restored.close()
+
+
+@check("epcontext", share=0.2)
+def compatibility(trial: Trial) -> None:
+    """What was compiled here is good here; what another version compiled is not."""
+    factory = trial.subject.factory
+    judge = factory.compatibility
+    if judge is None:
+        trial.leave_out("the EP leaves it to the host's own")
+        judge = SameCompiler(factory)
+    for pair in trial.subject.pairs:
+        try:
+            info = judge.compatibility_info(pair)
+            again = judge.compatibility_info(pair)
+        except Exception as error:  # noqa: BLE001 (whatever an EP raises)
+            trial.find(INFO, in_words(error))
+            continue
+        trial.count()
+        if not isinstance(info, str) or not info.isprintable():
+            trial.find(INFO, f"{str(info)[:80]!r} is no printable text")
+            continue
+        if info != again:
+            trial.find(INFO, f"it says {info[:80]!r}, then {again[:80]!r}")
+        _judge(trial, judge, pair, info, "its own words", good=True)
+        for what, other in _other_words(info):
+            _judge(trial, judge, pair, other, what, good=False)
+
+
+def _other_words(info: str) -> Iterator[tuple[str, str]]:
+    yield "nothing", ""
+    yield "an empty object", "{}"
+    yield "half of its words", info[: len(info) // 2]
+    yield "ONNX Runtime's words", "ort_version=1.23.0;vendor=acme;version=0"
+    yield "a number", "7"
+    yield "a list", "[]"
+    for match in list(re.finditer(r"\d+(\.\d+)+", info))[:12]:
+        digit = str((int(info[match.start()]) + 1) % 10)
+        changed = info[: match.start()] + digit + info[match.start() + 1 :]
+        yield f"its words with another version than {match.group()}", changed
+
+
+def _judge(
+    trial: Trial,
+    judge: ep.CompatibilityCheck,
+    pair: ep.EpDevice,
+    info: str,
+    what: str,
+    *,
+    good: bool,
+) -> None:
+    trial.count()
+    try:
+        answer = judge.check(pair, info)
+        verdict, reason = answer
+    except Exception as error:  # noqa: BLE001 (whatever an EP raises)
+        trial.find(JUDGES, f"given {what}, {in_words(error)}", kind=f"raised {what}")
+        return
+    if not isinstance(verdict, ep.Compatibility) or not isinstance(reason, str):
+        trial.find(ANSWER, f"given {what}, it answers {answer!r}"[:300], kind="type")
+    elif good and verdict is not ep.Compatibility.OPTIMAL:
+        trial.find(ANSWER, f"given {what}, it says {verdict.value}: {reason}")
+    elif not good and verdict is ep.Compatibility.OPTIMAL:
+        trial.find(JUDGES, f"given {what}, it says {verdict.value}")
+    elif not good and not reason.strip():
+        trial.find(ANSWER, f"given {what}, it says {verdict.value} and no reason")
