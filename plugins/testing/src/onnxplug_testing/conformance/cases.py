@@ -5,6 +5,7 @@ The suite takes some fifteen seconds to write its cases, so they are kept on dis
 
 from __future__ import annotations
 
+import functools
 import itertools
 import pickle
 import random
@@ -53,6 +54,7 @@ _RANDOM: Final = frozenset(
 _FORMAT: Final = 1
 
 
+@functools.cache
 def load_suite() -> dict[str, list[Variation]]:
     """The suite's cases of one node, by operator."""
     cache = Cache("onnxplug-testing")

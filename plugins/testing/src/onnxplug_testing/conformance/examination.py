@@ -13,6 +13,7 @@ import onnx
 
 import onnxplug
 from onnxplug.authoring.record import Record
+from onnxplug_testing.conformance.cases import load_suite
 from onnxplug_testing.conformance.check import Check, all_checks, chosen_checks
 from onnxplug_testing.conformance.isolation import CAN_FORK, run_apart, run_here
 from onnxplug_testing.conformance.report import CheckOutcome, Report
@@ -70,6 +71,8 @@ def examine(
     subject = find_subject(name, device, options)
     settings = settings or Settings()
     began = time.monotonic()
+    if any(each.group in ("operators", "claims") for each in checks):
+        load_suite()  # which the processes of the checks inherit
     left = settings.seconds
     outcomes = []
     for position, each in enumerate(checks):

@@ -135,7 +135,7 @@ def _resized(array: Any, shape: Sequence[int], draw: random.Random) -> Any:
     if array.shape == tuple(shape):
         return array
     if not array.size:
-        return np.zeros(shape, array.dtype)
+        return np.full(shape, "" if array.dtype == object else 0, array.dtype)
     numbers = np.random.default_rng(draw.getrandbits(64))
     places = numbers.integers(0, array.size, tuple(shape))
     return np.asarray(array.reshape(-1)[places], array.dtype).reshape(shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +13,7 @@ from onnx import helper, numpy_helper
 from onnxplug.authoring.record import Record
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.subject import Subject
-from onnxplug_testing.conformance.taps import listening
+from onnxplug_testing.conformance.survey import ask
 
 WIDTH: Final = 4
 """All values are [n, WIDTH]."""
@@ -75,30 +74,38 @@ def vocabulary(subject: Subject) -> Vocabulary | None:
     """The first element type of which the EP takes one of the operators, and those;
     ``None`` if it takes none."""
     for dtype in DTYPES:
-        element = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-        taken = []
-        for operator in (*_BINARY, *_UNARY, _PRODUCT):
-            graph = _one(operator, element)
-            if graph is not None and _takes(subject, graph):
-                taken.append(operator)
+        asked = ask(subject, _all_operators(np.dtype(dtype)))
+        if asked is None:
+            continue
+        reasons = asked.reasons()
+        taken = [
+            node.op_type
+            for index, node in asked.nodes.items()
+            if reasons.get(index, node) is None
+        ]
         if any(operator != _PRODUCT for operator in taken):
             return Vocabulary(dtype, taken)
     return None
 
 
-def _one(operator: str, element: int) -> bytes | None:
-    """A model of one node, of unknown rows."""
-    count = 1 if operator in _UNARY else 2
-    names = [f"x{number}" for number in range(count)]
-    node = helper.make_node(operator, names, ["y"])
-    inputs = [helper.make_tensor_value_info(n, element, ["n", WIDTH]) for n in names]
-    weights = []
-    if operator == _PRODUCT:
-        dtype = helper.tensor_dtype_to_np_dtype(element)
-        del inputs[1]
-        weights = [numpy_helper.from_array(np.eye(WIDTH, dtype=dtype), "x1")]
-    output = helper.make_tensor_value_info("y", element, ["n", WIDTH])
-    return _serialized([node], inputs, [output], weights)
+def _all_operators(dtype: np.dtype[Any]) -> bytes:
+    """A model of one node of each operator that takes *dtype*, of unknown rows."""
+    element = int(helper.np_dtype_to_tensor_dtype(dtype))
+    operators = [
+        operator
+        for operator in (*_BINARY, *_UNARY, _PRODUCT)
+        if dtype.kind == "f" or operator not in ("Sigmoid", "Tanh", "Softmax")
+    ]
+    nodes = []
+    for operator in operators:
+        second = ["w"] if operator == _PRODUCT else ["x"] * (operator in _BINARY)
+        nodes.append(helper.make_node(operator, ["x", *second], [operator]))
+    values = [
+        helper.make_tensor_value_info(name, element, ["n", WIDTH])
+        for name in ("x", *operators)
+    ]
+    weight = numpy_helper.from_array(np.eye(WIDTH, dtype=dtype), "w")
+    return _serialized(nodes, values[:1], values[1:], [weight])
 
 
 def _serialized(
@@ -111,14 +118,6 @@ def _serialized(
     imports = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     return bytes(model.SerializeToString())
-
-
-def _takes(subject: Subject, model: bytes) -> bool:
-    with listening(subject) as talk, contextlib.suppress(Exception):
-        subject.session(model).close()
-    return bool(talk.asked) and all(
-        reason is None for reason in talk.asked[0].reasons().values()
-    )
 
 
 def draw_network(

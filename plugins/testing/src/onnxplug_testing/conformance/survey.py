@@ -39,8 +39,6 @@ def survey(
     """What the EP says of *suite*'s cases, by operator; those left out that cannot be
     asked about with others.
 
-    Nothing is compiled but where the EP takes all of one opset.
-
     Args:
         of_each: cases of an operator that are asked about at most.
         domain: of the operators, in place of ONNX's own.
@@ -62,7 +60,7 @@ def ask(subject: Subject, model: bytes, **session: Any) -> Asked | None:
     """The first question that the host puts to the EP of *model*; ``None``: it puts
     none."""
     # what is raised then is for others to look at
-    with listening(subject) as talk, contextlib.suppress(Exception):
+    with listening(subject, until_asked=True) as talk, contextlib.suppress(Exception):
         subject.session(model, **session).close()
     return talk.asked[0] if talk.asked else None
 

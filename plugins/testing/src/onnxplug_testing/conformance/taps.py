@@ -103,9 +103,17 @@ class ReadOptions(dict[str, ep.OptionValue]):
         return super().copy()
 
 
+class Heard(Exception):
+    """Ends the making of a session when the EP has answered what was asked."""
+
+
 @contextmanager
-def listening(subject: Subject) -> Iterator[Talk]:
+def listening(subject: Subject, *, until_asked: bool = False) -> Iterator[Talk]:
     """A context in which all that sessions say to the EP is noted.
+
+    Args:
+        until_asked: a session ends with the EP's first answer, so that nothing is
+            compiled.
 
     Raises:
         TypeError: the factory takes no attributes, so nothing can be heard.
@@ -121,7 +129,7 @@ def listening(subject: Subject) -> Iterator[Talk]:
         talk.options.append(ReadOptions(options))
         provider = create(devices, talk.options[-1], session)
         talk.providers.append(provider)
-        _listen_to(provider, talk)
+        _listen_to(provider, talk, until_asked)
         return provider
 
     with replaced(factory, "create", created):
@@ -149,7 +157,7 @@ def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
             own.pop(name, None)
 
 
-def _listen_to(provider: ep.ExecutionProvider, talk: Talk) -> None:
+def _listen_to(provider: ep.ExecutionProvider, talk: Talk, until_asked: bool) -> None:
     if not hasattr(provider, "__dict__"):
         return
     claim, make = provider.get_capability, provider.compile
@@ -159,6 +167,8 @@ def _listen_to(provider: ep.ExecutionProvider, talk: Talk) -> None:
         nodes = {node.index: node for node in graph.nodes}
         report = claim(graph)
         talk.asked.append(Asked(graph, nodes, report))
+        if until_asked:
+            raise Heard
         return report
 
     @functools.wraps(make)

@@ -18,12 +18,18 @@ def read_model(data: memoryview) -> Any:
     """The ``onnx.ModelProto`` of an image.
 
     Raises:
-        Declined: it is no image.
+        Declined: it is no image, or not a whole one.
     """
     import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     if bytes(data[: len(_SIGN)]) != _SIGN:
         raise ep.Declined(
             ep.Reason(ep.RefusalCode.OTHER, "it is no image of a simulated device")
         )
-    return onnx.load_from_string(bytes(data[len(_SIGN) :]))
+    try:
+        return onnx.load_from_string(bytes(data[len(_SIGN) :]))
+    except DecodeError as error:
+        raise ep.Declined(
+            ep.Reason(ep.RefusalCode.OTHER, f"the image is damaged: {error}")
+        ) from error

@@ -91,7 +91,7 @@ def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
 @check("options", share=0.8)
 def values(trial: Trial) -> None:
     """Each value that is declared to be accepted is, or is refused by an OptionError;
-    results do not change by it; what the EP was given it reads."""
+    types and shapes do not change by it; what the EP was given it reads."""
     factory = trial.subject.factory
     words = vocabulary(trial.subject)
     if words is None:
@@ -157,7 +157,7 @@ def _set(
         trial.find(ERROR, f"{what}: {in_words(error)}", case=case)
         return
     wrong, _ = contradiction(found, case, trial.subject)
-    if wrong:
+    if wrong and " is wrong in " not in wrong:  # an option may ask for less precision
         trial.find(READ, f"with {what} {wrong}", case=case)
 
 

@@ -80,7 +80,7 @@ def _fed(model: Any, feeds: dict[str, Any]) -> dict[str, Any]:
 def _compare(
     trial: Trial, case: Case, sentence: Sentence, operators: frozenset[str]
 ) -> None:
-    """Run *case* with the CPU EP behind the EP, which has to take some of *operators*."""
+    """Run *case*, the CPU EP behind the EP, which is to take some of *operators*."""
     if not trial.attempt(case):
         return
     subject = trial.subject
@@ -177,7 +177,7 @@ def _model(
     )
 
 
-_FUNCTIONS: Final = (
+_FUNCTIONS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("Gelu", {}),
     ("HardSwish", {}),
     ("Softplus", {}),
@@ -214,8 +214,9 @@ def expanded(trial: Trial) -> None:
 
 
 def _ask_of_functions(trial: Trial, case: Case) -> None:
-    with listening(trial.subject) as talk, contextlib.suppress(Exception):
-        with trial.subject.session(case.model, alone=False):
+    with contextlib.suppress(Exception), listening(trial.subject) as talk:
+        session = trial.subject.session(case.model, alone=False)
+        with session:
             preferences: Any = talk.providers[0].preferences
             if not isinstance(preferences, ep.Preferences):
                 text = f"preferences is a {type(preferences).__name__}"
