@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onnxplug_testing.conformance.trial import Trial
 
 GROUPS: Final = (
+    "factory",
     "operators",
     "claims",
     "options",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +12,17 @@ import numpy as np
 import onnx
 
 import onnxplug
+from onnxplug import ep
 from onnxplug.authoring.record import Record
+from onnxplug.plugins import registry
 from onnxplug_testing.conformance.cases import load_suite
 from onnxplug_testing.conformance.check import Check, all_checks, chosen_checks
+from onnxplug_testing.conformance.finding import Finding
+from onnxplug_testing.conformance.groups.costs import FINITE
+from onnxplug_testing.conformance.groups.factory import PAIRS
 from onnxplug_testing.conformance.isolation import CAN_FORK, run_apart, run_here
 from onnxplug_testing.conformance.report import CheckOutcome, Report
-from onnxplug_testing.conformance.subject import Subject, find_subject
+from onnxplug_testing.conformance.subject import BrokenDevices, Subject, find_subject
 
 SECONDS: Final = 200.0
 """Processor time of all checks together."""
@@ -68,9 +73,12 @@ def examine(
         PluginError, NotFound, InvalidArgument: there is no such EP, device or check.
     """
     checks = chosen_checks(only)
-    subject = find_subject(name, device, options)
     settings = settings or Settings()
     began = time.monotonic()
+    try:
+        subject = find_subject(name, device, options)
+    except BrokenDevices as error:
+        return _without_devices(name, str(error), checks, settings)
     if any(each.group in ("operators", "claims") for each in checks):
         load_suite()  # which the processes of the checks inherit
     left = settings.seconds
@@ -81,17 +89,50 @@ def examine(
         share = each.share / sum(later.share for later in checks[position:])
         outcomes.append(carry_out(each, subject, settings, left * share))
         left -= min(outcomes[-1].seconds, left * share)
-    wanted = {each.full_name for each in checks}
+    seconds = time.monotonic() - began
+    return _report(subject.factory, str(subject.pair), settings, outcomes, seconds)
+
+
+def _without_devices(
+    name: str, why: str, checks: Sequence[Check], settings: Settings
+) -> Report:
+    """The report of an EP whose pairs the host refuses: that is what is found."""
+    factory = registry.factory(registry.resolve(name).name)
+    outcomes = []
+    for each in checks:
+        # the host looks at costs when it is given them
+        told_by = "costs/of-pairs" if "costs" in why else "factory/facts"
+        sentence = FINITE if "costs" in why else PAIRS
+        is_told = each.full_name == told_by
+        found = [Finding(each.group, each.name, sentence, why)] if is_told else []
+        untried = {} if is_told else {"the host cannot use the EP's devices": 1}
+        outcomes.append(
+            CheckOutcome(
+                each.group, each.name, each.doc, int(is_told), untried, found, {}, 0.0
+            )
+        )
+    device = "no device that the host can use"
+    return _report(factory, device, settings, outcomes, 0.0)
+
+
+def _report(
+    factory: ep.EpFactory,
+    device: str,
+    settings: Settings,
+    outcomes: Sequence[CheckOutcome],
+    seconds: float,
+) -> Report:
+    done = {each.full_name for each in outcomes}
     return Report(
-        subject.name,
-        subject.factory.version,
-        str(subject.pair),
+        factory.name,
+        factory.version,
+        device,
         _versions(),
         settings.seed,
         settings.quick,
         outcomes,
-        [each.full_name for each in all_checks() if each.full_name not in wanted],
-        time.monotonic() - began,
+        [each.full_name for each in all_checks() if each.full_name not in done],
+        seconds,
     )
 
 
@@ -119,7 +160,7 @@ def carry_out(
 
 
 def _versions() -> dict[str, str]:
-    spi = onnxplug.ep.SPI_VERSION
+    spi = ep.SPI_VERSION
     return {
         "onnxplug": onnxplug.__version__,
         "SPI": ".".join(map(str, spi)),

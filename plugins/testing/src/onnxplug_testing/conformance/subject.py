@@ -127,6 +127,10 @@ def reference_session(
     return onnxplug.InferenceSession(model, settings, providers=[CPU])
 
 
+class BrokenDevices(NotFound):
+    """The host cannot use the pairs that the factory gives; the text says why."""
+
+
 def find_subject(
     name: str, device: str = "", options: Mapping[str, Any] | None = None
 ) -> Subject:
@@ -141,6 +145,7 @@ def find_subject(
         PluginError: there is no such EP, or it cannot be loaded.
         NotFound: it drives no such device here; says which it drives, and what it says
             of those that it refuses.
+        BrokenDevices: it says that it drives some, in a way that the host refuses.
         InvalidArgument: the position is out of range.
     """
     factory = registry.factory(registry.resolve(name).name)
@@ -148,10 +153,22 @@ def find_subject(
     if not pairs:
         why = onnxplug.is_available(factory.name)
         remedy = f"; {why.remedy}" if why.remedy else ""
+        if _offers_any(factory):
+            raise BrokenDevices(why.reason)
         raise NotFound(f"{factory.name} drives no device here: {why.reason}{remedy}")
     return Subject(
         factory.name, factory, _fitting(pairs, device), pairs, dict(options or {})
     )
+
+
+def _offers_any(factory: ep.EpFactory) -> bool:
+    """Whether the factory offers pairs, or fails to say."""
+    hardware = onnxplug.get_hardware_devices()
+    try:
+        offered = list(factory.supported_devices(hardware))
+    except (Exception, SystemExit):  # noqa: BLE001 (whatever an EP raises)
+        return True
+    return any(not isinstance(each, ep.RefusedDevice) for each in offered)
 
 
 def _fitting(pairs: Sequence[ep.EpDevice], device: str) -> ep.EpDevice:
