@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next eleven, in several
+#   make test             run all tests but those of the next twelve, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -18,6 +18,8 @@
 #                         checked, and computed by a stand-in
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
+#   make test-site        build the site, and look at it in Chromium if there is one
+#   make site             build the site, into build/site; a release's with VERSION=0.1
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -71,6 +73,9 @@ VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
 PROGRAMS_VENV := .venv-programs
 # which asks for a graphical OpenCV, and an older Python; what it needs the group has
 ALONE_OF_PROGRAMS := rapidocr-onnxruntime==1.4.4
+# and one for the site, whose tools nothing else needs
+SITE_VENV := .venv-site
+VERSION ?= development
 # libraries that misbehave are compiled by the tests, by the system's compiler if it has one
 C_COMPILER := $(if $(shell command -v cc gcc clang),,ziglang)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=tests/programs \
@@ -92,7 +97,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-native \
-  test-programs lint bench clean
+  test-programs test-site site lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -167,6 +172,18 @@ test-native: $(NATIVE_VENV)/native.stamp
 test-programs: $(PROGRAMS_VENV)/programs.stamp
 	ONNXPLUG_REQUIRE=programs $(PROGRAMS_VENV)/bin/python -m pytest tests/programs $(ARGS)
 
+# without a pager's colours, and with nothing kept of an earlier build
+site: $(SITE_VENV)/site.stamp
+	@$(SITE_VENV)/bin/python website/stage.py build/site-source
+	@NO_COLOR=1 $(SITE_VENV)/bin/zensical build --clean --strict \
+	  --config-file build/site-source/zensical.toml
+	@$(SITE_VENV)/bin/python website/versions.py build/site-source/html build/site $(VERSION)
+	@echo 'the site is build/site/$(VERSION)/index.html'
+
+test-site: override VERSION := development
+test-site: site
+	$(SITE_VENV)/bin/python -m pytest website $(ARGS)
+
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -182,7 +199,7 @@ bench: $(VENV)/development.stamp
 	done
 
 clean:
-	rm -rf $(VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find core plugins tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
 
 # A stamp is newer than what it was made from, so a second `make` installs nothing.
@@ -257,4 +274,11 @@ $(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml plugins/onnxruntime/
 	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet $(EDITABLE) -e plugins/onnxruntime --group programs
 	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet --no-deps --ignore-requires-python \
 	  $(ALONE_OF_PROGRAMS)
+	@touch $@
+
+$(SITE_VENV)/site.stamp: core/pyproject.toml pyproject.toml
+	@echo 'creating $(SITE_VENV), with what builds the site …'
+	@$(PYTHON) -m venv $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(SITE_VENV)/bin/python -m pip install --quiet -e core --group site
 	@touch $@

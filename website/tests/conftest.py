@@ -1,0 +1,68 @@
+"""The site that ``make site`` has built, and a browser to look at it with."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ROOT: Final = Path(__file__).parents[2]
+
+BUILT: Final = ROOT / "build" / "site"
+
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The folder of the site of what is not released."""
+    folder = BUILT / "development"
+    assert folder.exists(), "the site is not built; run make site"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, of this machine.
+
+    Without it tests are skipped, or fail if ONNXPLUG_REQUIRE names it.
+    """
+    named = os.environ.get("ONNXPLUG_BROWSER")
+    path = named or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        if "browser" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
+            pytest.fail("no Chromium; install it, on Debian by apt install chromium")
+        pytest.skip("no Chromium")
+    from playwright.sync_api import sync_playwright
+
+    # its sandbox is not for root
+    args = ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=args)
+        yield chromium
+        chromium.close()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served, without the slash at its end."""
+    handler = functools.partial(_Quiet, directory=str(site.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/{site.name}"
+        server.shutdown()
