@@ -2,10 +2,10 @@
 
     python website/stage.py FOLDER
 
-writes ``zensical.toml`` and ``pages/`` into FOLDER, which is made anew.  Pages are written
-for a code host, where ``README.md`` is what a folder shows and links lead to files.  Here
-each gets a place on the site, what else they link to becomes a page with its text, and the
-reference gets pages with all docstrings, which only the site has.
+writes ``zensical.toml`` and ``pages/`` into FOLDER, which is made anew.  Pages are
+written for a code host, where ``README.md`` is what a folder shows and links lead to
+files.  Here each gets a place on the site, what else they link to becomes a page with
+its text, and the reference gets pages with all docstrings, which only the site has.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Site:
         self.pictures: dict[PurePosixPath, PurePosixPath] = {}
 
     def pages(self) -> Iterator[tuple[PurePosixPath, str]]:
-        """The pages of the repository, with links as the site needs them, then those with
-        the texts of files that they link to."""
+        """The pages of the repository, with links as the site needs them, then those
+        with the texts of files that they link to."""
         for path, target in self.places.items():
             text = (self.root / path).read_text("utf-8")
             yield target, self.linked(path, text)
@@ -201,18 +201,21 @@ def items(body: str) -> list[str]:
 
 
 def _entry(item: str) -> dict[str, Any]:
-    """The entry of the menu for an item: a page, or pages with what they have in common
-    before them."""
+    """The entry of the menu for an item: a page, or several below what is before them,
+    or below the first."""
     links = re.findall(r"\[([^]]+)\]\(([^)#]+)\)", item)
     title = item.partition("[")[0].strip(": ")
-    if len(links) == 1 and not title:
-        return {links[0][0]: links[0][1]}
-    return {title: [{name: target} for name, target in links]}
+    pages: list[Any] = [{name[0].upper() + name[1:]: target} for name, target in links]
+    if title:
+        return {title: pages}
+    if len(pages) == 1:
+        return pages[0]  # type: ignore[no-any-return]
+    return {links[0][0]: [links[0][1], *pages[1:]]}
 
 
 def reference() -> Mapping[str, Any]:
-    """The pages of the reference, with their modules and names by section, as the script
-    has them that writes them."""
+    """The pages of the reference, with their modules and names by section, as the
+    script has them that writes them."""
     path = ROOT / "tests/docs/reference.py"
     spec = importlib.util.spec_from_file_location("docs_reference", path)
     assert spec is not None and spec.loader is not None

@@ -2,8 +2,8 @@
 
     python website/versions.py BUILT FOLDER VERSION
 
-moves BUILT to FOLDER/VERSION, then writes ``versions.json``, from which pages offer the
-others, and ``index.html``, which leads to the newest release.  Any server of files will do.
+moves BUILT to FOLDER/VERSION, then writes ``versions.json``, from which pages offer
+the others, and ``index.html``, which leads to the newest release.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python tests/docs/reference.py
 
-writes ``api.md``, ``spi.md``, ``authoring.md`` and ``operators.md``.
+writes ``api.md``, ``spi.md`` and those that it leads to, ``authoring.md`` and
+``operators.md``.
 
 The page of operators is what ``onnxplug ops --ep cpu`` lists.  A test compares the
 pages with what this would write.
@@ -83,43 +84,20 @@ PAGES = {
                 "EpFactory", "ExecutionProvider", "CompiledPartition", "hookimpl",
                 "SelectionPolicy", "SPI_VERSION",
             ),
-            "Abilities of a factory": (
-                "MemorySpaces", "Verification", "CompatibilityCheck",
-            ),
-            "Abilities of an EP": (
-                "Preferences", "Serialiser", "Specialiser", "ValueLocations",
-                "GraphCapture", "CostModel",
-            ),
-            "Abilities of a compiled partition": (
-                "PartitionReport",
-                "Prewarmer",
-                "Restorable",
-            ),
-            "Operators of a domain": (
-                "Domain", "Operator", "GraphEditor", "FunctionBody", "Function", "Call",
-                "ComputedConstant", "InferTypes", "Trait",
-            ),
             "Facts that it returns": (
-                "EpDevice", "Costs", "Probe", "Option", "OpenOptions", "OptionValue",
+                "EpDevice", "Costs", "Option", "OpenOptions", "OptionValue",
                 "CapabilityReport", "ComputeCapability", "Refusal", "Reason",
                 "RefusalCode", "Finding", "Level", "OperatorSupport", "RefusedDevice",
-                "Compatibility",
+                "PartitionReport",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",
                 "DeviceType", "Graph", "Node", "AttributeValue", "ValueInfo",
-                "Partition", "TensorFacts", "ExportedModel", "SparseTensor",
-                "ModelInfo",
+                "Partition", "SparseTensor", "ModelInfo",
             ),
             "Types": (
                 "DataType", "ValueType", "TensorType", "SparseTensorType",
-                "SequenceType", "OptionalType", "MapType", "Dimension", "Size",
-                "named_sizes", "next_seed",
-            ),
-            "Memory": (
-                "MemoryLocation", "HOST", "DeviceContext", "MemoryKind", "Allocator",
-                "DataTransfer", "Stream", "Event", "CapturedGraph", "CapturePhase",
-                "WeightSource", "WeightStore",
+                "SequenceType", "OptionalType", "MapType", "Dimension", "next_seed",
             ),
             "Errors that a plugin raises": (
                 "OptionError", "Declined", "SessionRefused", "NodeError",
@@ -127,6 +105,45 @@ PAGES = {
                 "InvalidModel", "UnsupportedModel", "OnnxplugError", "EPFail",
                 "PluginError", "PluginLoadError", "PluginIncompatible", "status_class",
                 "raise_interruption",
+            ),
+            "On the other pages": (),
+        },
+    ),
+    "spi-compilers.md": Page(
+        "onnxplug.ep",
+        {
+            "The form of nodes": ("Preferences",),
+            "Shapes": (
+                "Specialiser", "ValueLocations", "Prewarmer", "TensorFacts", "Size",
+                "named_sizes",
+            ),
+            "Keeping what was compiled": (
+                "Serialiser", "Restorable", "CompatibilityCheck", "Compatibility",
+            ),
+            "Models and weights": ("ExportedModel", "WeightSource", "WeightStore"),
+        },
+    ),
+    "spi-devices.md": Page(
+        "onnxplug.ep",
+        {
+            "Memory": (
+                "MemorySpaces", "MemoryLocation", "HOST", "DeviceContext", "MemoryKind",
+                "Allocator", "DataTransfer",
+            ),
+            "Streams": (
+                "Stream", "Event", "GraphCapture", "CapturedGraph", "CapturePhase",
+            ),
+            "Whether it is right, and worth it": (
+                "Verification", "Probe", "CostModel",
+            ),
+        },
+    ),
+    "spi-domains.md": Page(
+        "onnxplug.ep",
+        {
+            "A domain and its operators": ("Domain", "Operator", "Trait", "InferTypes"),
+            "Operators as graphs of others": (
+                "FunctionBody", "Function", "Call", "ComputedConstant", "GraphEditor",
             ),
         },
     ),
@@ -160,7 +177,7 @@ def write(name: str) -> str:
     texts = [present.partition(f"\n## {next(iter(page.sections))}\n")[0].rstrip("\n")]
     for title, names in page.sections.items():
         texts.append(f"## {title}")
-        texts.append(hooks() if title == "Hooks" else "")
+        texts.append(WRITTEN[title](name) if title in WRITTEN else "")
         texts += [entry(module, each) for each in names]
     return "\n\n".join(filter(None, texts)) + "\n"
 
@@ -206,7 +223,7 @@ def write_operators() -> str:
     return "\n\n".join(texts) + "\n"
 
 
-def hooks() -> str:
+def hooks(name: str) -> str:
     """The table of hooks, and what to know of all of them."""
     specifications = importlib.import_module("onnxplug.plugins.hookspecs")
     rows = [
@@ -215,6 +232,41 @@ def hooks() -> str:
         if hook.startswith("onnxplug_")
     ]
     return f"{HOOKS}\n{table(rows)}"
+
+
+def elsewhere(name: str) -> str:
+    """A table of the names of a page's module that other pages have.
+
+    Each row has the anchor that the name would have here, unless another has it.
+    """
+    module = importlib.import_module(PAGES[name].module)
+    own = {each.lower() for names in PAGES[name].sections.values() for each in names}
+    rows = [
+        f"| {anchor(each.lower()) if each.lower() not in own else ''}"
+        f"[`{each}`]({other}#{each.lower()}) | {sentence(module, each)} |"
+        for other, page in PAGES.items()
+        if page.module == PAGES[name].module and other != name
+        for names in page.sections.values()
+        for each in names
+    ]
+    return table(rows)
+
+
+def anchor(name: str) -> str:
+    """What links lead to that have *name* after their ``#``."""
+    return f'<a id="{name}"></a>'
+
+
+def sentence(module: ModuleType, name: str) -> str:
+    """The first sentence of what is said of a public name."""
+    value = getattr(module, name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return first_sentence(value)
+    return constant(module, name)[1]
+
+
+WRITTEN = {"Hooks": hooks, "On the other pages": elsewhere}
+"""The sections that list something else than names of the module."""
 
 
 def entry(module: ModuleType, name: str) -> str:

@@ -20,6 +20,8 @@ HISTORY: Final = {
     "docs/explanation/decisions.md",
     "docs/how-to/move-an-ep-to-a-newer-spi.md",
     "docs/reference/authoring.md",
+    "docs/reference/spi-changelog.md",
+    "docs/reference/spi-promise.md",
     "docs/reference/spi.md",
 }
 """Pages that tell what each version has changed, or are generated."""

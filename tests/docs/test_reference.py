@@ -44,11 +44,16 @@ writer = load_script("reference")
 spi_version = load_script("spi_version")
 
 
-@pytest.mark.parametrize("name", writer.PAGES)
+@pytest.mark.parametrize("name", sorted({p.module for p in writer.PAGES.values()}))
 def test_every_public_name_has_a_place(name: str) -> None:
-    page = writer.PAGES[name]
-    placed = [each for names in page.sections.values() for each in names]
-    assert sorted(placed) == sorted(importlib.import_module(page.module).__all__)
+    placed = [
+        each
+        for page in writer.PAGES.values()
+        if page.module == name
+        for names in page.sections.values()
+        for each in names
+    ]
+    assert sorted(placed) == sorted(importlib.import_module(name).__all__)
 
 
 @pytest.mark.parametrize("name", writer.PAGES)
@@ -174,6 +179,28 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), target
+
+
+def anchors(page: Path) -> set[str]:
+    """What may follow a ``#`` in a link to *page*, as code hosts name headings."""
+    text = re.sub(r"^( *```).*?^\1", "", page.read_text("utf-8"), flags=re.M | re.S)
+    found = set(re.findall(r'<a id="([^"]+)">', text))
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        words = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        same = re.compile(rf"{re.escape(words)}(-\d+)?")
+        taken = len([each for each in found if same.fullmatch(each)])
+        found.add(f"{words}-{taken}" if taken else words)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_headings(page: Path) -> None:
+    for target, anchor in re.findall(
+        r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text("utf-8")
+    ):
+        to = (page.parent / target) if target else page
+        if to.suffix == ".md" and not target.startswith("http"):
+            assert anchor in anchors(to), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", list(spi_version.pages()), ids=lambda page: page.name)

@@ -1,7 +1,9 @@
 """Every public signature of the SPI, as text.
 
 ``python core/tests/ep/snapshot.py`` writes it to ``spi_snapshot.txt`` beside this file.
-Do so after a change of the SPI, together with a higher ``SPI_VERSION``.
+Do so after a change of the SPI, together with a higher ``SPI_VERSION``.  With
+``released`` after it, it writes ``spi_released.txt``, to which later ones are held: do
+so when a version is released, or to decide that a change breaks nobody.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -18,8 +21,12 @@ from typing import Any
 import pluggy
 
 from onnxplug import ep
+from onnxplug.ep.version import DEPRECATED
+from onnxplug.plugins import hookspecs
 
 FILE = Path(__file__).with_name("spi_snapshot.txt")
+
+RELEASED = Path(__file__).with_name("spi_released.txt")
 
 
 def render() -> str:
@@ -27,6 +34,11 @@ def render() -> str:
     lines = [f"SPI {'.'.join(map(str, ep.SPI_VERSION))}"]
     for name in sorted(ep.__all__):
         lines += ["", *_described(name, getattr(ep, name))]
+    for name, hook in sorted(vars(hookspecs).items()):
+        if name.startswith("onnxplug_"):
+            lines += ["", f"hook def {name}{inspect.signature(hook)}"]
+    for name, deprecation in sorted(DEPRECATED.items()):
+        lines += ["", f"deprecated {name}: {deprecation.instead}"]
     return "\n".join(lines) + "\n"
 
 
@@ -125,5 +137,6 @@ def _method(name: str, value: Any) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    FILE.write_text(render(), "utf-8")
-    print(f"wrote {FILE}")
+    target = RELEASED if sys.argv[1:] == ["released"] else FILE
+    target.write_text(render(), "utf-8")
+    print(f"wrote {target}")

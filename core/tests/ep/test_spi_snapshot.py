@@ -38,10 +38,10 @@ def test_the_spi_is_that_of_the_snapshot() -> None:
     same_version = recorded.splitlines()[0] == present.splitlines()[0]
     remedy = (
         "Plugins rely on these signatures.  Raise SPI_VERSION in onnxplug/ep/version.py"
-        " (minor: plugins written before still work; else major), say why in\n"
-        "docs/explanation/decisions.md, and run: python core/tests/ep/snapshot.py"
+        " (minor: plugins written before still work; else major), say so in\n"
+        "docs/reference/spi-changelog.md, and run: python core/tests/ep/snapshot.py"
         if same_version
-        else "SPI_VERSION was raised.  Say why in docs/explanation/decisions.md, and\n"
+        else "SPI_VERSION was raised.  Say so in docs/reference/spi-changelog.md, and\n"
         "run: python core/tests/ep/snapshot.py"
     )
     pytest.fail(f"the SPI differs from its snapshot:\n{diff}\n\n{remedy}")

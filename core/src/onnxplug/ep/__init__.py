@@ -22,7 +22,7 @@ from onnxplug.ep.types import (
     ValueType,
     named_sizes,
 )
-from onnxplug.ep.version import SPI_VERSION
+from onnxplug.ep.version import DEPRECATED, SPI_VERSION
 from onnxplug.errors import (
     Declined,
     EPFail,
@@ -306,5 +306,12 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module = import_module(f".{_LATER[name]}", __name__)
-    value = globals()[name] = getattr(module, name)
+    value = getattr(module, name)
+    if name in DEPRECATED:
+        import warnings
+
+        text = DEPRECATED[name].text(f"onnxplug.ep.{name}")
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+    else:
+        globals()[name] = value
     return value

@@ -11,7 +11,7 @@ from onnxplug.graph import Node
 from onnxplug.guard import FAILURES, in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.partition import Candidate, GraphPartition
-from onnxplug.plugins.versions import removed_from
+from onnxplug.plugins.versions import removed_from, warn_deprecated
 
 
 def compile_partition(
@@ -109,6 +109,7 @@ def _check(compiled: object, method: str, partition: GraphPartition) -> None:
     gone = removed_from(compiled, "CompiledPartition")
     if gone:
         raise PluginIncompatible(gone)
+    warn_deprecated(compiled, "CompiledPartition")
     _check_locations(compiled, partition)
     _check_limit(compiled.max_concurrent_runs)
 

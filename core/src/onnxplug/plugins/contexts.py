@@ -14,6 +14,7 @@ from onnxplug.errors import EpError, PluginError
 from onnxplug.guard import blaming, close_all, malformed
 from onnxplug.plugins.record import Loaded, PluginState
 from onnxplug.plugins.table import PluginTable
+from onnxplug.plugins.versions import warn_deprecated
 from onnxplug.weights import SharedWeights
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def new_stream(ep: str, context: DeviceContext) -> Stream | None:
         raise malformed(
             ep, "run", "DeviceContext.create_stream", stream, "a Stream, or None"
         )
+    if stream is not None:
+        warn_deprecated(stream, "Stream")
     return stream
 
 
@@ -337,6 +340,7 @@ class DeviceContexts:
                 raise TypeError(
                     f"for {location} it returned {context!r}; expected a DeviceContext"
                 )
+        warn_deprecated(context, "DeviceContext")
         owned = OwnedContext(factory.name, context, place)
         if spaces.keeps_contexts:
             owned.keep_open()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from onnxplug.ep import DeviceType, OpenOptions, Option
+from onnxplug.plugins.versions import warn_deprecated
 
 if TYPE_CHECKING:
     from onnxplug.ep import Domain, EpFactory
@@ -98,7 +99,7 @@ def _check_tried_on(factory: EpFactory) -> None:
 
 
 def check_abilities(made: object, kind: str, ep: str) -> None:
-    """Check the abilities of what an EP supplies.
+    """Check the abilities of what an EP supplies, and warn of what is deprecated.
 
     Args:
         kind: its base, by the name in ``onnxplug.ep``.
@@ -110,11 +111,14 @@ def check_abilities(made: object, kind: str, ep: str) -> None:
 
     for name, ability in _ABILITIES[kind].items():
         found: object = getattr(made, name)
-        if found is not None and not isinstance(found, getattr(spi, ability)):
+        if found is None:
+            continue
+        if not isinstance(found, getattr(spi, ability)):
             raise TypeError(
                 f"{name} of {ep} is {found!r}; expected None, or an "
                 f"onnxplug.ep.{ability}"
             )
+        warn_deprecated(found, ability)
 
 
 def _check_verification(factory: EpFactory) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from onnxplug import ep
 from onnxplug.ep import SPI_VERSION, EpFactory
+from onnxplug.ep.version import DEPRECATED
 from onnxplug.errors import PluginIncompatible
 
 if TYPE_CHECKING:
@@ -99,7 +101,8 @@ def check_spi_version(supplied: EpFactory | Domain) -> None:
 
 
 def check_removed(factory: EpFactory) -> None:
-    """Refuse a factory that defines what was removed, whatever SPI it says.
+    """Refuse a factory that defines what was removed, whatever SPI it says, and warn of
+    what it defines that will be.
 
     The host would never call it: an EP of a device would be taken for one of the host.
 
@@ -112,6 +115,7 @@ def check_removed(factory: EpFactory) -> None:
             f"written for SPI {_text(spi_version_of(factory))}, {gone}",
             plugin=factory.name,
         )
+    warn_deprecated(factory, "EpFactory")
 
 
 def removed_from(made: object, kind: str) -> str:
@@ -134,6 +138,43 @@ def removed_from(made: object, kind: str) -> str:
                 "makers for one"
             )
     return ""
+
+
+def warn_deprecated(made: object, kind: str) -> None:
+    """Warn once, at the module of its class, of what an object of an EP's defines that
+    the next major version will not have.
+
+    Args:
+        kind: the base, by its name in ``onnxplug.ep``.
+    """
+    if not DEPRECATED:
+        return
+    cls, base = type(made), getattr(ep, kind)
+    defined = set(getattr(made, "__dict__", {}))
+    for each in cls.__mro__:
+        # what helps authors is not theirs to change
+        if each not in base.__mro__ and each.__module__.split(".")[0] != "onnxplug":
+            defined |= vars(each).keys()
+    for name, deprecation in DEPRECATED.items():
+        of, _, member = name.partition(".")
+        if of == kind and member in defined:
+            _warn_at(cls, f"{cls.__qualname__}: {deprecation.text(name)}")
+
+
+def _warn_at(cls: type, text: str) -> None:
+    """Warn once, as if the first line of the module of *cls* did."""
+    import sys
+    import warnings
+
+    names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    warnings.warn_explicit(
+        text,
+        DeprecationWarning,
+        filename=names.get("__file__") or cls.__module__,
+        lineno=1,
+        module=cls.__module__,
+        registry=names.setdefault("__warningregistry__", {}),
+    )
 
 
 def _text(version: tuple[int, int]) -> str:

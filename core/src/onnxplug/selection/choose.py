@@ -33,7 +33,7 @@ from onnxplug.guard import FAILURES, ep_failure, ignoring_failures
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins.declared import check_abilities
-from onnxplug.plugins.versions import removed_from
+from onnxplug.plugins.versions import removed_from, warn_deprecated
 from onnxplug.selection.devices import faults, hardware_for, judged_devices
 from onnxplug.selection.entries import entries_by_ep, entries_of
 from onnxplug.selection.options import by_name, parse_options
@@ -442,6 +442,7 @@ def _created(
         gone = removed_from(provider, "ExecutionProvider")
         if gone:
             raise ep_failure(factory.name, "create", PluginIncompatible(gone))
+        warn_deprecated(provider, "ExecutionProvider")
         check_abilities(provider, "ExecutionProvider", factory.name)
     except BaseException:
         with ignoring_failures():
