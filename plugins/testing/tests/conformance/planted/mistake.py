@@ -1,0 +1,81 @@
+"""What is known of a planted mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+
+from onnxplug import ep
+
+Group = Literal[
+    "operators",
+    "claims",
+    "memory",
+    "time",
+    "failure",
+    "options",
+    "EPContext",
+    "specialisation",
+    "preferences",
+    "costs",
+    "profiling",
+    "speed",
+]
+
+_Factory = TypeVar("_Factory", bound=type[ep.EpFactory])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """One that authors of EPs make.
+
+    Attributes:
+        name: of the mistake, in words joined by hyphens.
+        group: what of the contract it belongs to.
+        breaks: the sentence that it breaks, as the contract has it.
+        source: the file that the sentence is in, from the root of the repository.
+        finding: what a finding has to say, in words.
+        blames: the operators, methods or facts one of which a right finding names.
+        factory: makes the EP's factory; its class is to be registered.
+    """
+
+    name: str
+    group: Group
+    breaks: str
+    source: str
+    finding: str
+    blames: tuple[str, ...]
+    factory: Callable[[], ep.EpFactory]
+
+
+MISTAKES: Final[dict[str, Mistake]] = {}
+"""All of them, by name."""
+
+
+def planted(
+    name: str,
+    group: Group,
+    *,
+    breaks: str,
+    source: str,
+    finding: str,
+    blames: tuple[str, ...],
+) -> Callable[[_Factory], _Factory]:
+    """Marks the factory of an EP that has one mistake; the fields are `Mistake`'s."""
+
+    def enter(factory: _Factory) -> _Factory:
+        if name in MISTAKES:
+            raise ValueError(f"there are two mistakes {name!r}; name one otherwise")
+        MISTAKES[name] = Mistake(
+            name=name,
+            group=group,
+            breaks=breaks,
+            source=source,
+            finding=finding,
+            blames=blames,
+            factory=factory,
+        )
+        return factory
+
+    return enter

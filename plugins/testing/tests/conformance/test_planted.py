@@ -1,0 +1,53 @@
+"""Forty mistakes of EPs' authors: each breaks the contract, and can be seen.
+
+That a mistake can be seen at all is to be known before it is asked who finds it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from .planted.compile_ep import GeneratedFactory
+from .planted.device_ep import DeviceFactory
+from .planted.exhibit import EXHIBITS
+from .planted.mistake import MISTAKES, Group
+
+for module in (
+    "compile_mistakes",
+    "device_mistakes",
+    "exhibits_of_results",
+    "exhibits_of_runs",
+):
+    importlib.import_module(f".planted.{module}", __package__)
+
+ROOT = Path(__file__).parents[4]
+CLEAN = {factory.name: factory for factory in (DeviceFactory, GeneratedFactory)}
+
+
+def test_half_of_forty_are_of_each_ep() -> None:
+    eps = Counter(mistake.factory().name for mistake in MISTAKES.values())
+    assert eps == dict.fromkeys(CLEAN, 20)
+    assert {mistake.group for mistake in MISTAKES.values()} == {*get_args(Group)}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_is_broken_stands_in_the_contract(name: str) -> None:
+    mistake = MISTAKES[name]
+    assert plain(mistake.breaks) in plain((ROOT / mistake.source).read_text("utf-8"))
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_seen_and_only_where_it_is(name: str) -> None:
+    mistake = MISTAKES[name]
+    assert EXHIBITS[name](mistake.factory())
+    assert not EXHIBITS[name](CLEAN[mistake.factory().name]())
