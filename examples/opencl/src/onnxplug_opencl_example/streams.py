@@ -14,15 +14,16 @@ class OpenClEvent(ep.Event):
 
     Attributes:
         event: OpenCL's.
+        context: whose it is, and who may wait for it.
     """
 
-    def __init__(self, event: cl.Event) -> None:
+    def __init__(self, event: cl.Event, context: cl.Context) -> None:
         self.event = event
+        self.context = context
 
     def done(self) -> bool:
-        """Whether the command is done, or has failed, which numbers below 0 say."""
-        status: int = self.event.command_execution_status
-        return status <= cl.command_execution_status.COMPLETE
+        """Whether the command is done, or has failed."""
+        return is_done(self.event)
 
     def synchronize(self) -> None:
         """Wait for the command; raises if it has failed."""
@@ -37,6 +38,7 @@ class OpenClStream(ep.Stream):
     """
 
     def __init__(self, context: cl.Context) -> None:
+        self._context = context
         self.queue = cl.CommandQueue(
             context, properties=cl.command_queue_properties.PROFILING_ENABLE
         )
@@ -51,13 +53,11 @@ class OpenClStream(ep.Stream):
         """
         event = cl.enqueue_marker(self.queue)
         self.queue.flush()
-        return OpenClEvent(event)
+        return OpenClEvent(event, self._context)
 
     def wait(self, event: ep.Event) -> bool:
         """Let what is queued from now on wait; not for other contexts' events."""
-        if not isinstance(event, OpenClEvent):
-            return False
-        if event.event.context != self.queue.context:
+        if not isinstance(event, OpenClEvent) or event.context != self._context:
             return False
         cl.enqueue_barrier(self.queue, wait_for=[event.event])
         return True
@@ -67,7 +67,7 @@ class OpenClStream(ep.Stream):
 
         pyopencl has it refer to the host's array, and waits when it is dropped before.
         """
-        while self._copies and OpenClEvent(self._copies[0]).done():
+        while self._copies and is_done(self._copies[0]):
             self._copies.popleft()
         self._copies.append(copy)
 
@@ -79,3 +79,9 @@ class OpenClStream(ep.Stream):
     def close(self) -> None:
         """Let the queue go, whose work is done."""
         self.synchronize()
+
+
+def is_done(event: cl.Event) -> bool:
+    """Whether a command is done, or has failed, which numbers below 0 say."""
+    status = event.command_execution_status
+    return bool(status <= cl.command_execution_status.COMPLETE)
