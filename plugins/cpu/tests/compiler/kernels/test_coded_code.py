@@ -10,8 +10,8 @@ from onnxplug_cpu.compiler.codegen.integer_products import (
     saturates,
 )
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.kernels.coded.byte_tiles import ByteTiles
 from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
-from onnxplug_cpu.compiler.kernels.contraction.byte_tile import ByteTile
 from onnxplug_cpu.compiler.kernels.contraction.square_tile import SquareTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     MOVED_QUADS,
@@ -89,20 +89,22 @@ def test_a_step_is_loads_and_products(name: str, element: str, taps: bool) -> No
         assert not vectors_on_stack("\n".join(body))
 
 
-@pytest.mark.parametrize("vectors", [1, 2])
-@pytest.mark.parametrize("rows", [9, 32])
-def test_a_step_of_tiles_is_loads_and_products(rows: int, vectors: int) -> None:
-    text = assembly(Kernel(ByteTile(QUADS, rows, vectors)), AMX)
-    body = max(loops(text), key=lambda lines: sum("tdpbusd" in line for line in lines))
-    tiles = -(-rows // 16)
-    counts = [
-        sum(line.startswith(name) for line in body) for name in ("tdp", "tileload")
-    ]
-    assert counts == [tiles * vectors, tiles + vectors]
-    assert "tilestored" not in "".join(body)
+@pytest.mark.parametrize(
+    ("element", "product"), [(QUADS, "tdpbusd"), (SIGNED_QUADS, "tdpbssd")]
+)
+def test_a_step_of_tiles_is_loads_and_products(element: str, product: str) -> None:
+    text = assembly(Kernel(ByteTiles(element)), AMX)
+    found = []
+    for function in text.split("panel_")[1:]:
+        lines = [line.strip() for line in function.splitlines()]
+        names = product, "tileload", "tilestored", "tdp"
+        found.append(tuple(sum(line.startswith(n) for line in lines) for n in names))
+    # of one tile or two, by sixteen columns or 32
+    sizes = [(tiles, vectors) for tiles in (1, 2) for vectors in (1, 2)]
+    expected = {(t * v, t + v, t * v, t * v) for t, v in sizes}
+    assert expected == set(found) - {(0, 0, 0, 0)}
     assert text.count("ldtilecfg") == 1
     assert text.count("tilerelease") == 1
-    assert "tdpbssd" in assembly(Kernel(ByteTile(SIGNED_QUADS, rows, vectors)), AMX)
 
 
 @pytest.mark.parametrize("taps", [False, True])

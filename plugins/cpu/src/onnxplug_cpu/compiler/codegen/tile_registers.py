@@ -48,13 +48,17 @@ class Tiles:
         self.f = f
         self.state = state
 
-    def configure(self, rows: dict[int, Value]) -> None:
-        """Begin to use tiles, of so many *rows* each; those not named have all."""
-        f, state = self.f, self.state
+    def configure(
+        self, rows: dict[int, Value], widths: dict[int, Value] | None = None
+    ) -> None:
+        """Begin to use tiles, of so many *rows* each, and bytes of a row, a multiple of
+        four; those not named have all."""
+        f, state, widths = self.f, self.state, widths or {}
         f.store(f.zero(I32.vector(16)), state)
         f.store(f.value(1, I8), f.at(state, _PALETTE, I8))
         for tile in range(COUNT):
-            width = f.value(ROW_BYTES, I8)
+            some = widths.get(tile)
+            width = f.value(ROW_BYTES, I8) if some is None else f.convert(some, I8)
             f.store(width, f.at(state, _ROW_BYTES_OF + 2 * tile, I8))
             count = rows.get(tile)
             height = f.value(ROWS, I8) if count is None else f.convert(count, I8)
@@ -140,26 +144,29 @@ class EmulatedTiles(Tiles):
         f.loop(ROWS, lambda row: f.store(zeros, f.at(place, row * ROW_BYTES, I8)))
 
     def load(self, tile: int, pointer: Value, stride: Value | int) -> None:
-        self._copy(self._rows(tile), pointer, stride, self._place(tile), ROW_BYTES)
+        self._copy(tile, pointer, stride, self._place(tile), ROW_BYTES)
 
     def store(self, tile: int, pointer: Value, stride: Value | int) -> None:
-        self._copy(self._rows(tile), self._place(tile), ROW_BYTES, pointer, stride)
+        self._copy(tile, self._place(tile), ROW_BYTES, pointer, stride)
 
     def _copy(
         self,
-        rows: Value,
+        tile: int,
         source: Value,
         source_stride: Value | int,
         target: Value,
         target_stride: Value | int,
     ) -> None:
         f = self.f
+        width = f.load(f.at(self.state, _ROW_BYTES_OF + 2 * tile, I8), U8)
+        mask = f.first_lanes(f.convert(width, I64) >> 2, LANES)
 
         def row(number: Value) -> None:
-            value = f.load(f.at(source, number * source_stride, I8), _VECTOR)
-            f.store(value, f.at(target, number * target_stride, I8))
+            place = f.at(source, number * source_stride, I8)
+            value = f.load_masked(place, mask, _VECTOR)
+            f.store_masked(value, f.at(target, number * target_stride, I8), mask)
 
-        f.loop(rows, row)
+        f.loop(self._rows(tile), row)
 
     def multiply(self, sums: int, a: int, b: int) -> None:
         _define_product(self.f.module)

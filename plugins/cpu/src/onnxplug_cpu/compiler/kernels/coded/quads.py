@@ -11,9 +11,8 @@ first factor's rows.
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -24,11 +23,7 @@ from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.codegen.integer_products import (
     instruction_for_bytes,
-    multiplies_squares,
-    saturates,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.commands.recording import call
 from onnxplug_cpu.compiler.kernels.coded.corrections import (
     Missing,
     completed,
@@ -37,7 +32,6 @@ from onnxplug_cpu.compiler.kernels.coded.corrections import (
 )
 from onnxplug_cpu.compiler.kernels.coded.factors import (
     BATCHES,
-    I16,
     I32,
     LEAD,
     described,
@@ -45,40 +39,28 @@ from onnxplug_cpu.compiler.kernels.coded.factors import (
     is_constant,
     once,
     record_differences,
-    record_zeros,
-    widened,
 )
-from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
-from onnxplug_cpu.compiler.kernels.contraction.block import BYTE_STRIP_BYTES
-from onnxplug_cpu.compiler.kernels.contraction.byte_tile import BEYOND, BYTE_TILE
-from onnxplug_cpu.compiler.kernels.contraction.division import (
-    Blocks,
-    Division,
-    divide_depth,
+from onnxplug_cpu.compiler.kernels.coded.quad_product import (
+    QuadProduct,
+    depths_of,
+    layout_of,
 )
-from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
+from onnxplug_cpu.compiler.kernels.coded.tiled_quads import TiledQuads
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
-from onnxplug_cpu.compiler.kernels.contraction.right_factor import Right
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     MOVED_QUADS,
     SIGNED_QUADS,
-    QuadRemainders,
-    TileShape,
     elements_of_quads,
-    integer_tile_shape,
     moves_quads,
-    narrow_tile,
 )
-from onnxplug_cpu.compiler.kernels.contraction.tile_kernel import SQUARES, TILES
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
-from onnxplug_cpu.compiler.machine.isa import VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.machine.isa import Isa
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.epilogue import Epilogue
     from onnxplug_cpu.compiler.commands.recording import Recorder
-    from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
 _MOVED: Final = 128
 """Between equal bytes with and without a sign."""
@@ -88,10 +70,6 @@ _FEWEST_TERMS: Final = 16
 
 _FEWEST_COLUMNS: Final = 32
 """Of results, below which sums of rows take longer than pairs."""
-
-_REMAINING: Final = 4
-"""One of how many quads of a panel may have a remainder, each of which takes as long as
-a quad: with more, pairs are faster, or nearly so."""
 
 
 def takes_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
@@ -120,12 +98,14 @@ def reads_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
 def _packable(recorder: Recorder, b: Factor) -> Factor | None:
     """B once, in a form whose packing nobody refused."""
     isa, b = recorder.target.isa_of_bytes, once(b)
+    depths = list(depths_of(b.codes.shape[BATCHES:-1]))
     forms = [b]
     if b.codes.shape[-1] >= _FEWEST_COLUMNS:
         offset = _MOVED if b.codes.view.dtype == np.uint8 else 0
         forms.append(Factor(b.codes, offset=offset))
     for form in forms:
-        if not recorder.is_refused(b.codes.view, _layout(isa, form)):
+        layouts = (layout_of(isa, form, depth) for depth in depths)
+        if not any(recorder.is_refused(b.codes.view, each) for each in layouts):
             return form
     return None
 
@@ -138,13 +118,6 @@ def element_of_a(isa: Isa, codes: View) -> str:
         return found
     in_tiles = moves_quads(isa) and _in_place(codes, MOVED_QUADS) is not None
     return MOVED_QUADS if in_tiles else possible[0]
-
-
-def _layout(isa: Isa, b: Factor) -> str:
-    """The name of the layout of a constant, once."""
-    view = b.codes.view
-    form = view.offset, view.shape, view.strides, integer_tile_shape(isa).vectors
-    return f"quads({described(b)},{','.join(map(str, form))})"
 
 
 def record_quads(
@@ -192,138 +165,9 @@ def _record(
     missing = _missing(recorder, a, *b, label)
     after = completed(recorder, missing, out, epilogue)
     contraction = fold(a.view, b[0].codes.view, out, after)
-    QuadProduct(recorder, contraction, label, b[1], a.element).record()
-
-
-class QuadProduct(FmaProduct):
-    """A contraction of quads while it is recorded: A has them as int32.
-
-    Args:
-        constant: B, which stands in the contraction as well.
-        element: of the quads of A.
-    """
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        contraction: Contraction,
-        label: str,
-        constant: Factor,
-        element: str,
-    ) -> None:
-        super().__init__(recorder, contraction, label)
-        isa = self.processor
-        # however many rows there are: panels, which others share, are those of one tile
-        self.tile = narrow_tile(isa, self.columns * self.itemsize) or self.usual
-        self.tile_element = element
-        self.constant = constant
-        self.of_bytes = self.joins_panels = isa.multiplies_byte_tiles
-        self.octets = multiplies_squares(isa)
-        self.way = TILES if self.of_bytes else SQUARES if self.octets else ""
-        if self.of_bytes:
-            # tiles as high as they are wide read as much of A as of B, however they
-            # follow each other
-            self.strip_bytes, self.cached_bytes = BYTE_STRIP_BYTES, isa.l2 // 2
-        self.saturates = saturates(isa) and not self.of_bytes
-        self.quads = self.inner + self.inner % (2 if self.octets else 1)
-
-    @property
-    def processor(self) -> Isa:
-        """As products of bytes may use it."""
-        return self.recorder.target.isa_of_bytes
-
-    def shape_of_tiles(self, isa: Isa) -> TileShape:
-        """Of the largest ones."""
-        return BYTE_TILE if isa.multiplies_byte_tiles else integer_tile_shape(isa)
-
-    def blocks(self, division: Division, right: Right) -> Blocks:
-        """One, as sums are exact however long they are."""
-        return divide_depth(self.taps, self.depth, most=max(1, self.inner))
-
-    def right(self) -> Right:
-        """B in panels, with their remainders behind them."""
-        source = self.constant.codes.view
-        matrices, columns = source.shape[0] * source.shape[1], source.shape[-1]
-        row = self.tile.vectors * VECTOR_BYTES
-        panels = -(-columns // (row // self.itemsize))
-        capacity = 4 + self.inner // _REMAINING if self.saturates else 0
-        entries = QuadRemainders.HEAD + -(-I32.itemsize * capacity // 64) * 64
-        panel = self.quads * row + entries + (capacity + 1) * row
-        head = -(-8 * matrices * panels // 64) * 64
-
-        def accepts(content: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
-            return not content[: 8 * matrices * panels].any()
-
-        sizes = {
-            "panels": panels,
-            "panel_columns": row // self.itemsize,
-            "panel_bytes": panel,
-            "capacity": capacity,
-            "remainders": entries,
-        }
-        packed = self.recorder.packed(
-            source,
-            _layout(self.processor, self.constant),
-            head + matrices * panels * panel + (BEYOND * row if self.of_bytes else 0),
-            functools.partial(self._record_quads, head=head, sizes=sizes),
-            accepts,
-        )
-        address = packed._replace(offset=packed.offset + head)
-        return self.panels(address)._replace(
-            panel=panel,
-            batch0=0 if source.shape[0] == 1 else panels * panel * source.shape[1],
-            batch1=0 if source.shape[1] == 1 else panels * panel,
-        )
-
-    def _record_quads(
-        self,
-        recorder: Recorder,
-        source: View,
-        target: Address,
-        *,
-        head: int,
-        sizes: dict[str, int],
-    ) -> None:
-        width = sizes["panels"] * sizes["panel_columns"]
-        factor = self.constant._replace(codes=Codes(source))
-        rows = _rows_of_b(recorder, factor, 4 * self.quads, width)
-        matrices = rows.shape[0] * rows.shape[1]
-        call(
-            recorder,
-            Kernel(PackQuads(self.saturates, self.octets)),
-            {
-                "source": rows.address,
-                "source_row": width * I16.itemsize,
-                "source_matrix": 4 * self.quads * width * I16.itemsize,
-                "quads": self.quads,
-                "columns": source.shape[-1],
-                **sizes,
-                "target": target._replace(offset=target.offset + head),
-                "verdicts": target,
-            },
-            chunks=matrices * sizes["panels"],
-            label=f"{self.label}: pack B",
-            nbytes=2 * source.nbytes,
-        )
-
-
-def _rows_of_b(recorder: Recorder, b: Factor, inner: int, width: int) -> View:
-    """The second factor's differences as [batch0, batch1, *inner*, *width*], with zeros
-    behind its rows and columns."""
-    *batches, columns = *b.codes.shape[:BATCHES], b.codes.shape[-1]
-    sums = b.codes.shape[BATCHES:-1]
-    rows = recorder.temporary(I16, (*batches, inner, width))
-    count = math.prod(sums)
-    inside = tuple(width * stride for stride in c_strides(sums))
-    strides = (*rows.strides[:BATCHES], *inside, 1)
-    widened(recorder, b, View(rows.buffer, 0, I16, b.codes.shape, strides))
-    for start, size in (
-        ((0, 0, 0, columns), (*batches, count, width - columns)),
-        ((0, 0, count, 0), (*batches, inner - count, width)),
-    ):
-        if 0 not in size:
-            record_zeros(recorder, rows.slice(start, size))
-    return rows
+    of_tiles = recorder.target.isa_of_bytes.multiplies_byte_tiles
+    product = TiledQuads if of_tiles else QuadProduct
+    product(recorder, contraction, label, b[1], a.element).record()
 
 
 def _moved(codes: View, element: str) -> int:

@@ -21,10 +21,6 @@ STRIP_BYTES: Final = 128 * VECTOR_BYTES
 """Room for the tiles that wait for the epilogue together; no processor has registers
 for as many bytes in one."""
 
-BYTE_STRIP_BYTES: Final = 4 * STRIP_BYTES
-"""The same of tiles of bytes, for eight of them: configuring their registers takes as
-long as a few of their products, and a call does that once."""
-
 
 class BlockWords(ChunkWords):
     """Words of :class:`BlockProduct`; strides and sizes are in bytes.
@@ -105,8 +101,7 @@ class _Block:
         self.words = words
         self.chunk = chunk = Chunk(words)
         self.f = f = words.function
-        room = BYTE_STRIP_BYTES if isa.multiplies_byte_tiles else STRIP_BYTES
-        self.stack = f.stack(Type("i8"), room)
+        self.stack = f.stack(Type("i8"), STRIP_BYTES)
         self.a, self.b = chunk.matrix_of("a"), chunk.matrix_of("b")
         self.a_line, self.a_row = words.a_line, words.a_row
         self.element = words.element

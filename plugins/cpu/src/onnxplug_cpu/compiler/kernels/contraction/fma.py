@@ -82,17 +82,10 @@ class FmaProduct(ProductOfPanels):
     Attributes:
         tile_element: as tiles multiply the factors, if that is not *element*.
         way: of the tiles; see :class:`~.tile_kernel.TileKernel`.
-        strip_bytes: for tiles that wait for the epilogue together.
-        cached_bytes: of B, which should stay in the second-level cache.
-        joins_panels: some panels are computed at once also where all row tiles meet
-            them before the next ones.
     """
 
     tile_element = ""
     way = ""
-    strip_bytes = STRIP_BYTES
-    cached_bytes = B_BYTES
-    joins_panels = False
 
     def record(self) -> None:
         """Record the commands."""
@@ -110,8 +103,8 @@ class FmaProduct(ProductOfPanels):
         a_row = abs(a.strides[3]) * self.itemsize
         strip = 1
         by_rows = self._by_rows(division, right, -(-self.inner // outer))
-        if (by_rows or self.joins_panels) and outer == 1 and right.way != "dot":
-            together = self.strip_bytes // tile_bytes
+        if by_rows and outer == 1 and right.way != "dot":
+            together = STRIP_BYTES // tile_bytes
             strip = larger(1, smaller(division.chunk_panels, together))
         partial: Word = 0
         partial_distance = 0
@@ -212,7 +205,7 @@ class FmaProduct(ProductOfPanels):
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
         nbytes = depth * right.vectors * VECTOR_BYTES * division.chunk_panels
-        return division.all_tiles > 1 and nbytes <= self.cached_bytes
+        return division.all_tiles > 1 and nbytes <= B_BYTES
 
     def _widening(
         self, division: Division, right: Right, blocks: Blocks, *, by_rows: bool

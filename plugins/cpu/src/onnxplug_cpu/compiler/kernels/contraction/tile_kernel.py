@@ -6,7 +6,6 @@ import functools
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.kernels.contraction.byte_tile import ByteTile
 from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.contraction.square_tile import SquareTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
@@ -15,9 +14,8 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
 )
 from onnxplug_cpu.compiler.machine.isa import Isa
 
-TILES: Final = "tiles"
 SQUARES: Final = "squares"
-"""Ways of tiles of quads whose panels have what these need; see :mod:`~.byte_tile` and
+"""The way of tiles of quads whose panels have what these need; see
 :mod:`~.square_tile`."""
 
 
@@ -25,7 +23,7 @@ class TileKernel(NamedTuple):
     """What the kernel of a tile depends on besides sizes.
 
     Attributes:
-        way: :data:`TILES`, :data:`SQUARES`, or empty for vectors.
+        way: :data:`SQUARES`, or empty for vectors.
 
     The others are as of :class:`~.tile.TileProduct`.
     """
@@ -42,9 +40,6 @@ class TileKernel(NamedTuple):
 
     def kernel(self, rows: int, vectors: int, added: int) -> Kernel:
         """That of so many rows of *vectors*, where *added* are added up together."""
-        if self.way == TILES:
-            # of half a vector, too, it writes a whole one, for which there is room
-            return _byte_tile(self.element, rows, vectors, self.alone, self.taps)
         if self.way == SQUARES:
             form = self.element, rows, self.alone, self.taps, self.nbytes
             return _square_tile(*form)
@@ -80,13 +75,6 @@ def _tile(
 ) -> Kernel:
     form = TileProduct(element, rows, vectors, chains, alone, masked, taps, nbytes)
     return Kernel(form._replace(factor=factor, keeps=keeps))
-
-
-@functools.cache
-def _byte_tile(
-    element: str, rows: int, vectors: int, alone: bool, taps: bool
-) -> Kernel:
-    return Kernel(ByteTile(element, rows, vectors, alone, taps))
 
 
 @functools.cache
