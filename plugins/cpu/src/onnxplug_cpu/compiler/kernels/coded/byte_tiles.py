@@ -41,8 +41,10 @@ VECTORS: Final = 2
 TOGETHER: Final = 2
 """Tiles of rows that are computed at once."""
 
-STRIP_PANELS: Final = 4
-"""The most panels whose sums are given to the epilogue together."""
+STRIP_PANELS: Final = 2
+"""The most panels whose sums are given to the epilogue together: what that writes of a
+row fills a cache line, and of more a processor sees too late that it can multiply what
+comes next."""
 
 QUAD_BYTES: Final = 4
 

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 _LINE: Final = 64
 """Bytes that caches have together."""
 
-_PANEL_STRIP: Final = 2
-"""Panels that are computed at once where all rows meet them before the next ones: what
-is written of a row fills a cache line then."""
-
 _OPERATIONS: Final = 1e12  # of one thread, a second: to guess how long work takes
 
 
@@ -73,9 +69,7 @@ class TiledQuads(QuadProduct):
         row = VECTORS * VECTOR_BYTES
         nbytes = self.quads * row * division.chunk_panels
         by_rows = cells > 1 and nbytes <= self.processor.l2 // 4
-        strip = smaller(
-            division.chunk_panels, STRIP_PANELS if by_rows else _PANEL_STRIP
-        )
+        strip = smaller(division.chunk_panels, STRIP_PANELS)
         of_step = self.step * row // _LINE
         words: dict[str, Word] = {
             "b": right.address,
