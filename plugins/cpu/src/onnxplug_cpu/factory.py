@@ -10,10 +10,12 @@ from onnxplug_cpu import __version__
 
 _TILES: Final = {"2x2": 2, "4x4": 4}
 _ROUNDED: Final = {
-    "auto": ("bfloat16",),
+    "auto": (("bfloat16", 1), ("float16", 2)),
     "float32": (),
-    "bf16": ("bfloat16", "float16", "float32"),
+    "bf16": (("bfloat16", 1), ("float16", 1), ("float32", 1)),
 }
+"""Of how many terms of bfloat16 factors are at most, by the dtype of weights."""
+
 _NO_ARENA: Final = "this EP has no arena, since its memory is numpy's"
 
 
@@ -42,7 +44,8 @@ class CpuFactory(ep.EpFactory):
             default="auto",
             choices=tuple(_ROUNDED),
             doc="of the factors of compiled products with weights: with auto both are "
-            "bfloat16 where the model says so, with bf16 both are rounded to it, with "
+            "bfloat16 where the model says so, and sums of two bfloat16 where it says "
+            "float16 and the processor has AMX; with bf16 both are rounded to it, with "
             "float32 neither; products are summed as float32; bfloat16 is used where "
             "the processor has AMX or AVX512_BF16 and it is faster",
         ),

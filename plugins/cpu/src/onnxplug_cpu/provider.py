@@ -48,8 +48,8 @@ class CpuProvider(KernelExecutionProvider):
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
         largest_tile: of convolutions by transforms, used where faster; 0 for none.
-        rounds: dtypes of weights; round factors of products with them to bfloat16 where
-            that is faster.
+        rounds: of how many terms of bfloat16 factors of products are at most, where
+            that is faster, by the dtype of weights.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
         weights: where packed constants are shared with other sessions.
@@ -62,7 +62,7 @@ class CpuProvider(KernelExecutionProvider):
         compiles: bool = True,
         splits: bool = True,
         largest_tile: int = 0,
-        rounds: tuple[str, ...] = (),
+        rounds: tuple[tuple[str, int], ...] = (),
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
         weights: ep.WeightStore | None = None,
@@ -176,7 +176,7 @@ class CpuProvider(KernelExecutionProvider):
         arenas = self._arenas = self._arenas or Arenas()
         library, workers = Library.host(), self.threads or default_workers()
         if self.rounds and not library.isa.multiplies_bf16:
-            if "float32" in self.rounds:
+            if "float32" in dict(self.rounds):
                 warn_of_precision(library.isa)
             self.rounds = ()
         how = workers, threads, self.splits, self.largest_tile, self.rounds

@@ -53,7 +53,7 @@ def attempt(library: Library, seed: int, *, at_end: bool, rounds: bool = False) 
         image = rng.standard_normal((images, *spatial, groups * depth), F32)
         weights = rng.standard_normal((groups * each, depth, *kernel), F32)
         recorder = Recorder(
-            CpuTarget(library.isa, workers, rounds=("float32",) if rounds else ())
+            CpuTarget(library.isa, workers, rounds=(("float32", 1),) if rounds else ())
         )
         first = View.contiguous(Input(0, image.nbytes), F32, image.shape)
         second = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)

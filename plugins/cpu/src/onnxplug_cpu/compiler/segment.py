@@ -138,7 +138,7 @@ class Compiler(Record):
         *,
         splits: bool = False,
         largest_tile: int = 0,
-        rounds: tuple[str, ...] = (),
+        rounds: tuple[tuple[str, int], ...] = (),
         arenas: Arenas | None = None,
         weights: ep.WeightStore | None = None,
     ) -> Compiler:
@@ -149,8 +149,8 @@ class Compiler(Record):
             splits: compute products of float32 from bfloat16 terms where that is
                 faster.
             largest_tile: of convolutions by transforms, used where faster; 0 for none.
-            rounds: dtypes of weights; round factors of products with them to bfloat16
-                where that is faster.
+            rounds: of how many terms of bfloat16 factors of products are at most, where
+                that is faster, by the dtype of weights.
             arenas: memory of programs, if it is to be taken otherwise than usual.
             weights: where packed constants are shared with other sessions.
         """

@@ -48,12 +48,12 @@ def rounded(array: Array) -> Array:
     return result
 
 
-ROUNDED = ("float32", "bfloat16")
+ROUNDED = (("float32", 1), ("bfloat16", 1))
 DTYPES: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16}
 
 
 def an_interpreter(
-    isa: Isa, workers: int = 1, rounds: tuple[str, ...] = ROUNDED
+    isa: Isa, workers: int = 1, rounds: tuple[tuple[str, int], ...] = ROUNDED
 ) -> Interpreter:
     interpreter = Interpreter(isa._replace(l2=SMALL_CACHE), workers)
     recorder = interpreter.recorder
@@ -83,6 +83,34 @@ def test_any_shape(isa: Isa, workers: int) -> None:
         assert errors(found, rounded(a), rounded(b)).max() < 3e-7
         # of each product at most 2⁻⁸, as either factor is off by half of that
         assert errors(found, a, b).max() < 2**-8 + 2**-16
+
+
+def test_two_terms_of_float16() -> None:
+    """Three products of tiles, which leave out at most 2⁻¹⁷ of each product by the
+    third term of a factor of float32, and 2⁻¹⁸ by the product of second terms."""
+    rng = np.random.default_rng(6)
+    for rows, columns, depth in ((33, 70, 900), (70, 33, 64)):
+        interpreter = an_interpreter(EMULATED[0], rounds=(("float16", 2),))
+        a = rng.standard_normal((rows, depth), np.float32)
+        b = rng.standard_normal((depth, columns)).astype(np.float16)
+        b[0, :3] = 2.0**-24, 65504, -(2.0**-14)  # the least, the largest, a normal one
+        found = multiply(interpreter, a, b)
+        assert interpreter.recorder.commands[-1].label.endswith("(bf16x2)")
+        worst = errors(found, a, b).max()
+        assert worst < 2**-17 + 2**-18
+        assert worst > 3e-7  # which three terms are not off by
+
+
+def test_convolutions_of_float16_have_three_terms() -> None:
+    rng = np.random.default_rng(7)
+    interpreter = an_interpreter(EMULATED[0], rounds=(("float16", 2),))
+    image = interpreter.input(rng.standard_normal((1, 9, 9, 64), np.float32))
+    weights = rng.standard_normal((64, 64, 3, 3)).astype(np.float16)
+    a = windows(image, (3, 3), (1, 1), (1, 1), 1)
+    b = filters(interpreter.recorder.constant(weights), 1)
+    out = interpreter.output(np.float32, (*a.shape[:4], 64))
+    product = record(interpreter.recorder, a, b, out)
+    assert product.label.endswith("(bf16x3)")
 
 
 @each_way
@@ -145,7 +173,7 @@ def test_weights_that_do_not_round_are_refused(
     ("dtype", "rounds", "nbytes"),
     [
         ("float32", (), 6),
-        ("float32", ("bfloat16",), 6),
+        ("float32", (("bfloat16", 1),), 6),
         ("float32", ROUNDED, 2),
         ("float16", ROUNDED, 4),
         ("bfloat16", (), 2),
@@ -153,14 +181,14 @@ def test_weights_that_do_not_round_are_refused(
     ],
 )
 def test_bytes_of_a_packed_weight(
-    dtype: str, rounds: tuple[str, ...], nbytes: int
+    dtype: str, rounds: tuple[tuple[str, int], ...], nbytes: int
 ) -> None:
     interpreter = an_interpreter(EMULATED[0], rounds=rounds)
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((33, 64)), rng.standard_normal((64, 96))
     a, b = a.astype(np.float32), b.astype(DTYPES.get(dtype, dtype))
     found = multiply(interpreter, a, b)
-    if dtype not in rounds:
+    if dtype not in dict(rounds):
         assert errors(found, a, b).max() < 4e-7
     else:
         assert errors(found, rounded(a), rounded(b)).max() < 3e-7

@@ -14,7 +14,10 @@ from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.views import View, with_line
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.kernels.contraction.bf16_product import SplitProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16_product import (
+    SplitProduct,
+    terms_of,
+)
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.machine.isa import AMX, Isa
@@ -41,7 +44,8 @@ def record_product(
     a, out = with_line(a), with_line(out)
     b = b.broadcast_to((*out.shape[:2], *b.shape[2:]))
     a = a.broadcast_to((*out.shape[:2], *a.shape[2:]))
-    SplitProduct(recorder, fold(a, b, out, after), "MatMul").record()
+    terms = terms_of(recorder, b, of_matrices=True)
+    SplitProduct(recorder, fold(a, b, out, after), "MatMul", terms).record()
 
 
 def multiply(

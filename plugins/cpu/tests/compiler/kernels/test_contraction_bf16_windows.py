@@ -14,7 +14,10 @@ from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.commands.recording import Recorder
 from onnxplug_cpu.compiler.cpu_target import CpuTarget
-from onnxplug_cpu.compiler.kernels.contraction.bf16_product import SplitProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16_product import (
+    SplitProduct,
+    terms_of,
+)
 from onnxplug_cpu.compiler.kernels.contraction.commands import (
     record_contraction,
     record_matmul,
@@ -45,7 +48,8 @@ def record(
     """Record a contraction by tiles, whatever its sizes."""
     b = b.broadcast_to((*out.shape[:2], *b.shape[2:]))
     contraction = fold(a, b, out, after, lengthens=lengthens)
-    product = SplitProduct(recorder, contraction, "Conv")
+    terms = terms_of(recorder, b, of_matrices=False)
+    product = SplitProduct(recorder, contraction, "Conv", terms)
     product.record()
     return product
 

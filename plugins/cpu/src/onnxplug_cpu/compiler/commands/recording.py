@@ -27,8 +27,8 @@ class Machine(Record):
         allow_bf16x3: whether products of float32 may be computed from bfloat16 terms;
             asked only where that is of use.
         largest_tile: of transforms that convolutions may be computed by; 0 for none.
-        rounds: dtypes of weights; factors of products with them may be rounded to
-            bfloat16.
+        rounds: of how many terms of bfloat16 factors of products may be at most, by the
+            dtype of weights; of those that are not named, of as many as are exact.
         allow_byte_tiles: whether tiles multiply bytes as they should; asked only where
             that is of use.
     """
@@ -37,7 +37,7 @@ class Machine(Record):
     workers: int
     allow_bf16x3: Callable[[], bool] = bool
     largest_tile: int = 0
-    rounds: tuple[str, ...] = ()
+    rounds: tuple[tuple[str, int], ...] = ()
     allow_byte_tiles: Callable[[], bool] = _trusted
 
     @property

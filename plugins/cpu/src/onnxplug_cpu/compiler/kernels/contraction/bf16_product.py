@@ -166,20 +166,36 @@ def _is_strided(a: View) -> bool:
     return a.shape[4] > 1 and a.strides[4] != 1
 
 
-def rounds(recorder: Recorder, b: View) -> bool:
-    """Whether a product with *b* that is recorded now may be of rounded factors."""
-    return recorder.narrows and b.dtype_name in recorder.target.rounds
+class Terms(NamedTuple):
+    """Of how many terms elements of A and of B are made."""
+
+    left: int
+    right: int
 
 
-def terms_of(recorder: Recorder, b: View) -> tuple[int, int]:
-    """Of how many terms elements of A and of *b* are made."""
-    if rounds(recorder, b):
-        return 1, 1
-    return TERMS, _TERMS_OF.get(b.dtype_name, TERMS)
+def terms_of(recorder: Recorder, b: View, *, of_matrices: bool) -> Terms:
+    """The terms of what is recorded now.
+
+    Convolutions have one, if factors are rounded, or as many as are exact: networks of
+    them make errors larger from layer to layer, to hundreds of times what two terms
+    leave out, and little of their time is that of weights.
+
+    Args:
+        b: the second factor.
+        of_matrices: it is a product of matrices, not a convolution.
+    """
+    rounds = dict(recorder.target.rounds) if recorder.narrows else {}
+    most = rounds.get(b.dtype_name, TERMS)
+    if most > 1 and not of_matrices:
+        most = TERMS
+    return Terms(most, min(most, _TERMS_OF.get(b.dtype_name, TERMS)))
 
 
 def best(
-    recorder: Recorder, contractions: Iterable[Contraction], copied: Contraction
+    recorder: Recorder,
+    contractions: Iterable[Contraction],
+    copied: Contraction,
+    terms: Terms,
 ) -> Contraction | None:
     """Which of *contractions*, ways to compute the same, should be computed by tiles
     here; ``None`` if none should.
@@ -189,29 +205,32 @@ def best(
     """
     found, least = None, _WORTHWHILE
     for contraction in contractions:
-        share = _share_of_fma(recorder, contraction)
-        if share <= least and _may_be_used(recorder, contraction):
+        share = _share_of_fma(recorder, contraction, terms)
+        if share <= least and _may_be_used(recorder, contraction, terms):
             found, least = contraction, share
-    share = _share_of_fma(recorder, copied, _SPLIT_CYCLES + _COPY_CYCLES)
-    if share <= _CLEARLY * least and _may_be_used(recorder, copied):
+    share = _share_of_fma(recorder, copied, terms, _SPLIT_CYCLES + _COPY_CYCLES)
+    if share <= _CLEARLY * least and _may_be_used(recorder, copied, terms):
         found = copied
     if found is not None and recorder.target.isa.tiles:
         return found if recorder.target.allow_bf16x3() else None
     return found
 
 
-def _may_be_used(recorder: Recorder, contraction: Contraction) -> bool:
+def _may_be_used(recorder: Recorder, contraction: Contraction, terms: Terms) -> bool:
     b = once(contraction.b)
     return (
-        (bool(recorder.target.isa.tiles) or rounds(recorder, b))
+        (bool(recorder.target.isa.tiles) or terms == (1, 1))
         and isinstance(b.buffer, Constant)
         and contraction.a.dtype == np.float32
-        and not recorder.is_refused(b, _layout(recorder, contraction))
+        and not recorder.is_refused(b, _layout(contraction, terms))
     )
 
 
 def _share_of_fma(
-    recorder: Recorder, contraction: Contraction, each: int = _SPLIT_CYCLES
+    recorder: Recorder,
+    contraction: Contraction,
+    terms: Terms,
+    each: int = _SPLIT_CYCLES,
 ) -> float:
     """How long tiles, or vectors of pairs, take as a share of what FMA takes, as far as
     cycles tell.
@@ -236,7 +255,7 @@ def _share_of_fma(
         down = tiled.tiles * _TILE_CYCLES
     else:
         down = tiled.number * tiled.rows * _VECTOR_CYCLES
-    across = -(-columns // ROWS) * len(products_of(*terms_of(recorder, contraction.b)))
+    across = -(-columns // ROWS) * len(products_of(*terms))
     cycles = (down * across * taps + pixels.number * each) * steps
     return cycles * _FMA_PER_CYCLE / (lines * rows * columns * inner)
 
@@ -258,10 +277,11 @@ class SplitProduct(Product):
         recorder: Recorder,
         contraction: Contraction,
         label: str,
+        terms: Terms,
     ) -> None:
-        left, right = self.left, self.right = terms_of(recorder, contraction.b)
+        left, right = self.left, self.right = self.terms = terms
         self.step_bytes = right * TERM_BYTES
-        way = "bf16x3" if left == TERMS else "bf16"
+        way = "bf16" if left == 1 else f"bf16x{left}"
         super().__init__(recorder, contraction, f"{label} ({way})")
         pixels = _pixels(contraction)
         if pixels is None:
@@ -464,7 +484,7 @@ class SplitProduct(Product):
 
         packed = self.recorder.packed(
             b,
-            _layout(self.recorder, self.contraction),
+            _layout(self.contraction, self.terms),
             head + matrices * matrix,
             functools.partial(self._record_pack, head=head, matrix=matrix, parts=parts),
             accepts,
@@ -519,7 +539,6 @@ class SplitProduct(Product):
         )
 
 
-def _layout(recorder: Recorder, contraction: Contraction) -> str:
+def _layout(contraction: Contraction, terms: Terms) -> str:
     b, taps = once(contraction.b), contraction.taps
-    _, terms = terms_of(recorder, b)
-    return f"bf16x{terms}({b.offset},{b.shape},{b.strides},{b.dtype_name},{taps})"
+    return f"bf16x{terms.right}({b.offset},{b.shape},{b.strides},{b.dtype_name},{taps})"

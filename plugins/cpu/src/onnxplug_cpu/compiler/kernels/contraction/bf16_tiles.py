@@ -1,7 +1,8 @@
 """Pairs of tiles of a product of float32, from bfloat16 terms of each factor.
 
 Of the nine products of three terms the six largest are summed; what the others add is
-below the rounding of float32.  Factors of fewer terms need fewer of the six.
+below the rounding of float32.  Factors of fewer terms need fewer of the six; of two
+terms each, the three largest, as the fourth adds less than what two terms leave out.
 
 A *block* is two tiles of rows by two of columns: tiles 0–3 hold its sums, 4 and 5 a
 term of the rows of A, 6 and 7 a term of the columns of B.  In the order of
@@ -49,12 +50,17 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
 PRODUCTS: Final = ((1, 3), (1, 2), (2, 2), (2, 1), (3, 1), (1, 1))
-"""Terms of A and of B, by number, in the order in which their products are added."""
+"""Terms of A and of B, by number, in the order in which their products are added: two
+that follow each other share a term, and the largest product is last."""
+
+_OF_TWO: Final = ((1, 2), (1, 1), (2, 1))
+"""The same of two terms each, whose sums are not so exact that the order mattered."""
 
 
 def products_of(left: int, right: int) -> list[tuple[int, int]]:
     """Those of factors that have so many terms."""
-    return [each for each in PRODUCTS if each[0] <= left and each[1] <= right]
+    order = _OF_TWO if max(left, right) == 2 else PRODUCTS
+    return [each for each in order if each[0] <= left and each[1] <= right]
 
 
 SUMS_ROW: Final = 4 * BLOCK

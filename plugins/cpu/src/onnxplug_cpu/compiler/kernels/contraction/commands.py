@@ -44,6 +44,7 @@ def record_contraction(
     *,
     epilogue: Epilogue | None = None,
     label: str = "Conv",
+    of_matrices: bool = False,
 ) -> None:
     """See ``families.Contractions.record_contraction``.
 
@@ -51,6 +52,9 @@ def record_contraction(
     epilogue applied while they are at hand.  A *b* that is a view of a constant is
     packed once.  Axes are folded as far as strides allow; an *a* whose depth is
     consecutive is fastest, another is copied with all its taps.
+
+    Args:
+        of_matrices: it is a product of matrices, of which options mean more.
 
     Raises:
         ValueError: *out* has strided columns, or shapes do not fit.
@@ -73,7 +77,9 @@ def record_contraction(
         b = widened(recorder, b)
     if epilogue is not None and out.dtype != np.float32:
         total = recorder.temporary(out.dtype, out.shape)
-        record_contraction(recorder, a, b, total, label=label)
+        record_contraction(
+            recorder, a, b, total, label=label, of_matrices=of_matrices
+        )
         views = [total, *epilogue.operands]
         record_chain(recorder, epilogue.chain, views, epilogue.outputs, label=label)
         return
@@ -87,7 +93,9 @@ def record_contraction(
         from onnxplug_cpu.compiler.kernels.contraction import long_sums
 
         def record(a: View, b: View, out: View) -> None:
-            record_contraction(recorder, a, b, out, label=label)
+            record_contraction(
+                recorder, a, b, out, label=label, of_matrices=of_matrices
+            )
 
         given = (a, b, out, epilogue, label)
         if same:
@@ -104,7 +112,7 @@ def record_contraction(
         contraction = fold(copy.broadcast_to(a.shape), b, out, epilogue)
     # otherwise the modules need not be imported
     target = recorder.target
-    if target.isa.tiles or (recorder.narrows and b.dtype_name in target.rounds):
+    if target.isa.tiles or (recorder.narrows and (b.dtype_name, 1) in target.rounds):
         from onnxplug_cpu.compiler.kernels.contraction import bf16_product
 
         ways = [contraction]
@@ -114,11 +122,12 @@ def record_contraction(
         single = once(a)
         copy = recorder.temporary(a.dtype, single.shape)
         copied = fold(copy.broadcast_to(a.shape), b, out, epilogue)
-        by_tiles = bf16_product.best(recorder, ways, copied)
+        terms = bf16_product.terms_of(recorder, b, of_matrices=of_matrices)
+        by_tiles = bf16_product.best(recorder, ways, copied, terms)
         if by_tiles is not None:
             if by_tiles is copied:
                 record_copy(recorder, single, copy)
-            bf16_product.SplitProduct(recorder, by_tiles, label).record()
+            bf16_product.SplitProduct(recorder, by_tiles, label, terms).record()
             return
     FmaProduct(recorder, contraction, label).record()
 
@@ -191,4 +200,5 @@ def record_matmul(
         with_line(out),
         epilogue=None if epilogue is None else epilogue.with_line(),
         label=label,
+        of_matrices=True,
     )

@@ -144,7 +144,7 @@ def record_transformed(
 def transform_tile(recorder: Recorder, weights: View, shape: Sequence[int]) -> int:
     """See ``families.Transforms.transform_tile``; it pays where it clearly takes
     less time.  Products of rounded factors are about as fast."""
-    if recorder.narrows and weights.dtype_name in recorder.target.rounds:
+    if recorder.narrows and (weights.dtype_name, 1) in recorder.target.rounds:
         return 0
     tile = best_tile(recorder, recorder.target.largest_tile, weights.shape[1], shape)
     if not tile:
