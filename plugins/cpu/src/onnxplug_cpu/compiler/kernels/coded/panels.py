@@ -62,7 +62,7 @@ class Panel:
         *of_block*; those of a step in the order of :class:`~.rows.OrderRows`."""
         f = self.f
         begin = [first // of_block, first % of_block]
-        numbers = _Numbers(self)
+        numbers = Numbers(self)
 
         def columns(group: Value) -> None:
             some, target = self.columns(group), f.at(self.target, group, F32)
@@ -83,7 +83,7 @@ class Panel:
         f.loop(self.count, columns, step=LANES)
 
 
-class _Numbers:
+class Numbers:
     """What codes in words stand for, less the zero point of all; make it before any
     loop."""
 
@@ -131,7 +131,7 @@ class Columns:
             for name in names
         }
 
-    def make(self, numbers: _Numbers, block: Value, rest: Value, target: Value) -> None:
+    def make(self, numbers: Numbers, block: Value, rest: Value, target: Value) -> None:
         """Write a step of a block, of which *rest* steps are before, as floats."""
         f, form, width = self.f, self.form, self.panel.width
         scale = self.scales(block)
@@ -193,6 +193,11 @@ class Columns:
             code = code >> f.splat(f.convert(at & 7, Type("i32")), LANES)
             code = code & ((1 << form.bits) - 1)
         return f.convert(code, _VECTOR)
+
+
+def exact_pair(f: Function, low: Value, high: Value) -> Value:
+    """Two vectors of f32, which bfloat16 has exactly, as one of pairs of bfloat16."""
+    return (f.bitcast(low, _WORDS) >> 16) | (f.bitcast(high, _WORDS) & 0xFFFF_0000)
 
 
 def joined(f: Function, parts: list[Value]) -> Value:

@@ -25,6 +25,7 @@ from onnxplug_cpu.compiler.kernels.coded.panel_products import (
     FloatPanels,
 )
 from onnxplug_cpu.compiler.kernels.coded.rows import OrderRows, RoundRows
+from onnxplug_cpu.compiler.kernels.coded.tile_products import TilePanels, takes_tiles
 from onnxplug_cpu.compiler.kernels.coded.weights import Form, Reading, Weights
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue_call
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import left_factor
@@ -125,7 +126,10 @@ class WeightProduct:
             self._record_floats(ordered, sums)
             return
         given = self.recorder, self._contraction(ordered), self.weights, self.label
-        FloatPanels(*given).record()
+        if takes_tiles(self.recorder, self.weights):
+            TilePanels(*given, self.x.dtype).record()
+        else:
+            FloatPanels(*given).record()
 
     def _contraction(self, rows: View) -> Contraction:
         """Of rows as kernels read them."""
@@ -212,7 +216,10 @@ class WeightProduct:
         if self._takes_quads():
             x, scales, sums = self._round(Reading(LANES, 1), 0)
             given = recorder, self._contraction(x), weights, self.label
-            BytePanels(*given, scales, sums).record()
+            if takes_tiles(recorder, weights):
+                TilePanels(*given, self.x.dtype, scales).record()
+            else:
+                BytePanels(*given, scales, sums).record()
             return
         lanes, spans = reading
         form = weights.form._replace(lanes=lanes)

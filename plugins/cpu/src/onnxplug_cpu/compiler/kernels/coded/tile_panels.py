@@ -1,0 +1,358 @@
+"""Many rows times weights that are codes, in tiles of bfloat16.
+
+A code, less its zero point, is an integer that bfloat16 has exactly.  So of weights one
+term is enough, and products of rows of one term are exact, too; scales are applied to
+the sums of tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from onnxplug_cpu.compiler.codegen.emit import F32, I32, I64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import (
+    FunctionArguments,
+    Generator,
+    Integer,
+    Pointer,
+)
+from onnxplug_cpu.compiler.codegen.tile_registers import (
+    ROW_BYTES,
+    TILE_BYTES,
+    state_bytes,
+    tiles_of,
+)
+from onnxplug_cpu.compiler.kernels.coded.many import Block, Many, ManyWords
+from onnxplug_cpu.compiler.kernels.coded.panels import Columns, Numbers, Panel
+from onnxplug_cpu.compiler.kernels.coded.panels import exact_pair
+from onnxplug_cpu.compiler.kernels.coded.weights import WEIGHT_WORDS, Form
+from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import STEP, load_sum
+from onnxplug_cpu.compiler.kernels.contraction.chunk import RowTile
+from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
+from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
+
+_VECTOR: Final = F32.vector(LANES)
+_SUMS_TILE, _A_TILE, _B_TILE = 0, 1, 7
+
+
+class CodeTileArguments(FunctionArguments):
+    """The arguments of :class:`CodeTile`; strides are in bytes.
+
+    ``state`` of the tiles; ``a``, the first row in the first plane, each of ``plane``;
+    ``b``, of each vector of columns ``b_vector`` with a tile for each step, and
+    ``b_scales``, ``b_scales_vector`` apart, with a row for each of ``sums`` of ``steps``;
+    ``a_scales`` of the rows of a sum, ``a_distance`` to those of the next.  ``c``
+    receives the product, added to what is there if ``add`` is not 0.
+    """
+
+    state: Pointer
+    a: Pointer
+    plane: Integer
+    b: Pointer
+    b_vector: Integer
+    b_scales: Pointer
+    b_scales_vector: Integer
+    sums: Integer
+    steps: Integer
+    a_scales: Pointer
+    a_distance: Integer
+    c: Pointer
+    c_row: Integer
+    add: Integer
+
+
+class CodeTile(Generator):
+    """A function that computes a tile; its arguments are :class:`CodeTileArguments`.
+
+    Attributes:
+        rows: of the tile.
+        vectors: in a row of it.
+        terms: of an element of a row.
+        scaled: rows have scales.
+        steps: of a sum; 0 if there are many.
+    """
+
+    rows: int
+    vectors: int
+    terms: int
+    scaled: bool
+    steps: int
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _Tile(module, name, isa, self).write()
+
+
+class _Tile:
+    """The loops over vectors of columns, sums and their steps."""
+
+    def __init__(self, module: Module, name: str, isa: Isa, form: CodeTile) -> None:
+        self.f = f = module.function(name, CodeTileArguments.parameters())
+        self.form, self.isa = form, isa
+        self.arguments = CodeTileArguments(*f.parameters)
+        self.buffer = f.stack(Type("i8"), TILE_BYTES)
+        self.tiles = tiles_of(f, isa, self.arguments.state)
+        self.distance = self.arguments.plane * form.terms
+
+    def write(self) -> None:
+        self.f.loop(self.form.vectors, self._vector, nonempty=True)
+        self.f.finish()
+
+    def _vector(self, number: Value) -> None:
+        f, given, rows = self.f, self.arguments, self.form.rows
+        begin = [
+            given.a,
+            offset(f, given.b, number * given.b_vector),
+            offset(f, given.b_scales, number * given.b_scales_vector),
+            given.a_scales,
+        ]
+        none = [f.zero(_VECTOR)] * rows
+        total = f.loop(given.sums, self._sum, [*begin, *none], nonempty=True)[4:]
+
+        def store(adds: bool) -> None:
+            for row, value in enumerate(total):
+                line = offset(f, given.c, given.c_row * row + number * VECTOR_BYTES)
+                f.store(f.load(line, _VECTOR) + value if adds else value, line)
+
+        is_first = given.add.compare("eq", 0)
+        f.branch(is_first, lambda: store(False), lambda: store(True))
+
+    def _sum(
+        self, _: Value, a: Value, b: Value, b_scales: Value, a_scales: Value,
+        *total: Value,
+    ) -> list[Value]:  # fmt: skip
+        f, form = self.f, self.form
+        self.tiles.zero(_SUMS_TILE)
+        places = [a, b]
+        if form.steps:
+            for _step in range(form.steps):
+                places = self._step(_, *places)
+        else:
+            places = f.loop(self.arguments.steps, self._step, places, nonempty=True)
+        self.tiles.store(_SUMS_TILE, self.buffer, ROW_BYTES)
+        factor, found = f.load(b_scales, _VECTOR), []
+        for row, value in enumerate(total):
+            scale = factor
+            if form.scaled:
+                scale = f.load_splat(f.at(a_scales, row, F32), _VECTOR) * factor
+            sums = f.load(offset(f, self.buffer, row * ROW_BYTES), _VECTOR)
+            found.append(multiply_add(f, self.isa, sums, scale, value))
+        return [
+            *places,
+            offset(f, b_scales, VECTOR_BYTES),
+            offset(f, a_scales, self.arguments.a_distance),
+            *found,
+        ]
+
+    def _step(self, _: Value, a: Value, b: Value) -> list[Value]:
+        f, tiles = self.f, self.tiles
+        tiles.load(_B_TILE, b, ROW_BYTES)
+        for term in reversed(range(self.form.terms)):  # the smallest first
+            place = offset(f, a, self.arguments.plane * term)
+            tiles.load(_A_TILE + term, place, ROW_BYTES)
+            tiles.multiply(_SUMS_TILE, _A_TILE + term, _B_TILE)
+        return [offset(f, a, self.distance), offset(f, b, TILE_BYTES)]
+
+
+class TileManyWords(ManyWords):
+    """Words of :class:`TileManyRows`; strides are in bytes.
+
+    - ``planes`` of ``plane``, and the rows' ``flags``, of :class:`~.tile_rows.SplitRows`
+      or, with ``a_scales`` of sums that are ``a_distance`` apart, of
+      :class:`~.tile_rows.RoundedPlanes`;
+    - ``sum_depth``, of how many codes a tile has the sum, a part of a block;
+    - of each worker ``scales_made`` is a panel's, behind ``panel_made``.
+    """
+
+    planes: Pointer
+    plane: Integer
+    flags: Pointer
+    a_scales: Pointer
+    a_distance: Integer
+    sum_depth: Integer
+    scales_made: Pointer
+
+
+class TileManyRows(Generator):
+    """Computes chunks of the product.
+
+    Attributes:
+        form: of the weights, whose lanes are 16.
+        terms: of an element of a row.
+        scaled: rows were rounded; otherwise some may be flagged, and are float32.
+    """
+
+    form: Form
+    terms: int
+    scaled: bool
+
+    words = (*TileManyWords.names, *WEIGHT_WORDS)
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _TileMany(TileManyWords(module, name, WEIGHT_WORDS), isa, self).write()
+
+
+class _TileMany(Many):
+    """The loops; a panel has for each vector of columns a tile for each step."""
+
+    k: TileManyWords
+
+    def __init__(self, k: TileManyWords, isa: Isa, form: TileManyRows) -> None:
+        super().__init__(k, isa, form.form)
+        self.terms, self.scaled = form.terms, form.scaled
+        f = self.f
+        self.state = f.stack(Type("i8"), state_bytes(isa))
+        self.tiles = tiles_of(f, isa, self.state)
+        self.scales = offset(f, k.scales_made, k.worker * k.made_distance)
+        k.keep(("sum_depth", "plane"))
+        self.vector = k.block_depth * (TILE_BYTES // STEP)
+        self.scales_vector = k.block_depth // k.sum_depth * VECTOR_BYTES
+        self.of_block = k.steps * self.form.step
+
+    def write(self) -> None:
+        f, rows = self.f, self.chunk.tile_rows
+        used = (_SUMS_TILE, *range(_A_TILE, _A_TILE + self.terms))
+        self.tiles.configure(dict.fromkeys(used, rows))
+        f.loop(self.k.blocks, self._block)
+        self.tiles.release()
+        f.loop(self.chunk.end_panel, self._finish, start=self.chunk.first_panel)
+        f.finish()
+
+    def make_panel(self, panel: Panel, block: Block) -> None:
+        f, k = self.f, self.k
+        numbers = Numbers(panel)
+
+        def columns(group: Value) -> None:
+            some, at = panel.columns(group), group // LANES
+            target = offset(f, panel.target, at * self.vector)
+            scales = offset(f, self.scales, at * self.scales_vector)
+
+            def one(first: Value, scales: Value, target: Value) -> list[Value]:
+                place = block.start + first
+                number = place // self.of_block
+                f.store(some.scales(number), scales)
+                zero = some.zeros(number) if self.form.zero else None
+                rest = place % self.of_block // self.form.step
+                step = functools.partial(self._step, some, numbers, zero, number)
+                turns = k.sum_depth // max(STEP, self.form.step)
+                _, target = f.loop(turns, step, [rest, target], nonempty=True)
+                return [offset(f, scales, VECTOR_BYTES), target]
+
+            f.loop(block.length, one, [scales, target], step=k.sum_depth)
+
+        f.loop(panel.count, columns, step=LANES)
+
+    def _step(
+        self, some: Columns, numbers: Numbers, zero: Value | None, block: Value,
+        _: Value, rest: Value, target: Value,
+    ) -> list[Value]:  # fmt: skip
+        """Write the tiles of a step of codes, or of two where these are few."""
+        f, form = self.f, self.form
+        ahead = STEP // form.step  # two of bytes
+        words = [some.words(block, rest)]
+        if ahead > 1:
+            words.append(some.words(block, rest + 1))
+        each = 4 * form.per_byte
+
+        def pair(low: Value, high: Value, tile: int, row: int) -> None:
+            if zero is not None:
+                low, high = low - zero, high - zero
+            place = offset(f, target, tile * TILE_BYTES + row * ROW_BYTES)
+            f.store(exact_pair(f, low, high), place)
+
+        for at, some_words in enumerate(zip(*words, strict=True)):
+            found = [numbers.of(word, each) for word in some_words]
+            for byte in range(4):
+                row = 4 * at + byte
+                if ahead > 1:
+                    pair(found[0][byte], found[1][byte], 0, row)
+                    continue
+                codes = found[0][byte * form.per_byte :][: form.per_byte]
+                for tile in range(form.per_byte // 2):
+                    pair(codes[2 * tile], codes[2 * tile + 1], tile, row)
+        tiles = max(1, form.step // STEP)
+        return [rest + max(1, ahead), offset(f, target, tiles * TILE_BYTES)]
+
+    def multiply(self, tile: RowTile, panel: Panel, block: Block, sums: Value) -> None:
+        f, k = self.f, self.k
+        step = block.start // STEP
+        row = offset(f, k.planes, tile.row * ROW_BYTES)
+        number = block.start // k.sum_depth
+        a_scales = offset(f, k.a_scales, tile.row * F32.nbytes + number * k.a_distance)
+        arguments = CodeTileArguments(
+            state=self.state,
+            a=offset(f, row, step * (k.plane * self.terms)),
+            plane=k.plane,
+            b=panel.target,
+            b_vector=self.vector,
+            b_scales=self.scales,
+            b_scales_vector=self.scales_vector,
+            sums=block.length // k.sum_depth,
+            steps=k.sum_depth // STEP,
+            a_scales=a_scales,
+            a_distance=k.a_distance,
+            c=sums,
+            c_row=k.panel_bytes,
+            add=block.number,
+        )
+        f.call_pointer(self.function_of(tile, panel), *arguments)
+        if not self.scaled:
+            self._add_flagged(tile, panel, block, sums)
+
+    def _add_flagged(
+        self, tile: RowTile, panel: Panel, block: Block, sums: Value
+    ) -> None:
+        """Add the products of flagged rows, whose planes are zeros."""
+        f, k = self.f, self.k
+        flags = f.at(k.flags, tile.row, I32)
+        wide = I32.vector(LANES)
+        all_flags = f.load_masked(flags, f.first_lanes(tile.rows, LANES), wide)
+        bits = f.bitcast(all_flags.compare("ne", 0), Type("i16"))
+
+        def row(number: Value) -> None:
+            flag = f.load(f.at(flags, number, I32), I32)
+            source = offset(f, self.a, (tile.row + number) * k.a_row)
+            source = f.at(source, block.start, F32)
+            target = offset(f, sums, number * k.panel_bytes)
+            add = functools.partial(self._add_row, source, panel, block, target)
+            f.branch(flag.compare("ne", 0), add)
+
+        f.branch(bits.compare("ne", 0), lambda: f.loop(tile.rows, row))
+
+    def _add_row(
+        self, source: Value, panel: Panel, block: Block, target: Value
+    ) -> None:
+        """Add the products of a row of float32, as it was ordered."""
+        f, k = self.f, self.k
+
+        def pair(at: Value, x: Value, b: Value, total: Value) -> list[Value]:
+            low, high = load_sum(f, offset(f, b, at * ROW_BYTES), 1)
+            for first, weights in ((0, low), (LANES, high)):
+                value = f.load_splat(f.at(x, at + first, F32), _VECTOR)
+                total = multiply_add(f, self.isa, value, weights, total)
+            return [x, b, total]
+
+        def step(_: Value, x: Value, b: Value, total: Value) -> list[Value]:
+            *_, total = f.loop(LANES, pair, [x, b, total])
+            return [f.at(x, STEP, F32), offset(f, b, TILE_BYTES), total]
+
+        def one(
+            _: Value, x: Value, b: Value, scales: Value, total: Value
+        ) -> list[Value]:
+            x, b, found = f.loop(k.sum_depth // STEP, step, [x, b, f.zero(_VECTOR)])
+            scale = f.load(scales, _VECTOR)
+            total = multiply_add(f, self.isa, found, scale, total)
+            return [x, b, offset(f, scales, VECTOR_BYTES), total]
+
+        def columns(group: Value) -> None:
+            at, place = group // LANES, f.at(target, group, F32)
+            begin = [
+                source,
+                offset(f, panel.target, at * self.vector),
+                offset(f, self.scales, at * self.scales_vector),
+                f.load(place, _VECTOR),
+            ]
+            *_, total = f.loop(block.length // k.sum_depth, one, begin)
+            f.store(total, place)
+
+        f.loop(panel.count, columns, step=LANES)
