@@ -94,14 +94,19 @@ class Interpreter:
 
     Bytes around each temporary and output are checked after the run, so that a kernel
     that writes outside its buffers fails.
+
+    Args:
+        tiled: products may be computed by tiles of bfloat16, if the processor has any.
     """
 
     GUARD = 256
 
-    def __init__(self, isa: Isa | None = None, workers: int = 1) -> None:
+    def __init__(
+        self, isa: Isa | None = None, workers: int = 1, *, tiled: bool = False
+    ) -> None:
         isa = isa or host_isa()
         assert isa is not None
-        self.recorder = Recorder(CpuTarget(isa, workers))
+        self.recorder = Recorder(CpuTarget(isa, workers, lambda: tiled))
         self._arrays: dict[int, tuple[Buffer, np.ndarray[Any, Any]]] = {}
         self._fed: list[tuple[Input, np.ndarray[Any, Any]]] = []
         self._keep: list[Any] = []

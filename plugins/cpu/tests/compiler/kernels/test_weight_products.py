@@ -114,7 +114,7 @@ def product(
     rounds: bool = False,
 ) -> tuple[Array, Array, Array]:
     """What is computed, what is expected, and the sums of sizes of terms."""
-    run = Interpreter(isa, workers)
+    run = Interpreter(isa, workers, tiled=True)
     _, blocks, block = w.codes.shape
     view = run.input(x.reshape(1, 1, len(x), blocks, block))
     out = run.output(np.float32, (1, 1, len(x), len(w.codes)))

@@ -246,6 +246,7 @@ class _ByteMany(Many):
         """Write those of a step, in the order of the rows' bytes; where the next ones
         begin."""
         f, form = self.f, self.form
+        some.prefetch(block, rest)
         words = some.words(block, rest)
         octets = Type("u8", VECTOR_BYTES)
         parts = [self.codes.parts(f.bitcast(word, octets)) for word in words]

@@ -38,9 +38,6 @@ DEPTH: Final = 384
 BYTE_DEPTH: Final = 1024
 """The same of bytes, whose sums of blocks are exact."""
 
-PANELS: Final = 8
-"""Panels of a chunk: their tiles wait while all rows meet a block of K."""
-
 _ROWS_BYTES: Final = 344 << 10  # of a block of rows that shares panels
 
 
@@ -54,6 +51,9 @@ class PanelProduct(Product):
 
     most_depth: int
     """Of K that a panel is made of."""
+
+    most_panels: int = 8
+    """Of a chunk: their tiles wait while all rows meet a block of K."""
 
     flops_a_second: float
     """Of one thread, to guess how long work takes."""
@@ -104,7 +104,7 @@ class PanelProduct(Product):
             most_rows=self.shape.rows,
             together=1,
             row_parts=larger(1, round(rows_bytes / _ROWS_BYTES)),
-            column_parts=-(-panels // PANELS),
+            column_parts=-(-panels // self.most_panels),
             chunks=chunks_for(
                 self.flops / self.flops_a_second, self.recorder.target.workers
             ),

@@ -22,6 +22,9 @@ _WORDS: Final = Type("u32", LANES)
 _WORD: Final = 4  # bytes
 _MANTISSA, _BIAS = 23, 127
 
+TOGETHER: Final = 4
+"""Blocks whose scales are read together."""
+
 
 class Panel:
     """A panel while it is made.
@@ -137,6 +140,7 @@ class Columns:
         scale = self.scales(block)
         zero = self.zeros(block) if form.zero else None
         codes = min(form.lanes, _WORD) * form.per_byte
+        self.prefetch(block, rest)
         for at, word in enumerate(self.words(block, rest)):
             for number, value in enumerate(numbers.of(word, codes)):
                 byte, part = divmod(number, form.per_byte)
@@ -144,21 +148,24 @@ class Columns:
                 less = value if zero is None else value - zero
                 f.store(less * scale, offset(f, target, width * row))
 
+    def prefetch(self, block: Value, rest: Value) -> None:
+        """Ask for a step of the columns of the next panel."""
+        f, words = self.f, self.codes.words
+        ahead = block * words["codes_block"] + rest * self.form.lanes
+        ahead = ahead + words["codes_column"] * self.panel.count
+        for begin in self.places["codes"]:
+            f.prefetch(offset(f, begin, ahead))
+
     def words(self, block: Value, rest: Value) -> list[Value]:
         """The words of a step, one column's in each lane; of shorter steps the bytes
         that there are."""
         f, lanes, words = self.f, self.form.lanes, self.codes.words
         place = block * words["codes_block"] + rest * lanes
-        ahead = place + words["codes_column"] * self.panel.count
-        for begin in self.places["codes"]:
-            f.prefetch(offset(f, begin, ahead))
         places = [offset(f, begin, place) for begin in self.places["codes"]]
         if lanes == LANES:
             quarter = F32.vector(LANES // _WORD)
             loaded = [f.load(each, quarter, align=1) for each in places]
-            # lane 4 g + e of vector r is word e of column 4 g + r
-            mixed = [joined(f, loaded[r::_WORD]) for r in range(_WORD)]
-            return [f.bitcast(each, _WORDS) for each in transpose_quarters(f, mixed)]
+            return [f.bitcast(each, _WORDS) for each in _turned(f, loaded)]
         type_ = Type(f"u{8 * min(lanes, _WORD)}", LANES)
         found = []
         for at in range(0, lanes, _WORD):
@@ -174,6 +181,17 @@ class Columns:
         at = block * self.codes.words["scale_block"]
         places = [offset(self.f, place, at) for place in self.places["scale"]]
         return self.panel.lanes.collect(self.form.scale, places)
+
+    def scales_of_some(self, block: Value) -> list[Value]:
+        """Those of :data:`TOGETHER` blocks, where scales are dense."""
+        at = block * self.codes.words["scale_block"]
+        return _turned(
+            self.f,
+            [
+                self.codes.scales(offset(self.f, place, at), TOGETHER)
+                for place in self.places["scale"]
+            ],
+        )
 
     def zeros(self, block: Value) -> Value:
         """The zero points of a block, one for each column."""
@@ -195,9 +213,10 @@ class Columns:
         return f.convert(code, _VECTOR)
 
 
-def exact_pair(f: Function, low: Value, high: Value) -> Value:
-    """Two vectors of f32, which bfloat16 has exactly, as one of pairs of bfloat16."""
-    return (f.bitcast(low, _WORDS) >> 16) | (f.bitcast(high, _WORDS) & 0xFFFF_0000)
+def _turned(f: Function, columns: list[Value]) -> list[Value]:
+    """The elements of 16 columns, four of each, as vectors that have one of each."""
+    # lane 4 g + e of vector r is element e of column 4 g + r
+    return transpose_quarters(f, [joined(f, columns[r::_WORD]) for r in range(_WORD)])
 
 
 def joined(f: Function, parts: list[Value]) -> Value:

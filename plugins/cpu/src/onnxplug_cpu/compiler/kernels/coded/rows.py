@@ -159,13 +159,16 @@ class _Rounding:
         f, form = self.f, self.form
         first = number * (self.steps * (self.width * form.per_byte))
 
+        bits = self.vector.of("u32")
+
         def largest(step: Value, top: Value) -> list[Value]:
+            # without a sign, floats have the order of their bits, and NaN is the last
             for value in self._load(first, step):
-                top = f.maximum(top, f.unary("fabs", value))
+                top = f.maximum(top, f.bitcast(value, bits) & 0x7FFF_FFFF)
             return [top]
 
-        (top,) = f.loop(self.steps, largest, [f.zero(self.vector)], nonempty=True)
-        scale = f.reduce("fmaximum", top) / 127.0
+        (top,) = f.loop(self.steps, largest, [f.zero(bits)], nonempty=True)
+        scale = f.bitcast(f.reduce("umax", top), F32) / 127.0
         inverse = f.select(scale.compare("eq", 0.0), f.value(0.0, F32), 1.0 / scale)
         factor = f.splat(inverse, self.width)
         wide = Type("i32", self.width)
@@ -173,7 +176,8 @@ class _Rounding:
         def rounded(step: Value, total: Value) -> list[Value]:
             parts = apart(f, self._load(first, step))
             for part, value in enumerate(parts):
-                whole = f.convert(f.unary("roundeven", value * factor), wide)
+                # of what is not finite any integer is made, as the scale is not either
+                whole = f.convert_finite(f.unary("roundeven", value * factor), wide)
                 place = self._place(number, step, part)
                 f.store(f.convert(whole, wide.of("i8")), place, align=1)
                 total = total + whole

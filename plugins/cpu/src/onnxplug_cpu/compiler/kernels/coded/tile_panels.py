@@ -17,6 +17,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Integer,
     Pointer,
 )
+from onnxplug_cpu.compiler.codegen.lanes import Lanes, stored
 from onnxplug_cpu.compiler.codegen.tile_registers import (
     ROW_BYTES,
     TILE_BYTES,
@@ -24,8 +25,12 @@ from onnxplug_cpu.compiler.codegen.tile_registers import (
     tiles_of,
 )
 from onnxplug_cpu.compiler.kernels.coded.many import Block, Many, ManyWords
-from onnxplug_cpu.compiler.kernels.coded.panels import Columns, Numbers, Panel
-from onnxplug_cpu.compiler.kernels.coded.panels import exact_pair
+from onnxplug_cpu.compiler.kernels.coded.panels import TOGETHER, Columns, Panel
+from onnxplug_cpu.compiler.kernels.coded.tile_codes import (
+    Pairs,
+    codes_of_half,
+    places_of_step,
+)
 from onnxplug_cpu.compiler.kernels.coded.weights import WEIGHT_WORDS, Form
 from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import STEP, load_sum
 from onnxplug_cpu.compiler.kernels.contraction.chunk import RowTile
@@ -34,6 +39,7 @@ from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES, Isa
 
 _VECTOR: Final = F32.vector(LANES)
 _SUMS_TILE, _A_TILE, _B_TILE = 0, 1, 7
+_CACHE_LINE: Final = 64
 
 
 class CodeTileArguments(FunctionArguments):
@@ -41,8 +47,8 @@ class CodeTileArguments(FunctionArguments):
 
     ``state`` of the tiles; ``a``, the first row in the first plane, each of ``plane``;
     ``b``, of each vector of columns ``b_vector`` with a tile for each step, and
-    ``b_scales``, ``b_scales_vector`` apart, with a row for each of ``sums`` of ``steps``;
-    ``a_scales`` of the rows of a sum, ``a_distance`` to those of the next.  ``c``
+    ``b_scales``, ``b_scales_vector`` apart, with a row for each of ``sums`` of so many
+    ``steps``; ``a_scales`` of the rows of a sum, ``a_distance`` to those of the next.  ``c``
     receives the product, added to what is there if ``add`` is not 0.
     """
 
@@ -157,9 +163,9 @@ class _Tile:
 class TileManyWords(ManyWords):
     """Words of :class:`TileManyRows`; strides are in bytes.
 
-    - ``planes`` of ``plane``, and the rows' ``flags``, of :class:`~.tile_rows.SplitRows`
-      or, with ``a_scales`` of sums that are ``a_distance`` apart, of
-      :class:`~.tile_rows.RoundedPlanes`;
+    - ``planes`` of ``plane``, and the rows' ``flags``, as
+      :class:`~.tile_rows.SplitRows` writes them, or, with ``a_scales`` of sums that are
+      ``a_distance`` apart, :class:`~.tile_rows.RoundedPlanes`;
     - ``sum_depth``, of how many codes a tile has the sum, a part of a block;
     - of each worker ``scales_made`` is a panel's, behind ``panel_made``.
     """
@@ -178,13 +184,13 @@ class TileManyRows(Generator):
 
     Attributes:
         form: of the weights, whose lanes are 16.
-        terms: of an element of a row.
-        scaled: rows were rounded; otherwise some may be flagged, and are float32.
+        element: of a row, ``f32``, ``f16`` or ``bf16``; or ``i8`` if it was rounded.
+        terms: of an element.
     """
 
     form: Form
+    element: str
     terms: int
-    scaled: bool
 
     words = (*TileManyWords.names, *WEIGHT_WORDS)
 
@@ -199,8 +205,9 @@ class _TileMany(Many):
 
     def __init__(self, k: TileManyWords, isa: Isa, form: TileManyRows) -> None:
         super().__init__(k, isa, form.form)
-        self.terms, self.scaled = form.terms, form.scaled
+        self.element, self.terms = form.element, form.terms
         f = self.f
+        self.lanes = Lanes(f, isa)
         self.state = f.stack(Type("i8"), state_bytes(isa))
         self.tiles = tiles_of(f, isa, self.state)
         self.scales = offset(f, k.scales_made, k.worker * k.made_distance)
@@ -220,58 +227,69 @@ class _TileMany(Many):
 
     def make_panel(self, panel: Panel, block: Block) -> None:
         f, k = self.f, self.k
-        numbers = Numbers(panel)
+        pairs = Pairs(panel, self.isa)
+        of_line = _CACHE_LINE * self.form.per_byte
 
         def columns(group: Value) -> None:
             some, at = panel.columns(group), group // LANES
             target = offset(f, panel.target, at * self.vector)
             scales = offset(f, self.scales, at * self.scales_vector)
+            end = block.start + block.length
+            f.loop(
+                end,
+                lambda place: some.prefetch(*self._place(place)),
+                start=block.start,
+                step=of_line,
+            )
+            self._make_scales(some, block, scales)
 
-            def one(first: Value, scales: Value, target: Value) -> list[Value]:
-                place = block.start + first
-                number = place // self.of_block
-                f.store(some.scales(number), scales)
-                zero = some.zeros(number) if self.form.zero else None
-                rest = place % self.of_block // self.form.step
-                step = functools.partial(self._step, some, numbers, zero, number)
-                turns = k.sum_depth // max(STEP, self.form.step)
-                _, target = f.loop(turns, step, [rest, target], nonempty=True)
-                return [offset(f, scales, VECTOR_BYTES), target]
+            def one(place: Value, target: Value) -> list[Value]:
+                number, rest = self._place(place)
+                away = pairs.away(some.zeros(number)) if self.form.zero else None
+                step = functools.partial(self._step, some, pairs, away, number)
+                turns = k.sum_depth // self.form.step
+                return f.loop(turns, step, [rest, target], nonempty=True)[1:]
 
-            f.loop(block.length, one, [scales, target], step=k.sum_depth)
+            f.loop(end, one, [target], start=block.start, step=k.sum_depth)
 
         f.loop(panel.count, columns, step=LANES)
 
+    def _place(self, code: Value) -> tuple[Value, Value]:
+        """The block of a code, and the steps before it there."""
+        return code // self.of_block, code % self.of_block // self.form.step
+
+    def _make_scales(self, some: Columns, block: Block, target: Value) -> None:
+        """Write the scales of the sums of a block, one of each column."""
+        f, k = self.f, self.k
+        first, count = block.start // k.sum_depth, block.length // k.sum_depth
+        done: Value | int = 0
+        if self.form.dense:
+            is_whole = k.sum_depth.compare("eq", self.of_block)
+            done = f.select(is_whole, count & -TOGETHER, f.value(0, I64))
+
+            def four(number: Value) -> None:
+                for index, scale in enumerate(some.scales_of_some(first + number)):
+                    f.store(scale, f.at(target, (number + index) * LANES, F32))
+
+            f.loop(done, four, step=TOGETHER)
+
+        def one(number: Value) -> None:
+            place = (first + number) * k.sum_depth // self.of_block
+            f.store(some.scales(place), f.at(target, number * LANES, F32))
+
+        f.loop(count, one, start=done)
+
     def _step(
-        self, some: Columns, numbers: Numbers, zero: Value | None, block: Value,
+        self, some: Columns, pairs: Pairs, away: Value | None, block: Value,
         _: Value, rest: Value, target: Value,
     ) -> list[Value]:  # fmt: skip
-        """Write the tiles of a step of codes, or of two where these are few."""
-        f, form = self.f, self.form
-        ahead = STEP // form.step  # two of bytes
-        words = [some.words(block, rest)]
-        if ahead > 1:
-            words.append(some.words(block, rest + 1))
-        each = 4 * form.per_byte
-
-        def pair(low: Value, high: Value, tile: int, row: int) -> None:
-            if zero is not None:
-                low, high = low - zero, high - zero
-            place = offset(f, target, tile * TILE_BYTES + row * ROW_BYTES)
-            f.store(exact_pair(f, low, high), place)
-
-        for at, some_words in enumerate(zip(*words, strict=True)):
-            found = [numbers.of(word, each) for word in some_words]
-            for byte in range(4):
-                row = 4 * at + byte
-                if ahead > 1:
-                    pair(found[0][byte], found[1][byte], 0, row)
-                    continue
-                codes = found[0][byte * form.per_byte :][: form.per_byte]
-                for tile in range(form.per_byte // 2):
-                    pair(codes[2 * tile], codes[2 * tile + 1], tile, row)
-        tiles = max(1, form.step // STEP)
-        return [rest + max(1, ahead), offset(f, target, tiles * TILE_BYTES)]
+        """Write the rows of a step of codes."""
+        f = self.f
+        for word in some.words(block, rest):
+            for pair in pairs.of(word, away):
+                f.store(pair, target)
+                target = offset(f, target, ROW_BYTES)
+        return [rest + 1, target]
 
     def multiply(self, tile: RowTile, panel: Panel, block: Block, sums: Value) -> None:
         f, k = self.f, self.k
@@ -296,7 +314,7 @@ class _TileMany(Many):
             add=block.number,
         )
         f.call_pointer(self.function_of(tile, panel), *arguments)
-        if not self.scaled:
+        if self.element != "i8":
             self._add_flagged(tile, panel, block, sums)
 
     def _add_flagged(
@@ -312,7 +330,7 @@ class _TileMany(Many):
         def row(number: Value) -> None:
             flag = f.load(f.at(flags, number, I32), I32)
             source = offset(f, self.a, (tile.row + number) * k.a_row)
-            source = f.at(source, block.start, F32)
+            source = f.at(source, block.start, stored(self.element))
             target = offset(f, sums, number * k.panel_bytes)
             add = functools.partial(self._add_row, source, panel, block, target)
             f.branch(flag.compare("ne", 0), add)
@@ -322,26 +340,26 @@ class _TileMany(Many):
     def _add_row(
         self, source: Value, panel: Panel, block: Block, target: Value
     ) -> None:
-        """Add the products of a row of float32, as it was ordered."""
-        f, k = self.f, self.k
+        """Add the products of a row of floats."""
+        f, k, type_ = self.f, self.k, stored(self.element)
+        half = codes_of_half(self.form.bits)
 
-        def pair(at: Value, x: Value, b: Value, total: Value) -> list[Value]:
-            low, high = load_sum(f, offset(f, b, at * ROW_BYTES), 1)
-            for first, weights in ((0, low), (LANES, high)):
-                value = f.load_splat(f.at(x, at + first, F32), _VECTOR)
-                total = multiply_add(f, self.isa, value, weights, total)
-            return [x, b, total]
-
-        def step(_: Value, x: Value, b: Value, total: Value) -> list[Value]:
-            *_, total = f.loop(LANES, pair, [x, b, total])
-            return [f.at(x, STEP, F32), offset(f, b, TILE_BYTES), total]
+        def step(
+            _: Value, scale: Value, x: Value, b: Value, total: Value
+        ) -> list[Value]:
+            for pair, place in enumerate(places_of_step(self.form.bits)):
+                weights = load_sum(f, offset(f, b, pair * ROW_BYTES), 1)
+                for at, factor in zip((place, place + half), weights, strict=True):
+                    here = f.at(x, at, type_)
+                    value = self.lanes.load_splat(self.element, here)
+                    total = multiply_add(f, self.isa, value, factor * scale, total)
+            return [scale, f.at(x, STEP, type_), offset(f, b, TILE_BYTES), total]
 
         def one(
             _: Value, x: Value, b: Value, scales: Value, total: Value
         ) -> list[Value]:
-            x, b, found = f.loop(k.sum_depth // STEP, step, [x, b, f.zero(_VECTOR)])
-            scale = f.load(scales, _VECTOR)
-            total = multiply_add(f, self.isa, found, scale, total)
+            begin = [f.load(scales, _VECTOR), x, b, total]
+            _, x, b, total = f.loop(k.sum_depth // STEP, step, begin, nonempty=True)
             return [x, b, offset(f, scales, VECTOR_BYTES), total]
 
         def columns(group: Value) -> None:

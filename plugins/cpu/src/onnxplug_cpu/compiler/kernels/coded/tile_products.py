@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from onnxplug_compiler.ir.buffers import Address
+from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.views import View
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.codegen.tile_registers import ROWS, TILE_BYTES
@@ -23,14 +24,17 @@ from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileShape
 from onnxplug_cpu.compiler.machine.isa import LANES, VECTOR_BYTES
 
-_VECTORS: Final = 4
+_VECTORS: Final = 8
 """Tiles of columns that meet a tile of rows while that is in the first cache."""
+
+_DEPTHS: Final = {1: 512, 2: 256, 3: 256}
+"""The most of K that a panel is made of, by terms: so that rows stay in a cache."""
 
 _SUM_DEPTH: Final = 128
 """The most codes of a block whose products tiles sum up."""
 
-_TERMS_OF: Final = {"float16": 2, "bfloat16": 1}
-_ANY_TERMS: Final = 3
+_TERMS: Final = {"f32": 3, "f16": 2, "bf16": 1, "i8": 1}
+"""Of elements of rows."""
 
 
 def takes_tiles(recorder: Recorder, weights: Weights) -> bool:
@@ -50,13 +54,12 @@ class TilePanels(PanelProduct):
     """A product by tiles.
 
     Args:
-        contraction: of rows as :class:`~.rows.OrderRows` or :class:`~.rows.RoundRows`
-            writes them.
-        dtype: of the rows before.
+        contraction: of rows of floats, or as :class:`~.rows.RoundRows` writes them in
+            the order in which they are.
         scales: of the blocks of rows that were rounded.
     """
 
-    most_depth = 128
+    most_panels = 4
     flops_a_second = 300e9
 
     def __init__(
@@ -65,15 +68,15 @@ class TilePanels(PanelProduct):
         contraction: Contraction,
         weights: Weights,
         label: str,
-        dtype: np.dtype[np.generic],
         scales: View | None = None,
     ) -> None:
         shape = TileShape(ROWS, _VECTORS)
         super().__init__(recorder, contraction, weights, f"{label} (tiles)", shape)
         self.scales = scales
-        self.terms = 1
-        if scales is None:
-            self.terms = _TERMS_OF.get(dtype.name, _ANY_TERMS)
+        element = element_of(self.a.dtype)
+        assert element is not None
+        self.element, self.terms = element, _TERMS[element]
+        self.most_depth = _DEPTHS[self.terms]
         # what is added up is a part of a block, of whole steps of codes and of tiles
         block, step = weights.block, max(STEP, weights.form.step)
         self.sum_depth = next(
@@ -84,8 +87,7 @@ class TilePanels(PanelProduct):
 
     @property
     def kernel(self) -> Kernel:
-        form = self.weights.form
-        return Kernel(TileManyRows(form, self.terms, self.scales is not None))
+        return Kernel(TileManyRows(self.weights.form, self.element, self.terms))
 
     @property
     def unit(self) -> int:
@@ -105,7 +107,7 @@ class TilePanels(PanelProduct):
 
     def _planes(self) -> dict[str, Word]:
         """Those of the rows, and what else kernels read of them."""
-        recorder, rows = self.recorder, self.rows
+        recorder, rows, bits = self.recorder, self.rows, self.weights.form.bits
         # with what tiles of fewer rows read behind theirs; an odd number of tiles, for
         # planes not to evict each other
         plane = ((rows + ROWS) // (2 * ROWS) * 2 + 1) * TILE_BYTES
@@ -122,10 +124,10 @@ class TilePanels(PanelProduct):
         if self.scales is None:
             flags = recorder.temporary(np.dtype(np.int32), (rows + LANES,))
             given["flags"] = words["flags"] = flags.address
-            kernel = Kernel(SplitRows(self.terms))
+            kernel = Kernel(SplitRows(self.element, bits, self.terms))
         else:
             given |= self._turned(self.scales, words)
-            kernel = Kernel(RoundedPlanes())
+            kernel = Kernel(RoundedPlanes(bits))
         call(
             recorder,
             kernel,

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 FEWEST_MANY: Final = 5
 """From so many rows on, which were rounded to bytes, panels of codes are made."""
 
+FEWEST_TILED: Final = 5
+"""From so many rows on, panels of tiles are made where the processor has tiles."""
+
+FEWEST_ROUNDED_TILED: Final = 32
+"""The same of rows that were rounded to bytes, as these are multiplied faster without
+tiles, too."""
+
 # of one thread, a second: to guess how long work takes
 _FLOPS: Final = 40e9
 _BYTE_FLOPS: Final = 120e9
@@ -121,15 +128,16 @@ class WeightProduct:
         if reading is not None:
             self._record_bytes(reading)
             return
+        if self.rows >= FEWEST_TILED and takes_tiles(self.recorder, self.weights):
+            given = self.recorder, self._contraction(self.x), self.weights, self.label
+            TilePanels(*given).record()
+            return
         ordered, sums = self._order()
         if self.rows <= most_few(self.recorder.target.isa):
             self._record_floats(ordered, sums)
             return
         given = self.recorder, self._contraction(ordered), self.weights, self.label
-        if takes_tiles(self.recorder, self.weights):
-            TilePanels(*given, self.x.dtype).record()
-        else:
-            FloatPanels(*given).record()
+        FloatPanels(*given).record()
 
     def _contraction(self, rows: View) -> Contraction:
         """Of rows as kernels read them."""
@@ -178,9 +186,12 @@ class WeightProduct:
             },
         )
 
-    def _round(self, reading: Reading, middle: int) -> tuple[View, View, View]:
+    def _round(
+        self, reading: Reading, middle: int, *, ordered: bool = True
+    ) -> tuple[View, View, View]:
         """The rows as bytes, the scales of their blocks and what takes zero points
-        away; *middle* is taken away from codes as they are multiplied."""
+        away; *middle* is taken away from codes as they are multiplied.  Unless they are
+        *ordered* as codes are, bytes are in the order of elements."""
         weights, recorder, rows = self.weights, self.recorder, self.rows
         lanes, spans = reading
         of_sums = lanes // 4 // spans
@@ -191,7 +202,8 @@ class WeightProduct:
             sums = recorder.temporary(_I32, scales.shape)
         offset, element = weights.words["offset"], element_of(self.x.dtype)
         assert isinstance(offset, int) and element is not None
-        per_byte, starts = weights.form.per_byte, not weights.form.zero
+        per_byte = weights.form.per_byte if ordered else 1
+        starts = not weights.form.zero
         width = lanes // spans
         call(
             recorder,
@@ -213,13 +225,15 @@ class WeightProduct:
 
     def _record_bytes(self, reading: Reading) -> None:
         weights, recorder, rows = self.weights, self.recorder, self.rows
+        if rows >= FEWEST_ROUNDED_TILED and takes_tiles(recorder, weights):
+            x, scales, _ = self._round(Reading(LANES, 1), 0, ordered=False)
+            given = recorder, self._contraction(x), weights, self.label
+            TilePanels(*given, scales).record()
+            return
         if self._takes_quads():
             x, scales, sums = self._round(Reading(LANES, 1), 0)
             given = recorder, self._contraction(x), weights, self.label
-            if takes_tiles(recorder, weights):
-                TilePanels(*given, self.x.dtype, scales).record()
-            else:
-                BytePanels(*given, scales, sums).record()
+            BytePanels(*given, scales, sums).record()
             return
         lanes, spans = reading
         form = weights.form._replace(lanes=lanes)
