@@ -48,8 +48,8 @@ class CodeTileArguments(FunctionArguments):
     ``state`` of the tiles; ``a``, the first row in the first plane, each of ``plane``;
     ``b``, of each vector of columns ``b_vector`` with a tile for each step, and
     ``b_scales``, ``b_scales_vector`` apart, with a row for each of ``sums`` of so many
-    ``steps``; ``a_scales`` of the rows of a sum, ``a_distance`` to those of the next.  ``c``
-    receives the product, added to what is there if ``add`` is not 0.
+    ``steps``; ``a_scales`` of the rows of a sum, ``a_distance`` to those of the next.
+    ``c`` receives the product, added to what is there if ``add`` is not 0.
     """
 
     state: Pointer
