@@ -157,20 +157,28 @@ class Compiler(Record):
         library = Library.host()
         allow_bf16x3: Callable[[], bool] = bool
         if splits and library.isa.tiles:
-            from onnxplug_cpu.compiler.trial_of_tiles import splits_well
-
-            allow_bf16x3 = functools.partial(splits_well, library)
+            allow_bf16x3 = functools.partial(_splits_well, library)
         elif splits:
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
         target = CpuTarget(library.isa, workers, allow_bf16x3, largest_tile, rounds)
         if library.isa.multiplies_byte_tiles:
-            from onnxplug_cpu.compiler.trial_of_bytes import multiplies_bytes_well
-
-            well = functools.partial(multiplies_bytes_well, library)
+            well = functools.partial(_multiplies_bytes_well, library)
             target = target._replace(allow_byte_tiles=well)
         return cls(library, target, {}, arenas, weights)
+
+
+def _splits_well(library: Library) -> bool:
+    from onnxplug_cpu.compiler.trial_of_tiles import splits_well
+
+    return splits_well(library)
+
+
+def _multiplies_bytes_well(library: Library) -> bool:
+    from onnxplug_cpu.compiler.trial_of_bytes import multiplies_bytes_well
+
+    return multiplies_bytes_well(library)
 
 
 class Segment:
