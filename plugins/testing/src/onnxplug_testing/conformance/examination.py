@@ -39,16 +39,20 @@ class Settings(Record):
         folder: where to write what reproduces findings; ``None``: nothing is.
         isolated: each check has a process of its own, where the system can fork; then
             no EP may have been started in this one.
+        budget: processor time of all checks together, in s; 0: by *quick*.
     """
 
     seed: int = 0
     quick: bool = False
     folder: Path | None = None
     isolated: bool = True
+    budget: float = 0.0
 
     @property
     def seconds(self) -> float:
         """What all checks have together."""
+        if self.budget:
+            return self.budget
         return QUICK_SECONDS if self.quick else SECONDS
 
 

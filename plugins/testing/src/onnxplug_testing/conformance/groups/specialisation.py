@@ -31,7 +31,7 @@ EACH: Final = Sentence(
     "specialised to these.",
 )
 LIMIT: Final = Sentence(
-    "Specialiser",
+    "Specialiser.limit",
     "For how many sets of input shapes the host keeps what the EP compiles, for each "
     "partition; at least 1.",
 )
