@@ -1,4 +1,4 @@
-"""``onnxplug test``: what it asks for, prints and writes; the kit has tests of its own."""
+"""``onnxplug test``: what it asks for, prints and writes."""
 
 from __future__ import annotations
 

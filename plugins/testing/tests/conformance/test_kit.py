@@ -50,7 +50,7 @@ class Faulty(ToyExecutionProvider):
 
 @pytest.fixture
 def faulty() -> Iterator[Callable[..., str]]:
-    """Makes an EP known whose kernels are wrong, or whose factory has something else."""
+    """Makes an EP known that has other kernels than the toy, or another factory."""
     factories: list[ep.EpFactory] = []
 
     def make(kernels: dict[str, Kernel] | None = None, **members: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from onnx import helper
 
 from onnxplug import ep
 from onnxplug_testing.conformance.subject import Subject
-from onnxplug_testing.conformance.taps import Asked, listening
+from onnxplug_testing.conformance.taps import Asked, ignoring_failures, listening
 from onnxplug_testing.measuring.variations import Variation
 
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -60,7 +59,7 @@ def ask(subject: Subject, model: bytes, **session: Any) -> Asked | None:
     """The first question that the host puts to the EP of *model*; ``None``: it puts
     none."""
     # what is raised then is for others to look at
-    with listening(subject, until_asked=True) as talk, contextlib.suppress(Exception):
+    with listening(subject, until_asked=True) as talk, ignoring_failures():
         subject.session(model, **session).close()
     return talk.asked[0] if talk.asked else None
 

@@ -137,6 +137,15 @@ def listening(subject: Subject, *, until_asked: bool = False) -> Iterator[Talk]:
 
 
 @contextmanager
+def ignoring_failures() -> Iterator[None]:
+    """A context of which nothing is to be known but what was said in it."""
+    try:
+        yield
+    except (Exception, SystemExit):  # noqa: BLE001 (whatever an EP raises)
+        return
+
+
+@contextmanager
 def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
     """A context in which an object has another attribute than its class gives it.
 

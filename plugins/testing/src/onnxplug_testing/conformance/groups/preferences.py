@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.opinions import contradiction
-from onnxplug_testing.conformance.taps import listening
+from onnxplug_testing.conformance.taps import ignoring_failures, listening
 from onnxplug_testing.conformance.trial import Trial, in_words
 from onnxplug_testing.random_conv_nets import ConvNet
 
@@ -214,7 +213,7 @@ def expanded(trial: Trial) -> None:
 
 
 def _ask_of_functions(trial: Trial, case: Case) -> None:
-    with contextlib.suppress(Exception), listening(trial.subject) as talk:
+    with ignoring_failures(), listening(trial.subject) as talk:
         session = trial.subject.session(case.model, alone=False)
         with session:
             preferences: Any = talk.providers[0].preferences
