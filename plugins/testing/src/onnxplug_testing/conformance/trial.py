@@ -131,6 +131,7 @@ class Trial:
         node: str = "",
         case: Case | None = None,
         kind: str = "",
+        group: str = "",
     ) -> None:
         """Say that *sentence* was broken.
 
@@ -139,6 +140,7 @@ class Trial:
             node: see :class:`Finding`.
             case: by which it can be seen again.
             kind: findings of one kind are told once; by default *what*, and the node.
+            group: whose it is, if it is not the check's own.
         """
         key = (sentence.of, sentence.says, *([kind] if kind else [node, what]))
         before = self.findings.get(key)
@@ -147,7 +149,8 @@ class Trial:
             return
         feeds = case.feeds if case is not None else {}
         found = Finding(
-            *self._names,
+            group or self._names[0],
+            self._names[1],
             sentence,
             what,
             node,

@@ -17,6 +17,7 @@ from onnxplug_testing.conformance.cases import (
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups.operators import CLAIM, READY
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
 from onnxplug_testing.conformance.opinions import contradiction, may_be_blamed
 from onnxplug_testing.conformance.subject import Runner, refusal
@@ -25,10 +26,6 @@ from onnxplug_testing.conformance.taps import Asked, listening
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
 
-CLAIM: Final = Sentence(
-    "ExecutionProvider.get_capability",
-    "Claim or refuse every node of *graph*, each refusal with a reason.",
-)
 WORDS: Final = Sentence(
     "Reason",
     "A code for programs and a detail for people: what was found, what is needed.",
@@ -37,10 +34,6 @@ PURE: Final = Sentence(
     "ExecutionProvider.get_capability",
     "Pure: the host asks again for bodies of control flow, after expanding functions "
     "and after a partition was given back.",
-)
-READY: Final = Sentence(
-    "ExecutionProvider.compile",
-    "Make *partition* ready to run.  The partition may be kept.",
 )
 CONVEX: Final = Sentence(
     "ComputeCapability",
@@ -309,7 +302,8 @@ def _comparable(asked: Asked) -> Mapping[str, Any]:
 
 @check("claims", share=0.5)
 def groups(trial: Trial) -> None:
-    """Groups that are to run whole are convex, so that they can."""
+    """Each node is claimed or refused once, and groups that are to run whole are
+    convex, so that they can."""
     words = vocabulary(trial.subject)
     if words is None:
         trial.leave_out(NO_WORDS)
@@ -330,6 +324,7 @@ def groups(trial: Trial) -> None:
         if asked is None:
             trial.take_back("the host did not ask the EP")
             continue
+        _look_at_report(trial, asked, case)
         for claim in asked.report.claims:
             atomic += claim.atomic
             outside = _between(asked, set(claim.nodes)) if claim.atomic else None
@@ -339,6 +334,22 @@ def groups(trial: Trial) -> None:
                 trial.find(CONVEX, text, case=case, kind="convex")
     if not atomic:
         trial.leave_out("the EP makes no groups that are to run whole")
+
+
+def _look_at_report(trial: Trial, asked: Asked, case: Case) -> None:
+    """Whether each node is in exactly one claim or one refusal."""
+    told = [index for claim in asked.report.claims for index in claim.nodes]
+    told += [refusal.node for refusal in asked.report.refusals]
+    wrong = {
+        "in no claim and no refusal": asked.nodes.keys() - set(told),
+        "in several claims and refusals": {n for n in told if told.count(n) > 1},
+        "of no node": set(told) - asked.nodes.keys(),
+    }
+    for words, indices in wrong.items():
+        if indices:
+            index = min(indices)
+            node = asked.nodes[index].op_type if index in asked.nodes else str(index)
+            trial.find(CLAIM, f"{node} is {words}", case=case, kind=words)
 
 
 def _between(asked: Asked, members: set[int]) -> str | None:

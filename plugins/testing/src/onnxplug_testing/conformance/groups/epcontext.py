@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 import onnxplug
 from onnxplug import ep
@@ -14,8 +16,8 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
-from onnxplug_testing.conformance.opinions import contradiction
-from onnxplug_testing.conformance.taps import Talk, listening
+from onnxplug_testing.conformance.opinions import contradiction, difference
+from onnxplug_testing.conformance.taps import Talk, ignoring_failures, listening
 from onnxplug_testing.conformance.trial import Trial, in_words
 
 GIVES: Final = Sentence(
@@ -145,6 +147,9 @@ def damaged(trial: Trial) -> None:
                 if data is not None:
                     for what, wrong in _damages(data, trial.draw(case.name)):
                         _restore_wrong(trial, made, what, wrong)
+                    right = _right(made)
+                    for what, other in _headers(data) if right else ():
+                        _restore_header(trial, made, what, other, right)
 
 
 def _serialised(trial: Trial, made: _Compiled) -> bytes | None:
@@ -169,13 +174,68 @@ def _damages(data: bytes, draw: random.Random) -> Iterator[tuple[str, bytes]]:
     yield "something else", b'{"this": "is something else"}' * 4
     for part in (1, 2, 3):
         yield f"the first {part}/4 of it", data[: len(data) * part // 4]
-    # where a format has its sign and version
-    for place in range(min(4, len(data))):
+    for _ in range(4):
+        yield "noise", draw.randbytes(draw.randint(1, max(len(data), 2)))
+
+
+def _right(made: _Compiled) -> Sequence[Any]:
+    """What the partition gives, where it is the whole model and works on the host."""
+    compiled = made.compiled
+    places = (*(compiled.input_locations or ()), *(compiled.output_locations or ()))
+    if made.partition.inputs != tuple(made.partition.graph.inputs) or any(
+        place != ep.HOST for place in places
+    ):
+        return ()
+    with ignoring_failures():
+        inputs = [made.case.feeds[name] for name in made.partition.inputs]
+        outputs = [None] * len(made.partition.outputs)
+        found = list(compiled.run(inputs, outputs, None))
+        if all(isinstance(each, np.ndarray) for each in found):
+            return found
+    return ()
+
+
+def _headers(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """*data* with other signs and versions, where formats have these."""
+    for place in range(min(8, len(data))):
         changed = bytearray(data)
         changed[place] ^= 0xFF
         yield f"it with byte {place} changed", bytes(changed)
-    for _ in range(4):
-        yield "noise", draw.randbytes(draw.randint(1, max(len(data), 2)))
+    for match in list(re.finditer(rb"(?i)version\W{0,6}(\d)", data[:64]))[:4]:
+        changed = bytearray(data)
+        changed[match.start(1)] = ord("0") + (int(match.group(1)) + 1) % 10
+        yield (
+            f"it with another {match.group().decode(errors='replace')}",
+            bytes(changed),
+        )
+
+
+def _restore_header(
+    trial: Trial, made: _Compiled, what: str, data: bytes, right: Sequence[Any]
+) -> None:
+    """*data* may be declined, or be something else; it is not the same all the same."""
+    case = Case(made.case.model, made.case.feeds, f"{made.case.name}, given {what}")
+    if not trial.attempt(case):
+        return
+    try:
+        restored = made.serialiser.restore(
+            made.partition, memoryview(data).toreadonly()
+        )
+    except ep.Declined:
+        return
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        text = f"given {what}, {in_words(error)}; expected Declined"
+        trial.find(DATA, text, case=case, kind=f"raised {type(error).__name__}")
+        return
+    try:
+        inputs = [made.case.feeds[name] for name in made.partition.inputs]
+        same = not difference(restored.run(inputs, [None] * len(right), None), right)
+    except (Exception, SystemExit):  # noqa: BLE001 (what it is now, it may not do)
+        same = False
+    if same:
+        text = f"given {what}, it restores what it was, and does not look at that"
+        trial.find(DATA, text, case=case, kind="header")
+    restored.close()
 
 
 def _restore_wrong(trial: Trial, made: _Compiled, what: str, data: bytes) -> None:

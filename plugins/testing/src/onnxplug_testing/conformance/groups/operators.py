@@ -16,6 +16,7 @@ from onnxplug_testing.conformance.cases import (
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
 from onnxplug_testing.conformance.opinions import contradiction, may_be_blamed
 from onnxplug_testing.conformance.subject import Runner, refusal
 from onnxplug_testing.conformance.survey import Answer, survey
@@ -30,6 +31,15 @@ GIVES: Final = Sentence(
 COMPUTES: Final = Sentence(
     "CompiledPartition.run",
     "Compute the outputs, in the order of ``Partition.outputs``.",
+)
+
+CLAIM: Final = Sentence(
+    "ExecutionProvider.get_capability",
+    "Claim or refuse every node of *graph*, each refusal with a reason.",
+)
+READY: Final = Sentence(
+    "ExecutionProvider.compile",
+    "Make *partition* ready to run.  The partition may be kept.",
 )
 
 _MOST: Final = 400
@@ -106,6 +116,43 @@ def _round(trial: Trial, runner: Runner, turns: _Turns, names: Sequence[str]) ->
             del turns[name]
 
 
+@check("operators", share=1.2)
+def networks(trial: Trial) -> None:
+    """Networks of what the EP takes, of several inputs and results, twice each."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    for number in trial.in_time(range(16 if trial.quick else 200)):
+        draw = trial.draw(number)
+        rows = draw.choice((3, 3, 1, 0, "n"))
+        network = draw_network(words, draw, nodes=draw.randint(2, 14), rows=rows)
+        many = 3 if rows == "n" else int(rows)
+        cases = [network.case(trial.numbers(number, run), many) for run in range(2)]
+        tried = [trial.attempt(case) for case in cases]
+        if all(tried):
+            _run_both(trial, cases)
+
+
+def _run_both(trial: Trial, cases: Sequence[Case]) -> None:
+    """Run both *cases*, of one model, in one session."""
+    try:
+        with trial.subject.session(cases[0].model) as session:
+            results = [session.run(None, dict(case.feeds)) for case in cases]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        if refusal(error) is not None:
+            trial.take_back("the EP refuses the network")
+            return
+        sentence, group = sentence_of(error)
+        trial.find(sentence, in_words(error), case=cases[0], kind="raised", group=group)
+        return
+    for number, (case, found) in enumerate(zip(cases, results, strict=True)):
+        text, _ = contradiction(found, case, trial.subject)
+        if text:
+            text = f"in run {number}, {text}"
+            trial.find(GIVES, text, case=case, kind=f"wrong in run {number}")
+
+
 @check("operators", share=0.8)
 def control_flow(trial: Trial) -> None:
     """Networks with If, Loop, Scan and sequences, of which the EP takes some nodes."""
@@ -171,7 +218,20 @@ def _raised(
         trial.take_back("nobody computes what was drawn, so that an error may be right")
         return
     text = in_words(error)
-    trial.find(COMPUTES, text, node=node, case=case, kind=_kind(tried, text))
+    sentence, group = sentence_of(error)
+    trial.find(
+        sentence, text, node=node, case=case, kind=_kind(tried, text), group=group
+    )
+
+
+def sentence_of(error: BaseException) -> tuple[Sentence, str]:
+    """What the EP broke by raising *error*, and the group that this is of."""
+    stage = error.stage if isinstance(error, errors.EpError) else ""
+    if stage == "get_capability":
+        return CLAIM, "claims"
+    if stage in ("compile", "create"):
+        return READY, "claims"
+    return COMPUTES, "operators"
 
 
 def _kind(tried: Variation, text: str) -> str:

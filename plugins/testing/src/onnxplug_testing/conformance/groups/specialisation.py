@@ -89,11 +89,24 @@ def _run(
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         sentence = EARLY if "declined" in str(error).lower() else GIVES
         text = f"a run{after} {in_words(error)}"
-        trial.find(sentence, text, case=case, kind=type(error).__name__)
+        group = "" if sentence is EARLY or _is_right_alone(trial, case) else "operators"
+        kind = f"{type(error).__name__} {group}"
+        trial.find(sentence, text, case=case, kind=kind, group=group)
         return
     wrong, _ = contradiction(found, case, trial.subject)
     if wrong:
-        trial.find(GIVES, f"in a run{after} {wrong}", case=case, kind="wrong")
+        group = "" if _is_right_alone(trial, case) else "operators"
+        text = f"in a run{after} {wrong}"
+        trial.find(GIVES, text, case=case, kind=f"wrong {group}", group=group)
+
+
+def _is_right_alone(trial: Trial, case: Case) -> bool:
+    """Whether a session of its own gives the right result."""
+    try:
+        found = trial.subject.run(case.model, case.feeds)
+    except (Exception, SystemExit):  # noqa: BLE001 (whatever an EP raises)
+        return False
+    return not contradiction(found, case, trial.subject)[0]
 
 
 @check("specialisation", share=0.6)
