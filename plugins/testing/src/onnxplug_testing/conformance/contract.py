@@ -11,6 +11,42 @@ from onnxplug.authoring.record import Record
 
 _SITE: Final = "docs/"
 
+_COMPILERS: Final = frozenset(
+    {
+        "Compatibility",
+        "CompatibilityCheck",
+        "ExportedModel",
+        "Preferences",
+        "Prewarmer",
+        "Restorable",
+        "Serialiser",
+        "Specialiser",
+        "TensorFacts",
+        "ValueLocations",
+        "WeightSource",
+        "WeightStore",
+    }
+)
+_DEVICES: Final = frozenset(
+    {
+        "Allocator",
+        "CapturePhase",
+        "CapturedGraph",
+        "CostModel",
+        "DataTransfer",
+        "DeviceContext",
+        "Event",
+        "GraphCapture",
+        "MemoryKind",
+        "MemoryLocation",
+        "MemorySpaces",
+        "Probe",
+        "Stream",
+        "Verification",
+    }
+)
+"""What pages of their own list, and not that of the interface."""
+
 INTERFACE: Final = "reference/spi.md"
 STREAMS: Final = "explanation/memory-and-streams.md"
 
@@ -32,9 +68,15 @@ class Sentence(Record):
     @property
     def link(self) -> str:
         """The page and the place in it, relative to the repository."""
-        heading = self.of.partition(".")[0] if self.page == INTERFACE else self.of
+        heading, page = self.of, self.page
+        if page == INTERFACE:
+            heading = self.of.partition(".")[0]
+            if heading in _COMPILERS:
+                page = "reference/spi-compilers.md"
+            elif heading in _DEVICES:
+                page = "reference/spi-devices.md"
         words = heading.lower().replace(",", "").split()
-        return f"{_SITE}{self.page}#{'-'.join(words)}"
+        return f"{_SITE}{page}#{'-'.join(words)}"
 
     def __str__(self) -> str:
         return f"{self.of}: {self.says}"

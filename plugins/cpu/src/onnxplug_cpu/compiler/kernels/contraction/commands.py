@@ -77,9 +77,7 @@ def record_contraction(
         b = widened(recorder, b)
     if epilogue is not None and out.dtype != np.float32:
         total = recorder.temporary(out.dtype, out.shape)
-        record_contraction(
-            recorder, a, b, total, label=label, of_matrices=of_matrices
-        )
+        record_contraction(recorder, a, b, total, label=label, of_matrices=of_matrices)
         views = [total, *epilogue.operands]
         record_chain(recorder, epilogue.chain, views, epilogue.outputs, label=label)
         return
