@@ -13,9 +13,9 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug.errors import ModelError, NodeError, OptionError, RunCancelled
+from onnxplug.errors import EpError, ModelError, NodeError, OptionError, RunCancelled
 from onnxplug.run import profiling
-from onnxplug_testing import SimulatedFactory
+from onnxplug_testing import SimulatedFactory, SimulatedPartition, Stage
 
 MakeSimulated = Callable[..., SimulatedFactory]
 Event = dict[str, Any]
@@ -269,3 +269,74 @@ def test_without_a_profile_nothing_is_made_or_called(
         session.run(None, {"x": X})
         session.run(None, {"x": X}, onnxplug.RunOptions())
     assert Path(path).read_text() == content
+
+
+def device_run(
+    session: onnxplug.InferenceSession,
+) -> tuple[onnxplug.OrtValue, onnxplug.IOBinding]:
+    """What a run leaves queued, and what has its stream."""
+    binding = session.io_binding()
+    value = onnxplug.OrtValue.ortvalue_from_numpy(X, "simulated")
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y", "simulated")
+    session.run_with_iobinding(binding)
+    return binding.get_outputs()[0], binding
+
+
+def queued_session(
+    simulated: MakeSimulated, options: onnxplug.SessionOptions, **knobs: Any
+) -> onnxplug.InferenceSession:
+    simulated(ops=frozenset({"Add"}), **knobs)
+    model = onnx.parser.parse_model(
+        """
+        < ir_version: 10, opset_import: ["" : 21] >
+        agraph (float[2, 2] x) => (float[2, 2] y) { y = Add (x, x) }
+        """
+    )
+    return onnxplug.InferenceSession(model, options, providers=["simulated", "cpu"])
+
+
+def test_what_a_device_did_after_its_run_is_in_the_trace(
+    simulated: MakeSimulated, options: onnxplug.SessionOptions
+) -> None:
+    session = queued_session(simulated, options)
+    left, _binding = device_run(session)
+    assert not left.ready
+    events = read(session.end_profiling())  # which waits for the work
+    assert left.ready
+    (work,) = named(events, "a partition of Add_kernel_time")
+    assert work["tid"] >= profiling.FIRST_ROW
+    assert work["args"]["provider"] == "SimulatedExecutionProvider"
+    run = next(event for event in events if event["name"] == "model_run")
+    assert work["ts"] >= run["ts"] + run["dur"]
+    session.close()
+
+
+def test_work_that_failed_is_told_to_who_waits_for_it_and_not_in_the_trace(
+    simulated: MakeSimulated, options: onnxplug.SessionOptions
+) -> None:
+    session = queued_session(simulated, options, fail_at=Stage.WORK)
+    left, _binding = device_run(session)
+    assert not named(read(session.end_profiling()), "a partition of Add_kernel_time")
+    with pytest.raises(EpError, match="told to fail at work"):
+        left.wait()
+    session.close()
+
+
+@pytest.mark.parametrize("ends", ["end_profiling", "close"])
+def test_an_ep_that_fails_to_tell_is_named_when_the_trace_ends(
+    simulated: MakeSimulated,
+    options: onnxplug.SessionOptions,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
+) -> None:
+    def fail(*args: Any) -> None:
+        raise KeyError("no clock")
+
+    monkeypatch.setattr(SimulatedPartition, "_tell", fail)
+    session = queued_session(simulated, options)
+    left, _binding = device_run(session)
+    left.wait()
+    with pytest.raises(EpError, match=r"failed in Profiler\.when_done.*no clock"):
+        getattr(session, ends)()
+    session.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SPI_VERSION: Final = (0, 6)
+SPI_VERSION: Final = (0, 7)
 """A plugin is accepted when its major equals this, its minor is not greater, and it
 defines nothing that was removed since."""
 

@@ -20,7 +20,11 @@ class Context:
         self.stream = stream
         self.capture = run.capture
         self.options = run.options[ep]
-        self.profiler = None if run.profile is None else run.profile.of(ep)
+        self.profiler = (
+            None
+            if run.profile is None
+            else run.profile.of(ep, stream, is_noting=run.is_capturing)
+        )
 
     @property
     def deadline(self) -> float | None:

@@ -10,13 +10,19 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.record import Record
-from onnxplug.errors import OptionError
+from onnxplug.errors import OnnxplugError, OptionError
+from onnxplug.guard import blaming
+
+if TYPE_CHECKING:
+    from onnxplug.ep import Stream
+    from onnxplug.run.events import OwnedEvent
 
 MAX_EVENTS: Final = 1_000_000
 """Events that a trace has at most, as in ONNX Runtime; later ones are only counted."""
@@ -26,6 +32,9 @@ PENDING_AT_RUN_END: Final = 8192
 
 MAX_PENDING: Final = 65_536
 """Events in memory from which on they are written at once, in the midst of a run."""
+
+FIRST_ROW: Final = 1 << 30
+"""Of what devices do, above the numbers of threads that systems give."""
 
 _NOTHING: Final[Mapping[str, object]] = {}
 
@@ -37,6 +46,18 @@ class _Event(Record):
     duration_ns: int
     thread: int
     details: Mapping[str, object]
+
+
+class _Report(Record):
+    """What an EP tells of queued work when that is done.
+
+    Attributes:
+        row: of the trace, instead of a thread: of the stream, whose work is in order.
+    """
+
+    event: OwnedEvent
+    tell: Callable[[], None]
+    row: int
 
 
 class Profile:
@@ -63,13 +84,16 @@ class Profile:
         self._lock = new_lock()
         self._writing = new_lock()
         self._pending: list[_Event] = []
+        self._reports: deque[_Report] = deque()
+        self._rows: dict[tuple[str, int], int] = {}
+        self._telling = threading.local()
         self._threads: dict[int, str] = {}
         self._count = 0
         self._dropped = 0
         self._written = 0
         self._open = True
         self._ended = False
-        self._error: OSError | None = None
+        self._error: OSError | OnnxplugError | None = None
         self.path = _new_file(prefix, self.start_time_ns)
 
     def record(
@@ -84,7 +108,8 @@ class Profile:
         """Record one event; see :meth:`onnxplug.ep.Profiler.record`."""
         if self._process != os.getpid():
             return
-        thread = threading.get_native_id()
+        row: int | None = getattr(self._telling, "row", None)
+        thread = threading.get_native_id() if row is None else row
         with self._lock:
             if not self._open:
                 return
@@ -128,26 +153,79 @@ class Profile:
             with self.stage("model_run"):
                 yield
         finally:
+            self.hear(wait=False)
             if len(self._pending) >= PENDING_AT_RUN_END:
                 self._write_out()
 
-    def of(self, ep: str) -> EpProfiler:
-        """What an EP records with."""
-        return EpProfiler(self, ep)
+    def of(self, ep: str, stream: Stream | None, *, is_noting: bool) -> EpProfiler:
+        """What an EP records with in a run.
+
+        Args:
+            stream: of the EP's in the run.
+            is_noting: it captures.
+        """
+        return EpProfiler(self, ep, stream, is_noting=is_noting)
+
+    def when_done(
+        self, event: OwnedEvent, stream: Stream, tell: Callable[[], None]
+    ) -> None:
+        """Have *tell* called after *event*, which *stream* recorded; see
+        :meth:`onnxplug.ep.Profiler.when_done`."""
+        with self._lock:
+            if self._ended:
+                return
+            row = self._rows.setdefault(
+                (event.ep, id(stream)), FIRST_ROW + len(self._rows)
+            )
+            self._threads[row] = f"{event.ep} on its device"
+            self._reports.append(_Report(event, tell, row))
+
+    def hear(self, *, wait: bool) -> None:
+        """Call what is to be called after events that are done, or, with *wait*, all.
+
+        A later one whose event is done sooner has its turn when those before had.
+        """
+        while self._reports:
+            with self._lock:
+                if not self._reports:
+                    return
+                report = self._reports.popleft()
+            event = report.event
+            try:
+                if not wait and not event.done():
+                    with self._lock:
+                        self._reports.appendleft(report)
+                    return
+                try:
+                    event.synchronize()
+                except OnnxplugError:  # told to who waits for the results
+                    continue
+                self._telling.row = report.row
+                with blaming(event.ep, "run", "Profiler.when_done"):
+                    report.tell()
+            except OnnxplugError as error:
+                # a run does not fail because it cannot be recorded; end() raises this
+                self._error = self._error or error
+            finally:
+                self._telling.row = None
 
     def end(self) -> str:
         """Write what is left; the file's path, and nothing when called again.
 
         Raises:
             OSError: the file could not be written.
+            EpError: an EP failed in what it had called when its work was done.
         """
         if self._process != os.getpid():
             return ""
         with self._lock:
             if self._ended:
                 return ""
-            self._ended, self._open = True, False
-        if self._error is None:
+            self._ended = True
+        self.hear(wait=True)
+        with self._lock:
+            self._open = False
+        if not isinstance(self._error, OSError):
             self._write_out(last=True)
         if self._error is not None:
             raise self._error
@@ -157,6 +235,7 @@ class Profile:
         """End it without a file."""
         with self._lock:
             self._ended, self._open = True, False
+            self._reports.clear()
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
@@ -235,11 +314,15 @@ class Profile:
 class EpProfiler:
     """A trace as one EP sees it; see :class:`onnxplug.ep.Profiler`."""
 
-    __slots__ = ("_ep", "_profile")
+    __slots__ = ("_ep", "_is_noting", "_profile", "_stream")
 
-    def __init__(self, profile: Profile, ep: str) -> None:
+    def __init__(
+        self, profile: Profile, ep: str, stream: Stream | None, *, is_noting: bool
+    ) -> None:
         self._profile = profile
         self._ep = ep
+        self._stream = stream
+        self._is_noting = is_noting
 
     def record(
         self,
@@ -258,6 +341,16 @@ class EpProfiler:
             duration_ns=duration_ns,
             details={"provider": self._ep, **details},
         )
+
+    def when_done(self, report: Callable[[], None]) -> None:
+        """Have *report* called once what was queued on the run's stream is done."""
+        if self._stream is None:
+            report()
+        elif not self._is_noting:
+            from onnxplug.run.events import record  # few runs are profiled
+
+            event = record(self._stream, self._ep)
+            self._profile.when_done(event, self._stream, report)
 
 
 def stage(

@@ -18,6 +18,8 @@ def close_model(built: BuiltModel, profile: Profile | None) -> None:
         EpError: closing an EP or a partition failed.
     """
     try:
+        if profile is not None:
+            profile.hear(wait=True)  # of EPs that are open
         built.close()
     finally:
         if profile is not None:

@@ -201,6 +201,13 @@ class CudaDevice:
             arena = self._arenas.get(mode) or self._arenas[""]
             return arena.take(nbytes, timeline)
 
+    def used_bytes(self) -> int:
+        """Of memory that somebody has, of all sessions."""
+        with self.lock:
+            for arena in self._arenas.values():
+                arena.collect()
+            return sum(arena.used for arena in self._arenas.values())
+
     def _make_room(self) -> None:
         """Give back to the driver what nobody uses, whichever session had it."""
         for arena in self._arenas.values():

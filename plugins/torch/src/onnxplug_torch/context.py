@@ -207,6 +207,11 @@ class TorchContext(ep.DeviceContext):
     def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
         return self._allocator if kind is ep.MemoryKind.DEVICE else self._pinned
 
+    def live_bytes(self) -> int | None:
+        """Of all tensors there, also of the program's."""
+        counts = getattr(self.module, "memory_allocated", None)
+        return None if counts is None else int(counts(self.device))
+
     def create_stream(self) -> TorchStream | None:
         if not self._has_streams:
             return None

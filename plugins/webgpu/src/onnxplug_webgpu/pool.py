@@ -85,6 +85,7 @@ class Pool:
 
     Attributes:
         idle: bytes that are kept.
+        total: bytes of all buffers, those in use included.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Pool:
         self._free: dict[int, list[int]] = {}
         self._returned: deque[tuple[int, int, bool]] = deque()
         self.idle = 0
+        self.total = 0
 
     def take(
         self, nbytes: int, create: Callable[[int], Any], mode: str = "bucket"
@@ -126,6 +128,7 @@ class Pool:
             buffer = create(size)
             serial = next(_serials)
             self._buffers[serial] = buffer
+            self.total += size
         return Memory(
             self._returned,
             self._buffers[serial],
@@ -152,7 +155,8 @@ class Pool:
                 self._free.setdefault(size, []).append(serial)
                 self.idle += size
             else:
-                self._buffers.pop(serial, None)
+                if self._buffers.pop(serial, None) is not None:
+                    self.total -= size
                 forgotten = True
         if forgotten:
             self._forget()
@@ -165,4 +169,5 @@ class Pool:
             while self._free[size] and self.idle > most:
                 self._buffers.pop(self._free[size].pop())
                 self.idle -= size
+                self.total -= size
         self._forget()

@@ -187,6 +187,12 @@ class Queue:
         with self.lock:
             return self._pool.take(nbytes, self._storage, mode or "bucket")
 
+    def used_bytes(self) -> int:
+        """Of memory that somebody has."""
+        with self.lock:
+            self._pool.collect()
+            return self._pool.total - self._pool.idle
+
     def _storage(self, size: int) -> Any:
         usage = self._usage
         return self.create(size, usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)

@@ -56,6 +56,9 @@ class DmlContext(ep.DeviceContext):
                 found = self._device = self._open_device()
             return found
 
+    def live_bytes(self) -> int:
+        return self.device.used_bytes()
+
     def create_stream(self) -> DmlStream:
         return DmlStream(self.device)
 

@@ -54,6 +54,12 @@ class DmlDevice(DmlQueue):
             self.collect()
             return self._pool.take(nbytes, self)
 
+    def used_bytes(self) -> int:
+        """Of memory that somebody has."""
+        with self.lock:
+            self._pool.collect()
+            return self._pool.total - self._pool.idle
+
     def _create(
         self, nbytes: int, kind: D3D12_HEAP_TYPE = D3D12_HEAP_TYPE.DEFAULT
     ) -> IUnknown:

@@ -67,6 +67,9 @@ class SimulatedContext(ep.DeviceContext):
     def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
         return self.device if kind is ep.MemoryKind.DEVICE else self.pinned
 
+    def live_bytes(self) -> int:
+        return self.device.live_bytes
+
     def create_stream(self) -> SimulatedStream | None:
         self.check_open()
         if not self.knobs.streams:

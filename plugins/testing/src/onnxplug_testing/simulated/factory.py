@@ -94,7 +94,7 @@ class SimulatedFactory(ep.EpFactory):
         closed: it was.
     """
 
-    spi_version = (0, 6)
+    spi_version = (0, 7)
     memory_spaces: SimulatedSpaces
     name = "SimulatedExecutionProvider"
     vendor = "onnxplug"

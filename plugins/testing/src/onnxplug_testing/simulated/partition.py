@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -137,7 +139,8 @@ class SimulatedPartition(ep.CompiledPartition):
         if stream is None:
             return self._run_now(sources, outputs, None)
         if not self._waits:
-            return self._queue(sources, outputs, stream)
+            profiler = None if context is None else context.profiler
+            return self._queue(sources, outputs, stream, profiler)
         stream.synchronize()
         return self._run_now(sources, outputs, stream)
 
@@ -195,6 +198,7 @@ class SimulatedPartition(ep.CompiledPartition):
         sources: Sequence[Storage],
         outputs: Sequence[Any | None],
         stream: SimulatedStream,
+        profiler: ep.Profiler | None,
     ) -> Sequence[Any]:
         # the inputs are not there yet: a rehearsal on zeros gives the outputs' shapes
         rehearsal = self._compute(
@@ -202,15 +206,31 @@ class SimulatedPartition(ep.CompiledPartition):
         )
         arrays = self._targets(rehearsal, outputs, stream)
         targets = [array.storage for array in arrays]
+        times: list[int] = []
 
         def work() -> None:
+            times.append(time.perf_counter_ns())
             self._knobs.check(Stage.WORK)
             results = self._compute([source.read() for source in sources])
             for target, result in zip(targets, results, strict=True):
                 target.write(result)
+            times.append(time.perf_counter_ns())
 
         stream.enqueue(work)
+        if profiler is not None:
+            profiler.when_done(partial(self._tell, profiler, times))
         return arrays
+
+    def _tell(self, profiler: ep.Profiler, times: Sequence[int]) -> None:
+        """When the device began and ended."""
+        began, ended = times
+        profiler.record(
+            self.in_words,
+            category="Node",
+            start_ns=began,
+            duration_ns=ended - began,
+            details={"op_name": self.in_words},
+        )
 
     def _sources(self, inputs: Sequence[Any]) -> list[Storage]:
         sources: list[Storage] = []

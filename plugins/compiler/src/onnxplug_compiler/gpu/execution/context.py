@@ -81,6 +81,9 @@ class GpuContext(ep.DeviceContext):
         self._allocator = _Allocator(device)
         self._copier = Copier(device, backend)
 
+    def live_bytes(self) -> int:
+        return self.device.used_bytes()
+
     def create_stream(self) -> DeviceStream:
         return self.device.new_stream()
 

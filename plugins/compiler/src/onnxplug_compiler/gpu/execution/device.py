@@ -289,6 +289,9 @@ class Device(Protocol):
                 :attr:`largest_buffer`.  It says how much was asked for, and the remedy.
         """
 
+    def used_bytes(self) -> int:
+        """Of memory that somebody has, of all sessions."""
+
     def upload(
         self,
         memory: Any,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -37,7 +38,13 @@ class AcmeAllocator(ep.Allocator):
     """Makes arrays on the device.
 
     Work that is queued holds its arrays, so their memory is free when nobody needs it.
+
+    Attributes:
+        arrays: those that somebody has.
     """
+
+    def __init__(self) -> None:
+        self.arrays: weakref.WeakSet[DeviceArray] = weakref.WeakSet()
 
     def empty(
         self,
@@ -53,7 +60,9 @@ class AcmeAllocator(ep.Allocator):
         """
         if dtype is ep.DataType.STRING:
             raise TypeError("the device holds no texts; keep them on the host")
-        return DeviceArray(np.empty(tuple(shape), dtype.numpy))
+        array = DeviceArray(np.empty(tuple(shape), dtype.numpy))
+        self.arrays.add(array)
+        return array
 
 
 class AcmeTransfer(ep.DataTransfer):
@@ -97,6 +106,10 @@ class AcmeContext(ep.DeviceContext):
     def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
         """What makes arrays on the device; there is no pinned memory."""
         return self.device_memory if kind is ep.MemoryKind.DEVICE else None
+
+    def live_bytes(self) -> int:
+        """Of arrays that somebody has: a session that leaks shows here."""
+        return sum(array.content.nbytes for array in list(self.device_memory.arrays))
 
     def create_stream(self) -> AcmeStream:
         """A thread that does work in order."""

@@ -17,7 +17,7 @@ from . import __version__
 class AcmeFactory(ep.EpFactory):
     """Offers the EP on its one device, which is simulated."""
 
-    spi_version = (0, 6)
+    spi_version = (0, 7)
     name = "AcmeExecutionProvider"
     version = __version__
 
@@ -63,7 +63,7 @@ class AcmeFactory(ep.EpFactory):
         context = session.context(ep.MemoryLocation(SPACE, 0))
         if not isinstance(context, AcmeContext):
             raise TypeError(f"{SPACE} is another EP's memory: {context!r}")
-        return AcmeExecutionProvider(context)
+        return AcmeExecutionProvider(context, session.weights(context.location))
 
     def operators(self) -> Iterable[ep.OperatorSupport]:
         """The operators, for ``onnxplug ops``."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring import arrays
+from onnxplug.authoring.device_arrays import constant_on_device, fill_bound
 
-from .memory import AcmeContext, Array, DeviceArray
+from .memory import AcmeContext, DeviceArray
 from .operators import OPERATORS, Operator
 from .streams import do
 
@@ -19,9 +19,10 @@ from .streams import do
 class AcmeExecutionProvider(ep.ExecutionProvider):
     """Runs nodes of float32 on the device."""
 
-    def __init__(self, context: AcmeContext) -> None:
+    def __init__(self, context: AcmeContext, weights: ep.WeightStore) -> None:
         self.location = context.location
         self._context = context
+        self._weights = weights
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take the nodes whose operators the device has; constants are copied there."""
@@ -31,7 +32,7 @@ class AcmeExecutionProvider(ep.ExecutionProvider):
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """The calls in order, and constants on the device."""
-        return AcmePartition(partition, self._context)
+        return AcmePartition(partition, self._context, self._weights)
 
 
 def _why_not(graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
@@ -69,7 +70,12 @@ class _Call(NamedTuple):
 class AcmePartition(ep.CompiledPartition):
     """Calls, which each run queues on its stream."""
 
-    def __init__(self, partition: ep.Partition, context: AcmeContext) -> None:
+    def __init__(
+        self,
+        partition: ep.Partition,
+        context: AcmeContext,
+        weights: ep.WeightStore,
+    ) -> None:
         self._context = context
         self._inputs = partition.inputs
         self._outputs = partition.outputs
@@ -80,14 +86,12 @@ class AcmePartition(ep.CompiledPartition):
             (output,) = (name for name in node.outputs if name is not None)
             self._calls.append(_Call(OPERATORS[node.op_type], names, output))
             for name in names:
-                content = partition.constant(name)
-                if content is not None and name not in self._constants:
-                    self._constants[name] = self._copied(content)
-
-    def _copied(self, content: Array) -> DeviceArray:
-        array = self._context.device_memory.empty(content.shape, ep.DataType.FLOAT32)
-        self._context.transfer.copy([(content, array)], None)
-        return array
+                is_constant = partition.value(name).is_constant
+                if is_constant and name not in self._constants:
+                    # sessions of one model have it once
+                    self._constants[name] = constant_on_device(
+                        partition, name, context, weights
+                    )
 
     def run(
         self,
@@ -107,16 +111,7 @@ class AcmePartition(ep.CompiledPartition):
             do(partial(_compute, call.operator, arguments, result), stream)
             values[call.output] = result
         results = [values[name] for name in self._outputs]
-        copies = []
-        for name, result, bound in zip(self._outputs, results, outputs, strict=True):
-            if bound is not None:
-                arrays.check_bound(f"output {name!r}", result, bound)
-                copies.append((result, bound))
-        self._context.transfer.copy(copies, stream)
-        return [
-            result if bound is None else bound
-            for result, bound in zip(results, outputs, strict=True)
-        ]
+        return fill_bound(results, outputs, self._context, stream)
 
 
 def _compute(
