@@ -16,6 +16,7 @@ GROUPS: Final = (
     "factory",
     "operators",
     "claims",
+    "memory",
     "options",
     "epcontext",
     "specialisation",

@@ -1,0 +1,314 @@
+"""Whether a partition treats arrays as it is to: its inputs, its results, its weights.
+
+Beside it :mod:`.device_memory` asks of a device's memory alone, :mod:`.bound_outputs`
+of what is bound, and :mod:`.left_over` of what is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_testing.conformance import sentences as said
+from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups import (
+    bound_outputs,
+    device_memory,
+    left_over,
+)
+from onnxplug_testing.conformance.laboratory import (
+    Array,
+    Laboratory,
+    asking,
+)
+from onnxplug_testing.conformance.partitions import compare, examined, settled
+from onnxplug_testing.conformance.specimens import (
+    Node,
+    Specimen,
+    agrees,
+    differs,
+    make,
+    of_any_size,
+    passing_on,
+    taken,
+    takes,
+    weight,
+)
+from onnxplug_testing.conformance.trial import Trial
+
+__all__ = ["bound_outputs", "device_memory", "left_over"]
+
+
+@check("memory", share=0.6)
+def results(trial: Trial) -> None:
+    """Results are in the right memory, of the right element type and shape, and belong
+    to the host."""
+    for lab, specimen, case in examined(trial, "results of several runs are kept"):
+        kept: list[tuple[dict[str, Any], dict[str, Array]]] = []
+        for number in range(4):
+            trial.count()
+            feeds = specimen.feeds(trial.numbers(specimen.name, number))
+            with settled(lab) as stream:
+                given = lab.run(lab.put(feeds, stream), None, stream)
+            _check_places(trial, lab, given, case)
+            expected = specimen.expected(feeds)
+            if not compare(trial, lab, given, expected, case):
+                break
+            kept.append((given, expected))
+        for given, expected in kept:
+            compare(
+                trial, lab, given, expected, case, said.GIVEN_AWAY,
+                "when later runs had ended",
+            )  # fmt: skip
+        _overwrite(trial, lab, specimen, case)
+
+
+def _check_places(
+    trial: Trial, lab: Laboratory, given: Mapping[str, Any], case: Case
+) -> None:
+    for name, array in given.items():
+        is_here = isinstance(array, np.ndarray)
+        location = lab.location_of_output(name)
+        if is_here != location.host_accessible and not (is_here and lab.bench is None):
+            trial.find(
+                said.LOCATIONS,
+                f"{name!r} is {'' if is_here else 'not '}an array of the host; its "
+                f"place is {location}",
+                case=case,
+            )
+
+
+def _overwrite(trial: Trial, lab: Laboratory, specimen: Specimen, case: Case) -> None:
+    """Whether the next run is right when results of the one before were written to."""
+    feeds = specimen.feeds(trial.numbers("overwritten"))
+    for _ in range(2):
+        trial.count()
+        with settled(lab) as stream:
+            inputs = lab.put(feeds, stream)
+            given = lab.run(inputs, None, stream)
+        expected = specimen.expected(feeds)
+        what = "when results of the run before were written to"
+        if not compare(trial, lab, given, expected, case, said.GIVEN_AWAY, what):
+            return
+        for name, array in given.items():
+            if not isinstance(array, np.ndarray):
+                waste = lab.room(name, expected[name])
+                lab.on_device.copy(waste, array, None)
+            elif array.flags.writeable and not any(
+                np.may_share_memory(array, each)
+                for each in inputs.values()
+                if isinstance(each, np.ndarray)
+            ):
+                array[...] = 77
+
+
+@check("memory", share=0.5)
+def inputs(trial: Trial) -> None:
+    """Inputs are not written to, and no result shares memory with one on a device."""
+    for lab, specimen, case in examined(trial, "inputs are looked at after the run"):
+        feeds = specimen.feeds(trial.numbers("inputs"))
+        with settled(lab) as stream:
+            placed = lab.put(feeds, stream)
+            before = {name: np.array(array) for name, array in feeds.items()}
+            given = lab.run(placed, None, stream)
+        trial.count()
+        _check_unwritten(trial, lab, placed, before, case)
+        for name, array in given.items():
+            if isinstance(array, np.ndarray):
+                continue
+            expected = specimen.expected(feeds)[name]
+            lab.on_device.copy(lab.room(name, expected), array, None)
+        _check_unwritten(
+            trial, lab, placed, before, case, said.VIEWS, "when results were"
+        )
+
+
+def _check_unwritten(
+    trial: Trial,
+    lab: Laboratory,
+    placed: Mapping[str, Any],
+    before: Mapping[str, Array],
+    case: Case,
+    sentence: Any = said.INPUTS,
+    what: str = "in a run",
+) -> None:
+    for name, array in placed.items():
+        found = array if isinstance(array, np.ndarray) else lab.on_device.get(array)
+        if found.tobytes() != before[name].tobytes():
+            trial.find(
+                sentence, f"{name!r}, an input, was written to {what}", case=case
+            )
+
+
+@check("memory", share=0.4)
+def views(trial: Trial) -> None:
+    """Operators that may pass their input on leave it alone all the same."""
+    has = taken(trial)
+    if has is None:
+        return
+    for specimen in trial.in_time(list(passing_on(has))):
+        if not takes(trial.subject, specimen):
+            trial.leave_out(f"the EP does not take {specimen.name}")
+            continue
+        feeds = specimen.feeds(trial.numbers(specimen.name))
+        case = specimen.case(feeds, "results are written to")
+        if not trial.attempt(case):
+            continue
+        with (
+            asking(trial, said.VIEWS, case),
+            trial.subject.session(specimen.model) as session,
+        ):
+            expected = list(specimen.expected(feeds).values())
+            for _ in range(2):
+                fed = {name: array.copy() for name, array in feeds.items()}
+                found = session.run(None, fed)
+                for array, right in zip(found, expected, strict=True):
+                    if not agrees(array, right):
+                        trial.find(
+                            said.VIEWS, differs(array, right), case=case, kind="wrong"
+                        )
+                    array[...] = 77
+                for name, array in fed.items():
+                    if array.tobytes() != feeds[name].tobytes():
+                        trial.find(
+                            said.VIEWS,
+                            f"writing to a result wrote to {name!r}, an input",
+                            case=case,
+                        )
+
+
+@check("memory", share=0.4)
+def strided_inputs(trial: Trial) -> None:
+    """Arrays of the host are read with any strides, and where they are read-only."""
+    for lab, specimen, case in examined(trial, "inputs with strides"):
+        plain = specimen.feeds(trial.numbers("strides"))
+        expected = specimen.expected(plain)
+        for name, change in _LAYOUTS.items():
+            trial.count()
+            feeds = {key: change(array) for key, array in plain.items()}
+            with settled(lab) as stream:
+                given = lab.run(lab.put(feeds, stream), None, stream)
+            what = f"fed arrays that are {name}"
+            if not compare(trial, lab, given, expected, case, said.STRIDES, what):
+                break
+
+
+def _transposed(array: Array) -> Array:
+    return np.asfortranarray(array)
+
+
+def _reversed(array: Array) -> Array:
+    return np.asarray(array[::-1].copy()[::-1])
+
+
+def _apart(array: Array) -> Array:
+    room = np.full((*array.shape, 3), 9, array.dtype)
+    room[..., 1] = array
+    return np.asarray(room[..., 1])
+
+
+def _unaligned(array: Array) -> Array:
+    raw = np.zeros(array.nbytes + 1, np.uint8)
+    moved = raw[1:].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
+
+
+def _read_only(array: Array) -> Array:
+    kept = array.copy()
+    kept.flags.writeable = False
+    return kept
+
+
+_LAYOUTS: Final = {
+    "in the order of Fortran": _transposed,
+    "reversed": _reversed,
+    "apart": _apart,
+    "not aligned": _unaligned,
+    "read-only": _read_only,
+}
+
+
+@check("memory", share=0.4)
+def sizes(trial: Trial) -> None:
+    """Runs of other sizes, 0 among them, give what they are to, in any order."""
+    for lab, specimen, case in examined(trial, "sizes that change", of_any_size):
+        for size in (4, 1, 7, 0, 4, 2, 0, 129, 3):
+            trial.count()
+            shapes = {name: (size, *s[1:]) for name, s in specimen.shapes.items()}
+            feeds = specimen.feeds(trial.numbers("sizes", size), shapes)
+            expected = specimen.expected(feeds)
+            if lab.partition.value(next(iter(shapes))).shape not in (
+                None,
+                shapes[next(iter(shapes))],
+            ) and all(
+                isinstance(each, int)
+                for each in lab.partition.value(next(iter(shapes))).shape or ()
+            ):
+                # compiled for the sizes of one run: the host has others compiled
+                found = dict(
+                    zip(specimen.outputs, lab.session.run(None, feeds), strict=True)
+                )
+                for name, array in found.items():
+                    if not agrees(array, expected[name]):
+                        trial.find(
+                            said.RESULTS,
+                            f"size {size}: {differs(array, expected[name])}",
+                            case=case,
+                        )
+                continue
+            with settled(lab) as stream:
+                given = lab.run(lab.put(feeds, stream), None, stream)
+            compare(
+                trial, lab, given, expected, case, what=f"of size {size} after others"
+            )
+
+
+@check("memory", share=0.4)
+def weights(trial: Trial) -> None:
+    """Weights that have the same bytes as others, or the same shape, are kept apart."""
+    has = taken(trial)
+    if has is None:
+        return
+    if not has.binary:
+        trial.leave_out("the EP takes no node with a weight")
+        return
+    op_type, dtype = has.binary[0], has.dtype
+    made: list[Specimen] = []
+    for start, shape in (
+        (1, (4, 6)),
+        (1, (6, 4)),
+        (1, (24,)),
+        (2, (4, 6)),
+        (1, (4, 6)),
+    ):
+        node = Node(op_type, ["x", "w"], "y")
+        w = weight(dtype, shape, start)
+        name = f"one {op_type} with a weight of {list(shape)}"
+        made.append(make(name, dtype, [node], {"x": shape}, weights={"w": w}))
+    case = made[0].case({}, "weights that look like others")
+    if not trial.attempt(case):
+        return
+    opened = []
+    try:
+        for round_, specimen in itertools.product(range(2), made):
+            trial.count()
+            with asking(trial, said.WEIGHT_LAYOUT, case):
+                feeds = specimen.feeds(trial.numbers(specimen.name, round_))
+                session = trial.subject.session(specimen.model)
+                opened.append(session)
+                for _ in range(2):
+                    (found,) = session.run(None, feeds)
+                    (right,) = specimen.expected(feeds).values()
+                    if not agrees(found, right):
+                        trial.find(
+                            said.WEIGHT_LAYOUT, differs(found, right), case=case,
+                            kind=f"{len(opened)}",
+                        )  # fmt: skip
+    finally:
+        for session in opened:
+            session.close()
