@@ -17,6 +17,7 @@ GROUPS: Final = (
     "operators",
     "claims",
     "memory",
+    "time",
     "options",
     "epcontext",
     "specialisation",

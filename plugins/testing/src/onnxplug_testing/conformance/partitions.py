@@ -25,7 +25,7 @@ from onnxplug_testing.conformance.specimens import (
     several,
     single,
 )
-from onnxplug_testing.conformance.trial import Trial
+from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial
 
 ALL: Final = (single, several, of_any_size)
 
@@ -37,13 +37,14 @@ def examined(
     for specimen in chosen(trial, *(choices or ALL)):
         feeds = specimen.feeds(trial.numbers(specimen.name))
         case = specimen.case(feeds, what)
-        if not trial.has_time or not trial.attempt(case):
-            continue
-        with (
-            asking(trial, said.RESULTS, case),
-            laboratory(trial.subject, specimen) as lab,
-        ):
-            yield lab, specimen, case
+        if not trial.has_time:
+            trial.leave_out(OUT_OF_TIME)
+        elif trial.attempt(case):
+            with (
+                asking(trial, said.RESULTS, case),
+                laboratory(trial.subject, specimen) as lab,
+            ):
+                yield lab, specimen, case
 
 
 def compare(

@@ -30,37 +30,43 @@ from onnxplug_testing.conformance.trial import Trial
 def bound(trial: Trial) -> None:
     """Arrays that are bound to outputs are filled and returned, all or some of them."""
     for lab, specimen, case in examined(trial, "outputs are bound"):
-        names = specimen.outputs
-        for number, some in enumerate(
-            itertools.chain.from_iterable(
-                itertools.combinations(names, count)
-                for count in range(1, len(names) + 1)
-            )
-        ):
-            trial.count()
-            feeds = specimen.feeds(trial.numbers("bound", number))
-            expected = specimen.expected(feeds)
-            with settled(lab) as stream:
-                rooms = {name: lab.room(name, expected[name], stream) for name in some}
-                given = lab.run(lab.put(feeds, stream), rooms, stream)
-            what = f"with {', '.join(some)} bound"
-            for name, room in rooms.items():
-                if given[name] is not room:
-                    trial.find(said.BOUND, f"{what}: returned another array", case=case)
-            compare(trial, lab, given, expected, case, said.BOUND, what)
-            compare(trial, lab, rooms, expected, case, said.BOUND, what)
+        with asking(trial, said.RESULTS, case):
+            names = specimen.outputs
+            for number, some in enumerate(
+                itertools.chain.from_iterable(
+                    itertools.combinations(names, count)
+                    for count in range(1, len(names) + 1)
+                )
+            ):
+                trial.count()
+                feeds = specimen.feeds(trial.numbers("bound", number))
+                expected = specimen.expected(feeds)
+                with settled(lab) as stream:
+                    rooms = {
+                        name: lab.room(name, expected[name], stream) for name in some
+                    }
+                    given = lab.run(lab.put(feeds, stream), rooms, stream)
+                what = f"with {', '.join(some)} bound"
+                for name, room in rooms.items():
+                    if given[name] is not room:
+                        trial.find(
+                            said.BOUND, f"{what}: returned another array", case=case
+                        )
+                compare(trial, lab, given, expected, case, said.BOUND, what)
+                compare(trial, lab, rooms, expected, case, said.BOUND, what)
 
 
 @check("memory", share=0.4)
 def bound_wrongly(trial: Trial) -> None:
     """An array that does not fit an output is refused before anything is written."""
     for lab, specimen, case in examined(trial, "an array that does not fit is bound"):
-        feeds = specimen.feeds(trial.numbers("wrong"))
-        expected = specimen.expected(feeds)
-        for name in specimen.outputs:
-            for what, like in _misfits(expected[name]):
-                trial.count()
-                _bind_wrongly(trial, lab, feeds, expected, name, like, what, case)
+        with asking(trial, said.RESULTS, case):
+            feeds = specimen.feeds(trial.numbers("wrong"))
+            expected = specimen.expected(feeds)
+            for name in specimen.outputs:
+                for what, like in _misfits(expected[name]):
+                    trial.count()
+                    _bind_wrongly(trial, lab, feeds, expected, name, like, what, case)
 
 
 def _misfits(right: Array) -> Iterator[tuple[str, Array]]:
@@ -121,22 +127,23 @@ def _bind_wrongly(
 def in_place(trial: Trial) -> None:
     """What says that it fills outputs in place of inputs does so."""
     for lab, specimen, case in examined(trial, "an output in place of an input"):
-        if not lab.compiled.in_place:
-            trial.leave_out("the partition leaves it to the host")
-            continue
-        for name, output in itertools.product(specimen.shapes, specimen.outputs):
-            feeds = specimen.feeds(trial.numbers("in place", name, output))
-            expected = specimen.expected(feeds)
-            if expected[output].shape != feeds[name].shape:
+        with asking(trial, said.RESULTS, case):
+            if not lab.compiled.in_place:
+                trial.leave_out("the partition leaves it to the host")
                 continue
-            trial.count()
-            with settled(lab) as stream:
-                placed = lab.put(
-                    {key: array.copy() for key, array in feeds.items()}, stream
-                )
-                given = lab.run(placed, {output: placed[name]}, stream)
-            what = f"with {output!r} in place of {name!r}"
-            compare(trial, lab, given, expected, case, said.IN_PLACE, what)
+            for name, output in itertools.product(specimen.shapes, specimen.outputs):
+                feeds = specimen.feeds(trial.numbers("in place", name, output))
+                expected = specimen.expected(feeds)
+                if expected[output].shape != feeds[name].shape:
+                    continue
+                trial.count()
+                with settled(lab) as stream:
+                    placed = lab.put(
+                        {key: array.copy() for key, array in feeds.items()}, stream
+                    )
+                    given = lab.run(placed, {output: placed[name]}, stream)
+                what = f"with {output!r} in place of {name!r}"
+                compare(trial, lab, given, expected, case, said.IN_PLACE, what)
 
 
 @check("memory", share=0.4)

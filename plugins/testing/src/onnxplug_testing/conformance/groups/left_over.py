@@ -279,18 +279,25 @@ def _noting(
 def closed_twice(trial: Trial) -> None:
     """Partitions and EPs may be closed again, and results outlive them."""
     for lab, specimen, case in examined(trial, "closed twice"):
-        trial.count()
-        feeds = specimen.feeds(trial.numbers("closed"))
-        with settled(lab) as stream:
-            given = lab.run(lab.put(feeds, stream), None, stream)
-        expected = specimen.expected(feeds)
-        for sentence, close in (
-            (said.CLOSE_PARTITION, lab.compiled.close),
-            (said.CLOSE_EP, lab.provider.close),
-        ):
-            for _ in range(2):
-                with asking(trial, sentence, case):
-                    close()
-        compare(
-            trial, lab, given, expected, case, said.GIVEN_AWAY, "when the EP was closed"
-        )
+        with asking(trial, said.RESULTS, case):
+            trial.count()
+            feeds = specimen.feeds(trial.numbers("closed"))
+            with settled(lab) as stream:
+                given = lab.run(lab.put(feeds, stream), None, stream)
+            expected = specimen.expected(feeds)
+            for sentence, close in (
+                (said.CLOSE_PARTITION, lab.compiled.close),
+                (said.CLOSE_EP, lab.provider.close),
+            ):
+                for _ in range(2):
+                    with asking(trial, sentence, case):
+                        close()
+            compare(
+                trial,
+                lab,
+                given,
+                expected,
+                case,
+                said.GIVEN_AWAY,
+                "when the EP was closed",
+            )

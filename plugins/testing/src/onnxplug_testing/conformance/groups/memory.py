@@ -48,23 +48,24 @@ def results(trial: Trial) -> None:
     """Results are in the right memory, of the right element type and shape, and belong
     to the host."""
     for lab, specimen, case in examined(trial, "results of several runs are kept"):
-        kept: list[tuple[dict[str, Any], dict[str, Array]]] = []
-        for number in range(4):
-            trial.count()
-            feeds = specimen.feeds(trial.numbers(specimen.name, number))
-            with settled(lab) as stream:
-                given = lab.run(lab.put(feeds, stream), None, stream)
-            _check_places(trial, lab, given, case)
-            expected = specimen.expected(feeds)
-            if not compare(trial, lab, given, expected, case):
-                break
-            kept.append((given, expected))
-        for given, expected in kept:
-            compare(
-                trial, lab, given, expected, case, said.GIVEN_AWAY,
-                "when later runs had ended",
-            )  # fmt: skip
-        _overwrite(trial, lab, specimen, case)
+        with asking(trial, said.RESULTS, case):
+            kept: list[tuple[dict[str, Any], dict[str, Array]]] = []
+            for number in range(4):
+                trial.count()
+                feeds = specimen.feeds(trial.numbers(specimen.name, number))
+                with settled(lab) as stream:
+                    given = lab.run(lab.put(feeds, stream), None, stream)
+                _check_places(trial, lab, given, case)
+                expected = specimen.expected(feeds)
+                if not compare(trial, lab, given, expected, case):
+                    break
+                kept.append((given, expected))
+            for given, expected in kept:
+                compare(
+                    trial, lab, given, expected, case, said.GIVEN_AWAY,
+                    "when later runs had ended",
+                )  # fmt: skip
+            _overwrite(trial, lab, specimen, case)
 
 
 def _check_places(
@@ -110,21 +111,22 @@ def _overwrite(trial: Trial, lab: Laboratory, specimen: Specimen, case: Case) ->
 def inputs(trial: Trial) -> None:
     """Inputs are not written to, and no result shares memory with one on a device."""
     for lab, specimen, case in examined(trial, "inputs are looked at after the run"):
-        feeds = specimen.feeds(trial.numbers("inputs"))
-        with settled(lab) as stream:
-            placed = lab.put(feeds, stream)
-            before = {name: np.array(array) for name, array in feeds.items()}
-            given = lab.run(placed, None, stream)
-        trial.count()
-        _check_unwritten(trial, lab, placed, before, case)
-        for name, array in given.items():
-            if isinstance(array, np.ndarray):
-                continue
-            expected = specimen.expected(feeds)[name]
-            lab.on_device.copy(lab.room(name, expected), array, None)
-        _check_unwritten(
-            trial, lab, placed, before, case, said.VIEWS, "when results were"
-        )
+        with asking(trial, said.RESULTS, case):
+            feeds = specimen.feeds(trial.numbers("inputs"))
+            with settled(lab) as stream:
+                placed = lab.put(feeds, stream)
+                before = {name: np.array(array) for name, array in feeds.items()}
+                given = lab.run(placed, None, stream)
+            trial.count()
+            _check_unwritten(trial, lab, placed, before, case)
+            for name, array in given.items():
+                if isinstance(array, np.ndarray):
+                    continue
+                expected = specimen.expected(feeds)[name]
+                lab.on_device.copy(lab.room(name, expected), array, None)
+            _check_unwritten(
+                trial, lab, placed, before, case, said.VIEWS, "when results were"
+            )
 
 
 def _check_unwritten(
@@ -185,16 +187,17 @@ def views(trial: Trial) -> None:
 def strided_inputs(trial: Trial) -> None:
     """Arrays of the host are read with any strides, and where they are read-only."""
     for lab, specimen, case in examined(trial, "inputs with strides"):
-        plain = specimen.feeds(trial.numbers("strides"))
-        expected = specimen.expected(plain)
-        for name, change in _LAYOUTS.items():
-            trial.count()
-            feeds = {key: change(array) for key, array in plain.items()}
-            with settled(lab) as stream:
-                given = lab.run(lab.put(feeds, stream), None, stream)
-            what = f"fed arrays that are {name}"
-            if not compare(trial, lab, given, expected, case, said.STRIDES, what):
-                break
+        with asking(trial, said.RESULTS, case):
+            plain = specimen.feeds(trial.numbers("strides"))
+            expected = specimen.expected(plain)
+            for name, change in _LAYOUTS.items():
+                trial.count()
+                feeds = {key: change(array) for key, array in plain.items()}
+                with settled(lab) as stream:
+                    given = lab.run(lab.put(feeds, stream), None, stream)
+                what = f"fed arrays that are {name}"
+                if not compare(trial, lab, given, expected, case, said.STRIDES, what):
+                    break
 
 
 def _transposed(array: Array) -> Array:
@@ -237,35 +240,41 @@ _LAYOUTS: Final = {
 def sizes(trial: Trial) -> None:
     """Runs of other sizes, 0 among them, give what they are to, in any order."""
     for lab, specimen, case in examined(trial, "sizes that change", of_any_size):
-        for size in (4, 1, 7, 0, 4, 2, 0, 129, 3):
-            trial.count()
-            shapes = {name: (size, *s[1:]) for name, s in specimen.shapes.items()}
-            feeds = specimen.feeds(trial.numbers("sizes", size), shapes)
-            expected = specimen.expected(feeds)
-            if lab.partition.value(next(iter(shapes))).shape not in (
-                None,
-                shapes[next(iter(shapes))],
-            ) and all(
-                isinstance(each, int)
-                for each in lab.partition.value(next(iter(shapes))).shape or ()
-            ):
-                # compiled for the sizes of one run: the host has others compiled
-                found = dict(
-                    zip(specimen.outputs, lab.session.run(None, feeds), strict=True)
+        with asking(trial, said.RESULTS, case):
+            for size in (4, 1, 7, 0, 4, 2, 0, 129, 3):
+                trial.count()
+                shapes = {name: (size, *s[1:]) for name, s in specimen.shapes.items()}
+                feeds = specimen.feeds(trial.numbers("sizes", size), shapes)
+                expected = specimen.expected(feeds)
+                if lab.partition.value(next(iter(shapes))).shape not in (
+                    None,
+                    shapes[next(iter(shapes))],
+                ) and all(
+                    isinstance(each, int)
+                    for each in lab.partition.value(next(iter(shapes))).shape or ()
+                ):
+                    # compiled for the sizes of one run: the host has others compiled
+                    found = dict(
+                        zip(specimen.outputs, lab.session.run(None, feeds), strict=True)
+                    )
+                    for name, array in found.items():
+                        if not agrees(array, expected[name]):
+                            trial.find(
+                                said.RESULTS,
+                                f"size {size}: {differs(array, expected[name])}",
+                                case=case,
+                            )
+                    continue
+                with settled(lab) as stream:
+                    given = lab.run(lab.put(feeds, stream), None, stream)
+                compare(
+                    trial,
+                    lab,
+                    given,
+                    expected,
+                    case,
+                    what=f"of size {size} after others",
                 )
-                for name, array in found.items():
-                    if not agrees(array, expected[name]):
-                        trial.find(
-                            said.RESULTS,
-                            f"size {size}: {differs(array, expected[name])}",
-                            case=case,
-                        )
-                continue
-            with settled(lab) as stream:
-                given = lab.run(lab.put(feeds, stream), None, stream)
-            compare(
-                trial, lab, given, expected, case, what=f"of size {size} after others"
-            )
 
 
 @check("memory", share=0.4)

@@ -1,0 +1,197 @@
+"""Whether captured work does, whenever it is launched, what was noted."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+import onnxplug
+from onnxplug import ep
+from onnxplug_testing.conformance import sentences as said
+from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups.device_memory import same
+from onnxplug_testing.conformance.laboratory import (
+    Array,
+    Bench,
+    asking,
+    laboratory,
+    poison,
+)
+from onnxplug_testing.conformance.specimens import (
+    Specimen,
+    agrees,
+    chosen,
+    differs,
+    several,
+    single,
+)
+from onnxplug_testing.conformance.trial import Trial
+
+NONE: Final = "the EP captures no runs"
+
+
+def option_of(trial: Trial) -> dict[str, Any] | None:
+    """The option by which the EP is asked to capture, as users of others know it."""
+    for name, option in trial.subject.factory.options.items():
+        wanted = "capture" in name or name in ("enable_cuda_graph", "use_cuda_graph")
+        if wanted and type(option.default) is bool and not option.refused:
+            return {name: True}
+    return None
+
+
+@check("time", share=0.4)
+def captured(trial: Trial) -> None:
+    """Runs that are captured and replayed read what their inputs hold then."""
+    options = option_of(trial)
+    if options is None:
+        trial.leave_out(f"{NONE}: no option of its asks for that")
+        return
+    for specimen in chosen(trial, single, several):
+        feeds = specimen.feeds(trial.numbers(specimen.name))
+        case = specimen.case(feeds, "a run that is captured and replayed")
+        if not trial.attempt(case):
+            continue
+        with asking(trial, said.CAPTURED_MEMORY, case):
+            try:
+                session = trial.subject.session(
+                    specimen.model, options=options, checked=False
+                )
+            except (ep.SessionRefused, ep.OptionError) as error:
+                trial.leave_out(f"{NONE}: {error}"[:200])
+                continue
+            with session, laboratory(trial.subject, specimen) as lab:
+                _replay(trial, session, specimen, lab.on_device, case)
+
+
+def _replay(
+    trial: Trial,
+    session: onnxplug.InferenceSession,
+    specimen: Specimen,
+    bench: Bench,
+    case: Case,
+) -> None:
+    space, ordinal = bench.location.space, bench.location.ordinal
+
+    def value(array: Array) -> onnxplug.OrtValue:
+        return onnxplug.OrtValue.ortvalue_from_numpy(array, space, ordinal)
+
+    first = specimen.feeds(trial.numbers("captured"))
+    right = specimen.expected(first)
+    binding = session.io_binding()
+    values = {name: value(array) for name, array in first.items()}
+    rooms = {
+        name: value(poison(array.shape, specimen.dtype))
+        for name, array in right.items()
+    }
+    for name, each in values.items():
+        binding.bind_ortvalue_input(name, each)
+    for name, each in rooms.items():
+        binding.bind_ortvalue_output(name, each)
+    for number in range(7):
+        trial.count()
+        feeds = specimen.feeds(trial.numbers("captured", number))
+        for name, array in feeds.items():
+            values[name].update_inplace(array)
+        session.run_with_iobinding(binding)
+        # what is made in between must not get the memory of what was captured
+        waste = [
+            bench.put(poison(array.shape, specimen.dtype))
+            for array in right.values()
+            for _ in range(4)
+        ]
+        del waste
+        gc.collect()
+        expected = specimen.expected(feeds)
+        for name, room in rooms.items():
+            found = room.numpy()
+            if not agrees(found, expected[name]):
+                trial.find(
+                    said.CAPTURED_MEMORY,
+                    f"run {number + 1}: {name!r}: {differs(found, expected[name])}",
+                    case=case,
+                    kind=f"{number > 1} {name}",
+                )
+
+
+@check("time", share=0.3)
+def noted(trial: Trial) -> None:
+    """What is captured is not done before it is launched, and then each time."""
+    options = option_of(trial)
+    if options is None:
+        trial.leave_out(f"{NONE}: no option of its asks for that")
+        return
+    for specimen in chosen(trial, single):
+        feeds = specimen.feeds(trial.numbers(specimen.name))
+        case = specimen.case(feeds, "a run that is noted by hand")
+        if not trial.attempt(case):
+            continue
+        with asking(trial, said.CAPTURE, case):
+            try:
+                trial.subject.session(
+                    specimen.model, options=options, checked=False
+                ).close()
+            except (ep.SessionRefused, ep.OptionError) as error:
+                trial.leave_out(f"{NONE}: {error}"[:200])
+                continue
+            with laboratory(trial.subject, specimen, options=options) as lab:
+                capture = lab.provider.capture
+                if capture is None:
+                    trial.leave_out(f"{NONE}: ExecutionProvider.capture is None")
+                else:
+                    _note(trial, lab, capture, specimen, feeds, case)
+
+
+def _note(
+    trial: Trial,
+    lab: Any,
+    capture: ep.GraphCapture,
+    specimen: Specimen,
+    feeds: Mapping[str, Array],
+    case: Case,
+) -> None:
+    bench: Bench = lab.on_device
+    expected = specimen.expected(feeds)
+    placed = lab.put(feeds)
+    rooms = {name: lab.room(name, array) for name, array in expected.items()}
+    with bench.streams(2) as (stream, other):
+        lab.run(placed, rooms, stream, capture=ep.CapturePhase.WARM_UP)
+        stream.synchronize()
+        for name, array in expected.items():
+            waste = poison(array.shape, specimen.dtype)
+            bench.copy(waste, rooms[name], None)
+        capture.begin(stream)
+        lab.run(placed, rooms, stream, capture=ep.CapturePhase.CAPTURE)
+        graph = capture.end(stream)
+        trial.count()
+        for name, room in rooms.items():
+            if agrees(lab.get(name, room), expected[name]):
+                trial.find(
+                    said.CAPTURE_NOTES, "the work was done while noted", case=case
+                )
+        for number, on in enumerate((stream, other, stream)):
+            trial.count()
+            fresh = specimen.feeds(trial.numbers("noted", number))
+            for name, array in fresh.items():
+                bench.copy(array, placed[name], None)
+            bench.burden(on)
+            graph.launch(on)
+            back = {name: np.zeros_like(array) for name, array in expected.items()}
+            for name, room in rooms.items():
+                bench.copy(room, back[name], on)
+            on.synchronize()
+            for name, array in specimen.expected(fresh).items():
+                if not agrees(back[name], array):
+                    trial.find(
+                        said.LAUNCH,
+                        f"launch {number + 1}: {name!r}: {differs(back[name], array)}",
+                        case=case,
+                        kind=name,
+                    )
+        graph.close()
+        source = feeds["x"]
+        if not same(bench.get(bench.put(source)), source):
+            trial.find(said.LAUNCH, "copies are wrong when it was closed", case=case)

@@ -1,0 +1,510 @@
+"""Whether a device's streams and events order work as they say, by copies alone.
+
+Before what is to be late a stream is kept busy, so that who waits too little is seen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_testing.conformance import sentences as said
+from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups.device_memory import case_of, opened, same
+from onnxplug_testing.conformance.laboratory import (
+    Array,
+    Bench,
+    asking,
+    has_streams,
+)
+from onnxplug_testing.conformance.specimens import Specimen
+from onnxplug_testing.conformance.trial import Trial
+
+SIZES: Final = (5, 1 << 10, 1 << 20)
+
+PATIENCE: Final = 0.25
+"""Seconds for which an event is asked whether it is done; a device need not do
+anything before somebody waits."""
+
+
+def busy(trial: Trial, what: str) -> Iterator[tuple[Bench, Specimen, Case]]:
+    """The device, if it has streams, for *what* is asked of them."""
+    with opened(trial) as found:
+        if found is None:
+            return
+        bench, specimen = found
+        case = case_of(specimen, what)
+        if not has_streams(bench):
+            trial.leave_out("the device has no streams: its work is done at once")
+            return
+        if not trial.attempt(case):
+            return
+        yield bench, specimen, case
+
+
+def filled(specimen: Specimen, size: int, number: int) -> Array:
+    """So many times the same number."""
+    return np.full((size,), number, specimen.dtype.numpy)
+
+
+@check("time", share=0.3)
+def order(trial: Trial) -> None:
+    """Work on one stream is done in the order in which it was queued."""
+    for bench, specimen, case in busy(trial, "copies that need each other"):
+        with asking(trial, said.IN_ORDER, case):
+            for size in SIZES:
+                trial.count()
+                sources = [filled(specimen, size, number) for number in (3, 5, 7)]
+                backs = [np.zeros_like(source) for source in sources]
+                with bench.stream() as stream:
+                    bench.burden(stream)
+                    first = bench.empty((size,), specimen.dtype, stream)
+                    second = bench.empty((size,), specimen.dtype, stream)
+                    for source, back in zip(sources, backs, strict=True):
+                        bench.copy(source, first, stream)
+                        bench.copy(first, second, stream)
+                        bench.copy(second, back, stream)
+                    stream.synchronize()
+                    for source, back in zip(sources, backs, strict=True):
+                        if not same(source, back):
+                            trial.find(
+                                said.IN_ORDER,
+                                f"of {size} numbers some are not those queued "
+                                "before on it",
+                                case=case,
+                                kind="order",
+                            )
+
+
+@check("time", share=0.4)
+def waiting(trial: Trial) -> None:
+    """What waits for a stream or an event goes on when the work is done, and not
+    before."""
+    for bench, specimen, case in busy(trial, "copies that are waited for"):
+        with asking(trial, said.IN_ORDER, case):
+            for size in SIZES:
+                for way in (_by_stream, _by_event, _by_asking, _in_a_thread):
+                    trial.count()
+                    source = filled(specimen, size, 3)
+                    back = np.zeros_like(source)
+                    with bench.stream() as stream:
+                        there = bench.empty((size,), specimen.dtype, stream)
+                        bench.burden(stream)
+                        bench.copy(source, there, stream)
+                        bench.copy(there, back, stream)
+                        sentence = way(trial, stream, case)
+                        if not same(source, back):
+                            trial.find(
+                                sentence,
+                                f"{way.__name__.strip('_').replace('_', ' ')}, some of "
+                                f"{size} numbers were not there yet",
+                                case=case,
+                                kind=way.__name__,
+                            )
+
+
+def _by_stream(trial: Trial, stream: ep.Stream, case: Case) -> Any:
+    stream.synchronize()
+    return said.SYNCHRONIZE
+
+
+def _by_event(trial: Trial, stream: ep.Stream, case: Case) -> Any:
+    event = stream.record()
+    event.synchronize()
+    if not event.done():
+        trial.find(
+            said.DONE, "False when synchronize() had returned", case=case, kind="after"
+        )
+    event.synchronize()
+    return said.EVENT_SYNCHRONIZE
+
+
+def _by_asking(trial: Trial, stream: ep.Stream, case: Case) -> Any:
+    event = stream.record()
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if event.done():
+            return said.DONE
+    event.synchronize()
+    return said.EVENT_SYNCHRONIZE
+
+
+def _in_a_thread(trial: Trial, stream: ep.Stream, case: Case) -> Any:
+    event = stream.record()
+    failed: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            event.synchronize()
+            event.done()
+        except BaseException as error:  # noqa: BLE001 (told below)
+            failed.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    for error in failed:
+        trial.find(said.EVENT_ANYWHERE, f"raised {error!r} in a thread", case=case)
+    return said.EVENT_ANYWHERE
+
+
+@check("time", share=0.3)
+def asking_an_event(trial: Trial) -> None:
+    """To ask whether an event is done does not wait for it."""
+    for bench, _specimen, case in busy(trial, "an event that is asked"):
+        with asking(trial, said.IN_ORDER, case):
+            waited = 0
+            for _ in range(6):
+                trial.count()
+                with bench.stream() as stream:
+                    began = time.perf_counter()
+                    bench.burden(stream)
+                    queued = time.perf_counter()
+                    event = stream.record()
+                    asked = time.perf_counter()
+                    is_done = event.done()
+                    took = time.perf_counter() - asked
+                    # as long as a busy stream takes, and longer than it took to queue
+                    waited += is_done and took > max(0.006, 2 * (queued - began))
+            if waited == 6:
+                trial.find(
+                    said.NEVER_BLOCKS, "returned only when the work was done", case=case
+                )
+
+
+@check("time", share=0.4)
+def streams_that_wait(trial: Trial) -> None:
+    """A stream that waits for an event does what is queued then after it."""
+    for bench, specimen, case in busy(trial, "a stream waits"):
+        with asking(trial, said.WAIT, case):
+            for size in SIZES:
+                for closes in (False, True):
+                    trial.count()
+                    _wait(trial, bench, specimen, size, case, closes=closes)
+            _wait_in_a_row(trial, bench, specimen, case)
+
+
+def let_wait(trial: Trial, stream: ep.Stream, event: ep.Event, case: Case) -> None:
+    """Have *stream* wait for *event*, or the host, if the stream does not."""
+    waits = stream.wait(event)
+    if type(waits) is not bool:
+        trial.find(said.WAIT, f"returned {waits!r}, no bool", case=case)
+    if not waits:
+        event.synchronize()
+
+
+def _wait(
+    trial: Trial,
+    bench: Bench,
+    specimen: Specimen,
+    size: int,
+    case: Case,
+    *,
+    closes: bool,
+) -> None:
+    source = filled(specimen, size, 3)
+    there = bench.put(filled(specimen, size, 0))
+    back = np.zeros_like(source)
+    first = bench.context.create_stream()
+    assert first is not None
+    is_open = True
+    try:
+        with bench.stream() as second:
+            bench.burden(first)
+            bench.copy(source, there, first)
+            event = first.record()
+            if closes:
+                first.synchronize()
+                first.close()
+                is_open = False
+                if not event.done():
+                    trial.find(
+                        said.CLOSE_STREAM, "an event of it is not done then", case=case
+                    )
+                event.synchronize()
+            let_wait(trial, second, event, case)
+            bench.copy(there, back, second)
+            second.synchronize()
+            if not same(source, back):
+                trial.find(
+                    said.WAIT_FOREIGN if closes else said.WAIT,
+                    f"of {size} numbers some were read before they were there",
+                    case=case,
+                    kind=f"closed {closes}",
+                )
+    finally:
+        if is_open:
+            first.synchronize()
+            first.close()
+
+
+def _wait_in_a_row(trial: Trial, bench: Bench, specimen: Specimen, case: Case) -> None:
+    """A value goes through five streams, each of which waits for the one before."""
+    trial.count()
+    size = 1 << 16
+    source = filled(specimen, size, 5)
+    arrays = [bench.put(filled(specimen, size, 0)) for _ in range(5)]
+    back = np.zeros_like(source)
+    with bench.streams(5) as streams:
+        bench.burden(streams[0])
+        before: Any = source
+        event = None
+        for stream, array in zip(streams, arrays, strict=True):
+            if event is not None:
+                let_wait(trial, stream, event, case)
+            bench.copy(before, array, stream)
+            before, event = array, stream.record()
+        bench.copy(before, back, streams[-1])
+        streams[-1].synchronize()
+        if not same(source, back):
+            trial.find(said.WAIT, "a value was late by way of five streams", case=case)
+
+
+class Foreign(ep.Event):
+    """An event of no device: it is done when somebody says so.
+
+    Attributes:
+        flag: it is done.
+        failure: what its work raised; ``None``: nothing.
+    """
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.flag = threading.Event()
+        self.failure = failure
+
+    def done(self) -> bool:
+        return self.flag.is_set()
+
+    def synchronize(self) -> None:
+        self.flag.wait()
+        if self.failure is not None:
+            raise self.failure
+
+
+@check("time", share=0.3)
+def events_of_others(trial: Trial) -> None:
+    """A stream waits for an event of another device, or says that it does not."""
+    what = "a stream waits for an event of another device"
+    for bench, specimen, case in busy(trial, what):
+        with asking(trial, said.WAIT_FOREIGN, case):
+            trial.count()
+            event = Foreign()
+            timer = threading.Timer(0.15, event.flag.set)
+            timer.start()
+            source = filled(specimen, 64, 3)
+            back = np.zeros_like(source)
+            try:
+                with bench.stream() as stream:
+                    waits = stream.wait(event)
+                    if type(waits) is not bool:
+                        trial.find(said.WAIT, f"returned {waits!r}, no bool", case=case)
+                    if not waits:
+                        trial.leave_out(
+                            "its streams wait for no events of other devices"
+                        )
+                        return
+                    there = bench.put(source, stream)
+                    bench.copy(there, back, stream)
+                    behind = stream.record()
+                    is_early = behind.done() or bool(back.any())
+                    if is_early and not event.flag.is_set():
+                        trial.find(
+                            said.WAIT, "what was queued was done before it", case=case
+                        )
+                    stream.synchronize()
+                    if not same(source, back):
+                        trial.find(said.WAIT, "what was queued was not done", case=case)
+            finally:
+                timer.join()
+            _wait_for_failure(trial, bench, source, case)
+
+
+def _wait_for_failure(trial: Trial, bench: Bench, source: Array, case: Case) -> None:
+    event = Foreign(RuntimeError("the work of another device failed"))
+    event.flag.set()
+    back = np.zeros_like(source)
+    stream = bench.context.create_stream()
+    assert stream is not None
+    there = bench.put(np.zeros_like(source))
+    try:
+        if stream.wait(event):
+            trial.count()
+            bench.copy(source, there, stream)
+            bench.copy(there, back, stream)
+            stream.synchronize()
+            trial.find(said.WAIT_FAILED, "synchronize() raised nothing", case=case)
+    except RuntimeError as error:
+        ep.raise_interruption(error)
+    finally:
+        stream.close()
+    if not same(bench.get(bench.put(source)), source):
+        trial.find(said.GOES_ON, "copies are wrong after a failure", case=case)
+
+
+@check("time", share=0.3)
+def many_streams(trial: Trial) -> None:
+    """Many streams do their work, in whatever order they are waited for and closed."""
+    for bench, specimen, case in busy(trial, "twelve streams"):
+        with asking(trial, said.IN_ORDER, case):
+            draw = trial.draw()
+            streams = [bench.context.create_stream() for _ in range(12)]
+            sources = [filled(specimen, 4096, 3 + number) for number in range(12)]
+            backs = [np.zeros_like(source) for source in sources]
+            arrays = [bench.empty((4096,), specimen.dtype) for _ in sources]
+            jobs = list(zip(streams, sources, arrays, backs, strict=True))
+            for stream, source, array, _ in jobs:
+                assert stream is not None
+                bench.copy(source, array, stream)
+            draw.shuffle(jobs)
+            for stream, _, array, back in jobs:
+                assert stream is not None
+                bench.copy(array, back, stream)
+            draw.shuffle(jobs)
+            for stream, source, _, back in jobs:
+                trial.count()
+                assert stream is not None
+                stream.synchronize()
+                if not same(source, back):
+                    trial.find(
+                        said.SYNCHRONIZE,
+                        "one of twelve streams had not done its work",
+                        case=case,
+                    )
+                stream.close()
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
+    """What *work* raised in so many threads, which begin at once."""
+    failed: list[BaseException] = []
+    ready = threading.Barrier(count)
+
+    def begin(number: int) -> None:
+        try:
+            ready.wait()
+            work(number)
+        except BaseException as error:  # noqa: BLE001 (whatever an EP raises)
+            failed.append(error)
+
+    threads = [threading.Thread(target=begin, args=[n]) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
+
+
+@check("time", share=0.4)
+def threads_of_copies(trial: Trial) -> None:
+    """Threads make arrays and copy them at once, each on a stream of its own or on
+    none."""
+    with opened(trial) as found:
+        if found is None:
+            return
+        bench, specimen = found
+        case = case_of(specimen, "six threads that copy")
+        if not trial.attempt(case):
+            return
+        with_streams = has_streams(bench)
+        if with_streams:
+            with bench.stream() as stream:
+                bench.burden(stream)  # measured before there are threads
+        wrong: list[str] = []
+
+        def work(number: int) -> None:
+            for turn in range(24):
+                size = (1, 100, 5000, 1 << 16)[turn % 4]
+                source = filled(specimen, size, 1 + (turn * 7 + number * 13) % 120)
+                back = np.zeros_like(source)
+                stream = None
+                if with_streams and (turn + number) % 2:
+                    stream = bench.context.create_stream()
+                there = bench.empty((size,), specimen.dtype, stream)
+                twin = bench.empty((size,), specimen.dtype, stream)
+                bench.copy(source, there, stream)
+                bench.copy(there, twin, stream)
+                bench.copy(twin, back, stream)
+                if stream is not None:
+                    stream.synchronize()
+                    stream.close()
+                if not same(source, back):
+                    wrong.append("with" if stream is not None else "without")
+
+        failed = in_threads(6, work)
+        trial.count(6)
+        for error in failed:
+            trial.find(said.ANY_THREAD, f"raised {error!r}", case=case)
+        for how in set(wrong):
+            trial.find(
+                said.ANY_THREAD,
+                f"numbers of another thread, or none, in copies {how} a stream",
+                case=case,
+            )
+
+
+@check("time", share=0.2)
+def busy_neighbours(trial: Trial) -> None:
+    """Copies without a stream are done at once, whatever streams are busy with."""
+    what = "copies without a stream while one is busy"
+    for bench, specimen, case in busy(trial, what):
+        with asking(trial, said.COPY_NOW, case), bench.stream() as stream:
+            for size in SIZES:
+                trial.count()
+                bench.burden(stream)
+                source = filled(specimen, size, 3)
+                there = bench.put(source)
+                source[...] = 9
+                back = np.zeros_like(source)
+                bench.copy(there, back, None)
+                if not (back == 3).all():
+                    trial.find(
+                        said.COPY_NOW,
+                        f"of {size} numbers some were not there, or changed later",
+                        case=case,
+                        kind="late",
+                    )
+
+
+@check("time", share=0.2)
+def adopted(trial: Trial) -> None:
+    """A stream of the user's is used in its order, and stays open."""
+    for bench, specimen, case in busy(trial, "a stream that is adopted"):
+        with asking(trial, said.ADOPT, case):
+            source = filled(specimen, 1 << 12, 3)
+            back = np.zeros_like(source)
+            with bench.stream() as stream:
+                handle = stream.native_handle
+                if not handle:
+                    trial.leave_out("streams have no native handle")
+                    return
+                try:
+                    twin = bench.context.adopt_stream(handle)
+                except NotImplementedError:
+                    trial.leave_out("streams of users are not adopted")
+                    return
+                trial.count()
+                there = bench.put(np.zeros_like(source))
+                bench.burden(stream)
+                bench.copy(source, there, stream)
+                bench.copy(there, back, twin)
+                twin.synchronize()
+                if not same(source, back):
+                    trial.find(
+                        said.ADOPT,
+                        "work there is in no order with the user's",
+                        case=case,
+                    )
+                twin.close()
+                back[...] = 0
+                with asking(trial, said.ADOPTED_CLOSE, case):
+                    bench.copy(there, back, stream)
+                    stream.synchronize()
+                    if not same(source, back):
+                        trial.find(
+                            said.ADOPTED_CLOSE, "it does nothing any more", case=case
+                        )
