@@ -6,16 +6,18 @@ streams are busy and results are kept just where a check wants them.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.plugins import registry
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.sentences import broken_by
@@ -35,6 +37,81 @@ _MOST_COPIES: Final = 256
 
 class Unfit(Exception):
     """What a check asks for is not to be had of this EP; says why."""
+
+
+class Breach(Exception):
+    """The EP broke a sentence in a call.
+
+    Attributes:
+        sentence: which.
+    """
+
+    def __init__(self, sentence: Sentence, what: str) -> None:
+        super().__init__(what)
+        self.sentence = sentence
+
+
+def call(sentence: Sentence, function: Callable[..., Any], *args: Any) -> Any:
+    """What *function* of the EP returns.
+
+    Raises:
+        Breach: it raises, which breaks *sentence*.
+    """
+    try:
+        return function(*args)
+    except (Exception, SystemExit) as error:
+        ep.raise_interruption(error)
+        if isinstance(error, Breach | Unfit):
+            raise
+        raise Breach(sentence, in_words(error)) from error
+
+
+def _must_be(kind: type, found: Any, sentence: Sentence) -> Any:
+    if not isinstance(found, kind):
+        raise Breach(sentence, f"returned {found!r}; expected of {kind.__name__}")
+    return found
+
+
+# what a host says to streams and events, and what it makes of the answers
+
+
+def record(stream: ep.Stream) -> ep.Event:
+    """The point after what is queued."""
+    found = call(said.RECORD, stream.record)
+    return cast("ep.Event", _must_be(ep.Event, found, said.RECORD))
+
+
+def wait(stream: ep.Stream, event: ep.Event) -> bool:
+    """Let *stream* wait for *event*; whether it does."""
+    found = call(said.WAIT, stream.wait, event)
+    return bool(_must_be(bool, found, said.WAIT))
+
+
+def let_wait(stream: ep.Stream, event: ep.Event) -> None:
+    """Let *stream* wait for *event*, or the host, if the stream does not."""
+    if not wait(stream, event):
+        wait_for(event)
+
+
+def is_done(event: ep.Event) -> bool:
+    """Whether the work before *event* is done."""
+    found = call(said.NEVER_BLOCKS, event.done)
+    return bool(_must_be(bool, found, said.DONE))
+
+
+def wait_for(event: ep.Event) -> None:
+    """Wait on the host for *event*."""
+    call(said.EVENT_SYNCHRONIZE, event.synchronize)
+
+
+def wait_for_all(stream: ep.Stream) -> None:
+    """Wait on the host for all work on *stream*."""
+    call(said.SYNCHRONIZE, stream.synchronize)
+
+
+def close(stream: ep.Stream) -> None:
+    """Close *stream*, whose work is done."""
+    call(said.CLOSE_STREAM, stream.close)
 
 
 class RunNow:
@@ -81,11 +158,41 @@ class Bench:
         """The EP that owns the memory."""
         return self._owned.owner
 
+    def weights(self) -> list[Any]:
+        """What EPs made of weights here, and is in use."""
+        return list(self._owned.weights.values())
+
     def empty(
         self, shape: Sequence[int], dtype: ep.DataType, stream: ep.Stream | None = None
     ) -> Any:
         """A new array of the device's."""
-        return self.device.empty(tuple(shape), dtype, stream)
+        array = call(said.EMPTY, self.device.empty, tuple(shape), dtype, stream)
+        if isinstance(array, np.ndarray) and not self.location.host_accessible:
+            raise Breach(said.EMPTY, "returned an array of the host")
+        try:
+            found = tuple(map(int, array.shape))
+        except (AttributeError, TypeError) as error:
+            raise Breach(said.EMPTY, f"returned {array!r}, no array") from error
+        held = self.data_type(array)
+        if found != tuple(shape) or held is not dtype:
+            raise Breach(
+                said.EMPTY,
+                f"{held}{list(found)}, as data_type and shape say; asked for "
+                f"{dtype}{list(shape)}",
+            )
+        return array
+
+    def data_type(self, array: Any) -> ep.DataType:
+        """The element type of *array*, which is here."""
+        found = call(said.DATA_TYPE, self.context.data_type, array)
+        return cast("ep.DataType", _must_be(ep.DataType, found, said.DATA_TYPE))
+
+    def new_stream(self) -> ep.Stream | None:
+        """A stream, to be closed; ``None`` if the device has none."""
+        found = call(said.NEW_STREAM, self.context.create_stream)
+        if found is None:
+            return None
+        return cast("ep.Stream", _must_be(ep.Stream, found, said.NEW_STREAM))
 
     def put(self, array: Array, stream: ep.Stream | None = None) -> Any:
         """A copy of *array* on the device; queued if there is a *stream*."""
@@ -97,14 +204,13 @@ class Bench:
 
     def get(self, array: Any) -> Array:
         """What is in *array*, now."""
-        dtype = self.context.data_type(array).numpy
-        found = np.zeros(tuple(array.shape), dtype)
+        found = np.zeros(tuple(array.shape), self.data_type(array).numpy)
         self.copy(array, found, None)
         return found
 
     def copy(self, source: Any, target: Any, stream: ep.Stream | None) -> None:
         """Copy one array."""
-        self.context.transfer.copy([(source, target)], stream)
+        call(said.COPY, self.context.transfer.copy, [(source, target)], stream)
 
     @contextmanager
     def stream(self) -> Iterator[ep.Stream]:
@@ -113,17 +219,19 @@ class Bench:
         Raises:
             Unfit: the device has none.
         """
-        made = self.context.create_stream()
+        made = self.new_stream()
         if made is None:
             raise Unfit(f"{self.location} has no streams: its work is done at once")
         try:
             yield made
-        finally:
-            try:
+            wait_for_all(made)
+        except BaseException:  # which matters more than what waiting raises
+            with contextlib.suppress(Exception):
                 made.synchronize()
-            finally:
-                made.close()
-                self._sources.clear()
+            raise
+        finally:
+            self._sources.clear()
+            close(made)
 
     @contextmanager
     def streams(self, count: int) -> Iterator[list[ep.Stream]]:
@@ -142,13 +250,13 @@ class Bench:
         content = np.full(_BURDEN_BYTES, 7, np.uint8)
         try:
             source, target = self.put(content), self.put(content)
-        except (TypeError, ValueError, NotImplementedError):
+        except Breach:  # there may be no bytes
             content = content.view(np.float32)
             source, target = self.put(content), self.put(content)
         began = time.perf_counter()
         for _ in range(4):
             self.copy(source, target, stream)
-        stream.synchronize()
+        wait_for_all(stream)
         each = (time.perf_counter() - began) / 4
         count = int(min(max(BURDEN_SECONDS / max(each, 1e-6), 2), _MOST_COPIES))
         self._ballast = source, target, count
@@ -267,7 +375,12 @@ class Laboratory:
             [(bound or {}).get(name) for name in self.partition.outputs],
             context,
         )
-        return dict(zip(self.partition.outputs, results, strict=True))
+        names = self.partition.outputs
+        if not isinstance(results, Sequence) or len(results) != len(names):
+            raise Breach(
+                said.RESULTS, f"returned {results!r} for {len(names)} outputs"[:300]
+            )
+        return dict(zip(names, results, strict=True))
 
     @contextmanager
     def stream(self) -> Iterator[ep.Stream | None]:
@@ -281,9 +394,9 @@ class Laboratory:
 
 def has_streams(bench: Bench) -> bool:
     """Whether work on the device is queued."""
-    made = bench.context.create_stream()
+    made = bench.new_stream()
     if made is not None:
-        made.close()
+        close(made)
     return made is not None
 
 
@@ -318,6 +431,8 @@ def asking(
         yield
     except Unfit as why:
         trial.leave_out(str(why))
+    except Breach as error:
+        trial.find(error.sentence, str(error), case=case)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         ep.raise_interruption(error)
         trial.find(broken_by(error, sentence), in_words(error), case=case)

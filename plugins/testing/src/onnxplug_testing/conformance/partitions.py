@@ -15,6 +15,7 @@ from onnxplug_testing.conformance.laboratory import (
     Laboratory,
     asking,
     laboratory,
+    wait_for_all,
 )
 from onnxplug_testing.conformance.specimens import (
     Specimen,
@@ -77,4 +78,4 @@ def settled(lab: Laboratory) -> Iterator[ep.Stream | None]:
     with lab.stream() as stream:
         yield stream
         if stream is not None:
-            stream.synchronize()
+            wait_for_all(stream)

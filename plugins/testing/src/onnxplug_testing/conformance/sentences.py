@@ -141,6 +141,9 @@ COPY_QUEUED: Final = Sentence(
 
 # of streams
 
+NEW_STREAM: Final = Sentence(
+    "DeviceContext.create_stream", "A new stream, which the host closes."
+)
 IN_ORDER: Final = Sentence("Stream", "Work on one stream runs in order")
 RECORD: Final = Sentence(
     "Stream.record", "The point after all work queued here until now."

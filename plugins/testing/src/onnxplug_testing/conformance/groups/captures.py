@@ -20,6 +20,7 @@ from onnxplug_testing.conformance.laboratory import (
     asking,
     laboratory,
     poison,
+    wait_for_all,
 )
 from onnxplug_testing.conformance.specimens import (
     Specimen,
@@ -159,7 +160,7 @@ def _note(
     rooms = {name: lab.room(name, array) for name, array in expected.items()}
     with bench.streams(2) as (stream, other):
         lab.run(placed, rooms, stream, capture=ep.CapturePhase.WARM_UP)
-        stream.synchronize()
+        wait_for_all(stream)
         for name, array in expected.items():
             waste = poison(array.shape, specimen.dtype)
             bench.copy(waste, rooms[name], None)
@@ -182,7 +183,7 @@ def _note(
             back = {name: np.zeros_like(array) for name, array in expected.items()}
             for name, room in rooms.items():
                 bench.copy(room, back[name], on)
-            on.synchronize()
+            wait_for_all(on)
             for name, array in specimen.expected(fresh).items():
                 if not agrees(back[name], array):
                     trial.find(

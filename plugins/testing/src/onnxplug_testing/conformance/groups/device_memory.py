@@ -22,6 +22,7 @@ from onnxplug_testing.conformance.laboratory import (
     asking,
     device_of,
     has_streams,
+    wait_for_all,
 )
 from onnxplug_testing.conformance.specimens import (
     Specimen,
@@ -94,7 +95,7 @@ def allocator(trial: Trial) -> None:
                 trial.find(said.ALLOCATOR, f"another for {kind} each time", case=case)
         for dtype in KINDS:
             try:
-                bench.empty((2,), dtype)
+                bench.device.empty((2,), dtype, None)
             except Exception as error:  # noqa: BLE001 (it may have no such type)
                 ep.raise_interruption(error)
                 if dtype is specimen.dtype:
@@ -113,7 +114,7 @@ def _round_trip(
     trial.count()
     what = f"{dtype}{list(shape)}"
     first = bench.put(source)
-    found = bench.context.data_type(first)
+    found = bench.data_type(first)
     if found is not dtype:
         trial.find(said.DATA_TYPE, f"{found!r} for {what}", case=case)
         return
@@ -138,7 +139,7 @@ def _round_trip(
         there = bench.put(source, stream)
         back = np.zeros(shape, dtype.numpy)
         bench.copy(there, back, stream)
-        stream.synchronize()
+        wait_for_all(stream)
         if not same(back, source):
             trial.find(
                 said.COPY_QUEUED, f"{what} has other bytes when its stream is done",
@@ -185,7 +186,7 @@ def _copy_strided(
             there = bench.empty(source.shape, dtype, stream)
             bench.copy(source, there, stream)
             bench.copy(there, target, stream)
-            stream.synchronize()
+            wait_for_all(stream)
     else:
         there = bench.put(source)
         bench.copy(there, target, None)
@@ -373,7 +374,7 @@ def _stack(
             made = bench.context.stack(arrays, axis, stream)
             del arrays
             if stream is not None:
-                stream.synchronize()
+                wait_for_all(stream)
         if made is NotImplemented:
             trial.leave_out("stack is left to the host")
             return
@@ -391,7 +392,7 @@ def _take(
                 array = bench.put(source, stream)
                 made = bench.context.take(array, axis, index, stream)
                 if stream is not None:
-                    stream.synchronize()
+                    wait_for_all(stream)
             if made is NotImplemented:
                 trial.leave_out("take is left to the host")
                 return
@@ -449,8 +450,8 @@ def _hand_out(
         stream = second if other else None
         new = [bench.put(source, stream) for source in sources]
         if stream is not None:
-            stream.synchronize()
-        first.synchronize()
+            wait_for_all(stream)
+        wait_for_all(first)
         for array, source in zip(new, sources, strict=True):
             if not same(bench.get(array), source):
                 trial.find(
@@ -479,7 +480,7 @@ def exhausted(trial: Trial) -> None:
         kept = bench.put(np.full((9,), 3, specimen.dtype.numpy))
         before = bench.context.live_bytes()
         try:
-            bench.empty(shape, specimen.dtype)
+            bench.device.empty(shape, specimen.dtype, None)
         except MemoryError:
             pass
         except Exception as error:  # noqa: BLE001
@@ -520,7 +521,7 @@ def dlpack(trial: Trial) -> None:
                 source = content(trial.numbers(shape), shape, specimen.dtype)
                 array = bench.put(source)
                 twin = bench.context.from_dlpack(array.__dlpack__(stream=-1))
-                if bench.context.data_type(twin) is not specimen.dtype:
+                if bench.data_type(twin) is not specimen.dtype:
                     trial.find(said.DATA_TYPE, "of what was imported", case=case)
                     continue
                 _compare(trial, bench, twin, source, said.IMPORTED, "imported", case)

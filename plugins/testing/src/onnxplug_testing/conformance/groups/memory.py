@@ -321,3 +321,26 @@ def weights(trial: Trial) -> None:
     finally:
         for session in opened:
             session.close()
+
+
+@check("memory", share=0.3)
+def shared_weights(trial: Trial) -> None:
+    """What is kept of weights for all sessions is not written to."""
+    for lab, specimen, case in examined(trial, "weights that sessions share", several):
+        with asking(trial, said.SHARED_WEIGHT, case):
+            bench = lab.on_device
+            weights = [each for each in bench.weights() if hasattr(each, "shape")]
+            if not weights:
+                trial.leave_out("the EP keeps no arrays in the store of weights")
+                continue
+            before = [bench.get(each).tobytes() for each in weights]
+            for number in range(2):
+                trial.count()
+                lab.session.run(None, specimen.feeds(trial.numbers(number)))
+            for each, content in zip(weights, before, strict=True):
+                if bench.get(each).tobytes() != content:
+                    trial.find(
+                        said.SHARED_WEIGHT,
+                        f"one of shape {list(each.shape)} was written to in a run",
+                        case=case,
+                    )

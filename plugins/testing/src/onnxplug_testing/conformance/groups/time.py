@@ -19,14 +19,18 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups import captures, device_streams
-from onnxplug_testing.conformance.groups.device_streams import in_threads, let_wait
+from onnxplug_testing.conformance.groups.device_streams import in_threads
 from onnxplug_testing.conformance.laboratory import (
     Array,
     Laboratory,
     asking,
     has_streams,
     laboratory,
+    let_wait,
     poison,
+    record,
+    wait_for,
+    wait_for_all,
 )
 from onnxplug_testing.conformance.laden import laden
 from onnxplug_testing.conformance.partitions import examined
@@ -95,7 +99,7 @@ def fetch(
         if isinstance(array, np.ndarray):
             found[name] = array
             continue
-        dtype = lab.on_device.context.data_type(array).numpy
+        dtype = lab.on_device.data_type(array).numpy
         found[name] = np.zeros(tuple(array.shape), dtype)
         lab.on_device.copy(array, found[name], stream)
     return found
@@ -136,7 +140,7 @@ def late_inputs(trial: Trial) -> None:
                     placed = late_feeds(lab, feeds, stream)
                     given = lab.run(placed, rooms, stream)
                     found = fetch(lab, given, stream)
-                    stream.synchronize()
+                    wait_for_all(stream)
                 what = "inputs that were filled by earlier work of the stream"
                 hold_against(trial, found, expected, said.QUEUED, what, case)
 
@@ -164,7 +168,7 @@ def let_go_early(trial: Trial) -> None:
                         for shape in shapes * 3
                     ]
                     found = fetch(lab, given, stream)
-                    stream.synchronize()
+                    wait_for_all(stream)
                     del others
                 what = "inputs were let go when the run had returned"
                 hold_against(trial, found, expected, said.HANDED_OUT, what, case)
@@ -182,14 +186,14 @@ def read_elsewhere(trial: Trial) -> None:
                 with lab.on_device.streams(2) as (first, second):
                     placed = late_feeds(lab, feeds, first)
                     given = lab.run(placed, None, first)
-                    event = first.record()
+                    event = record(first)
                     if number % 2:
-                        let_wait(trial, second, event, case)
+                        let_wait(second, event)
                         found = fetch(lab, given, second)
-                        second.synchronize()
+                        wait_for_all(second)
                         sentence, what = said.WAIT, "read by a stream that waited"
                     else:
-                        event.synchronize()
+                        wait_for(event)
                         found = {
                             name: lab.get(name, each) for name, each in given.items()
                         }
@@ -219,14 +223,14 @@ def overlapping_runs(trial: Trial) -> None:
                     for position, feeds in enumerate(rounds):
                         stream = streams[position % len(streams)]
                         if several_streams and limit is not None and position >= limit:
-                            let_wait(trial, stream, events[position - limit], case)
+                            let_wait(stream, events[position - limit])
                         # made for no stream, so kept until the work is done
                         kept.append(late_feeds(lab, feeds, stream))
                         given = lab.run(kept[-1], None, stream)
-                        events.append(stream.record())
+                        events.append(record(stream))
                         found.append(fetch(lab, given, stream))
                     for stream in reversed(streams):
-                        stream.synchronize()
+                        wait_for_all(stream)
                 what = f"runs queued on {len(streams)} stream(s)"
                 for feeds, each in zip(rounds, found, strict=True):
                     expected = specimen.expected(feeds)
@@ -496,7 +500,7 @@ def streams_of_users(trial: Trial) -> None:
                 source = feeds["x"]
                 back = np.zeros_like(source)
                 lab.on_device.copy(lab.on_device.put(source, stream), back, stream)
-                stream.synchronize()
+                wait_for_all(stream)
                 if back.tobytes() != source.tobytes():
                     trial.find(
                         said.ADOPTED_CLOSE, "it does nothing any more", case=case
