@@ -18,6 +18,7 @@ GROUPS: Final = (
     "claims",
     "memory",
     "time",
+    "failure",
     "options",
     "epcontext",
     "specialisation",

@@ -207,6 +207,9 @@ CAPTURED_MEMORY: Final = Sentence(
 
 # of failures
 
+FORKED: Final = Sentence(
+    "WeightStore", "It may be used from any thread, and in a child of a fork."
+)
 OUT_AT_WAIT: Final = Sentence(
     "Streams",
     "A failure in queued work comes out where its result is waited for, as the EP's "

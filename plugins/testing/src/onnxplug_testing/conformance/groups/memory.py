@@ -34,6 +34,7 @@ from onnxplug_testing.conformance.specimens import (
     make,
     of_any_size,
     passing_on,
+    several,
     taken,
     takes,
     weight,
