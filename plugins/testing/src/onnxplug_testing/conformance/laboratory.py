@@ -175,8 +175,11 @@ class Bench:
             raise Breach(said.EMPTY, f"returned {array!r}, no array") from error
         held = self.data_type(array)
         if found != tuple(shape) or held is not dtype:
+            # of the two that contradict each other, the array itself may know
+            is_right = getattr(array, "dtype", None) == dtype.numpy
+            lies = is_right and found == tuple(shape)
             raise Breach(
-                said.EMPTY,
+                said.DATA_TYPE if lies else said.EMPTY,
                 f"{held}{list(found)}, as data_type and shape say; asked for "
                 f"{dtype}{list(shape)}",
             )

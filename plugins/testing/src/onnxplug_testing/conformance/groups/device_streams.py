@@ -103,6 +103,7 @@ def waiting(trial: Trial) -> None:
                     back = np.zeros_like(source)
                     with bench.stream() as stream:
                         there = bench.empty((size,), specimen.dtype, stream)
+                        early = record(stream)
                         bench.burden(stream)
                         bench.copy(source, there, stream)
                         bench.copy(there, back, stream)
@@ -115,6 +116,7 @@ def waiting(trial: Trial) -> None:
                                 case=case,
                                 kind=way.__name__,
                             )
+                        wait_for(early)
 
 
 def _by_stream(trial: Trial, stream: ep.Stream, case: Case) -> Any:
