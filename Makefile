@@ -22,6 +22,8 @@
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make test-site        build the site, and look at it in Chromium if there is one
 #   make site             build the site, into build/site; a release's with VERSION=0.1
+#   make wheels           build what a release has into dist, twice, and compare; with
+#                         ARGS=--dirty, what is not committed, too
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -101,7 +103,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
-  test-native test-programs test-site site lint bench clean
+  test-native test-programs test-site site wheels lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -192,6 +194,9 @@ test-site: override VERSION := development
 test-site: site
 	$(SITE_VENV)/bin/python -m pytest website $(ARGS)
 
+wheels: $(VENV)/release.stamp
+	@$(BIN)/python release/wheels.py $(ARGS) dist
+
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -207,8 +212,10 @@ bench: $(VENV)/development.stamp
 	done
 
 clean:
-	rm -rf $(VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find core plugins examples tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
+	rm -rf $(VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) build dist .pytest_cache \
+	  .mypy_cache .ruff_cache .hypothesis
+	find core plugins examples tests demo benchmarks website release -name __pycache__ \
+	  -prune -exec rm -r {} +
 
 # A stamp is newer than what it was made from, so a second `make` installs nothing.
 
@@ -228,6 +235,11 @@ $(VENV)/runtime.stamp: $(VENV)/created.stamp $(PROJECTS)
 $(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(FOR_TESTS:%=plugins/%/pyproject.toml)
 	@echo 'installing what tests and checks need …'
 	@$(BIN)/python -m pip install --quiet --group dev $(EDITABLE) $(FOR_TESTS:%=-e plugins/%)
+	@touch $@
+
+$(VENV)/release.stamp: $(VENV)/created.stamp pyproject.toml
+	@echo 'installing what builds a release …'
+	@$(BIN)/python -m pip install --quiet --group release
 	@touch $@
 
 $(VENV)/exporters.stamp: $(VENV)/development.stamp $(ON_PYTORCH:%=plugins/%/pyproject.toml)

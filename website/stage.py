@@ -226,16 +226,21 @@ def reference() -> Mapping[str, Any]:
 
 
 def _full_entries() -> list[dict[str, str]]:
-    return [{f"{name.removesuffix('.md')}": f"{FULL}/{name}"} for name in reference()]
+    return [{_title(name): f"{FULL}/{name}"} for name in reference()]
+
+
+def _title(name: str) -> str:
+    """The title of a page of the reference."""
+    text = (ROOT / "docs/reference" / name).read_text("utf-8")
+    return text.splitlines()[0].removeprefix("# ")
 
 
 def full_pages() -> Iterator[tuple[PurePosixPath, str]]:
     """Pages with all docstrings of the public names."""
     for name, page in reference().items():
-        short = f"[{name.removesuffix('.md')}](../{name})"
         lines = [
-            f"# {page.module}, in full: {name.removesuffix('.md')}",
-            f"All that the docstrings say of what {short} lists.",
+            f"# {_title(name)}, in full",
+            f"All that the docstrings say of what [the short page](../{name}) lists.",
         ]
         for section, names in page.sections.items():
             if names:

@@ -23,6 +23,7 @@ HISTORY: Final = {
     "docs/reference/spi-changelog.md",
     "docs/reference/spi-promise.md",
     "docs/reference/spi.md",
+    "docs/reference/versions.md",
 }
 """Pages that tell what each version has changed, or are generated."""
 

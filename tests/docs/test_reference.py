@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from onnxplug import entries, errors, foreign
-from onnxplug.ep import DeviceType, HardwareDevice
+from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice
 from onnxplug.plugins import registry
 from onnxplug_cli.comparison.tolerances import EXACT, TOLERANCES
 from onnxplug_cli.main import build_parser
@@ -42,6 +42,7 @@ def load_script(name: str) -> ModuleType:
 
 writer = load_script("reference")
 spi_version = load_script("spi_version")
+versions = load_script("versions")
 
 
 @pytest.mark.parametrize("name", sorted({p.module for p in writer.PAGES.values()}))
@@ -179,6 +180,23 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), target
+
+
+def test_the_page_of_versions_agrees_with_the_distributions() -> None:
+    written = versions.PAGE.read_text("utf-8")
+    assert written == versions.write(), "run python tests/docs/versions.py"
+
+
+def test_the_distributions_of_this_state_go_together() -> None:
+    found = {each.name: each for each in versions.distributions()}
+    assert len(found) >= 17
+    for each in found.values():
+        for needed in each.ours:
+            assert needed.specifier.contains(found[needed.name].version), each.name
+            exact = str(needed.specifier).startswith("==")
+            assert exact is (each.name in versions.PARTS_OF_THE_HOST), each.name
+        for spi in filter(None, each.spi.split(", ")):
+            assert tuple(map(int, spi.split("."))) <= SPI_VERSION, each.name
 
 
 def anchors(page: Path) -> set[str]:
