@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next thirteen, in several
+#   make test             run all tests but those of the next fourteen, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -20,6 +20,9 @@
 #                         on the processor
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
+#   make test-device      ask an EP on this machine's device: verify, run the demo, and put
+#                         the conformance kit to it; with PLUGIN=webgpu, its folder, and
+#                         EP=dml where its short name is another; onnxplug-cpu without
 #   make test-site        build the site, and look at it in Chromium if there is one
 #   make site             build the site, into build/site; a release's with VERSION=0.1
 #   make wheels           build what a release has into dist, twice, and compare; with
@@ -32,7 +35,9 @@ PYTHON ?= python3
 ARGS ?=
 
 VENV := .venv
-BIN := $(VENV)/bin
+# where Windows has what others have in bin
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 PLUGINS := cli kernels compiler microsoft cpu
 # for tests and checks only, not for the demo: EPs to test with, a large engine,
 # operators that few models use, and the names of ONNX Runtime
@@ -79,6 +84,9 @@ VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
 PROGRAMS_VENV := .venv-programs
 # which asks for a graphical OpenCV, and an older Python; what it needs the group has
 ALONE_OF_PROGRAMS := rapidocr-onnxruntime==1.4.4
+# the EP that test-device asks
+PLUGIN ?= cpu
+EP ?= $(PLUGIN)
 # and one for the site, whose tools nothing else needs
 SITE_VENV := .venv-site
 VERSION ?= development
@@ -103,7 +111,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
-  test-native test-programs test-site site wheels lint bench clean
+  test-native test-programs test-site test-device site wheels lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -177,22 +185,29 @@ test-opencl: $(VENV)/opencl.stamp
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/tutorials/write-a-device-ep.md]' $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
-	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
+	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest plugins/native $(ARGS)
 
 test-programs: $(PROGRAMS_VENV)/programs.stamp
-	ONNXPLUG_REQUIRE=programs $(PROGRAMS_VENV)/bin/python -m pytest tests/programs $(ARGS)
+	ONNXPLUG_REQUIRE=programs $(PROGRAMS_VENV)/$(SCRIPTS)/python -m pytest tests/programs $(ARGS)
+
+test-device: $(VENV)/device-$(PLUGIN).stamp
+	@mkdir -p build/device
+	$(BIN)/onnxplug doctor --verify $(EP)
+	$(BIN)/onnxplug run demo/digits.onnx demo/seven.png --ep $(EP),cpu
+	$(BIN)/onnxplug test $(EP) --html build/device/$(EP).html \
+	  --folder build/device/$(EP) $(ARGS)
 
 # without a pager's colours, and with nothing kept of an earlier build
 site: $(SITE_VENV)/site.stamp
-	@$(SITE_VENV)/bin/python website/stage.py build/site-source
-	@NO_COLOR=1 $(SITE_VENV)/bin/zensical build --clean --strict \
+	@$(SITE_VENV)/$(SCRIPTS)/python website/stage.py build/site-source
+	@NO_COLOR=1 $(SITE_VENV)/$(SCRIPTS)/zensical build --clean --strict \
 	  --config-file build/site-source/zensical.toml
-	@$(SITE_VENV)/bin/python website/versions.py build/site-source/html build/site $(VERSION)
+	@$(SITE_VENV)/$(SCRIPTS)/python website/versions.py build/site-source/html build/site $(VERSION)
 	@echo 'the site is build/site/$(VERSION)/index.html'
 
 test-site: override VERSION := development
 test-site: site
-	$(SITE_VENV)/bin/python -m pytest website $(ARGS)
+	$(SITE_VENV)/$(SCRIPTS)/python -m pytest website $(ARGS)
 
 wheels: $(VENV)/release.stamp
 	@$(BIN)/python release/wheels.py $(ARGS) dist
@@ -200,6 +215,8 @@ wheels: $(VENV)/release.stamp
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet .github/workflows
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src) \
 	  $(ON_WEBGPU:%=plugins/%/src) $(ON_CUDA:%=plugins/%/src) \
@@ -235,6 +252,12 @@ $(VENV)/runtime.stamp: $(VENV)/created.stamp $(PROJECTS)
 $(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(FOR_TESTS:%=plugins/%/pyproject.toml)
 	@echo 'installing what tests and checks need …'
 	@$(BIN)/python -m pip install --quiet --group dev $(EDITABLE) $(FOR_TESTS:%=-e plugins/%)
+	@touch $@
+
+$(VENV)/device-$(PLUGIN).stamp: $(VENV)/runtime.stamp plugins/$(PLUGIN)/pyproject.toml \
+    plugins/testing/pyproject.toml
+	@echo 'installing onnxplug-$(PLUGIN) and the conformance kit …'
+	@$(BIN)/python -m pip install --quiet $(EDITABLE) -e plugins/testing -e plugins/$(PLUGIN)
 	@touch $@
 
 $(VENV)/release.stamp: $(VENV)/created.stamp pyproject.toml
@@ -287,23 +310,23 @@ $(VENV)/opencl.stamp: $(VENV)/development.stamp
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@echo 'creating $(NATIVE_VENV), with libraries of vendors …'
 	@$(PYTHON) -m venv $(NATIVE_VENV)
-	@$(NATIVE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(NATIVE_VENV)/bin/python -m pip install --quiet $(EDITABLE) \
+	@$(NATIVE_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(NATIVE_VENV)/$(SCRIPTS)/python -m pip install --quiet $(EDITABLE) \
 	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=9.0' $(VENDORS) $(C_COMPILER)
 	@touch $@
 
 $(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml plugins/onnxruntime/pyproject.toml
 	@echo 'creating $(PROGRAMS_VENV), with programs that have trained models …'
 	@$(PYTHON) -m venv $(PROGRAMS_VENV)
-	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet $(EDITABLE) -e plugins/onnxruntime --group programs
-	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet --no-deps --ignore-requires-python \
+	@$(PROGRAMS_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(PROGRAMS_VENV)/$(SCRIPTS)/python -m pip install --quiet $(EDITABLE) -e plugins/onnxruntime --group programs
+	@$(PROGRAMS_VENV)/$(SCRIPTS)/python -m pip install --quiet --no-deps --ignore-requires-python \
 	  $(ALONE_OF_PROGRAMS)
 	@touch $@
 
 $(SITE_VENV)/site.stamp: core/pyproject.toml pyproject.toml
 	@echo 'creating $(SITE_VENV), with what builds the site …'
 	@$(PYTHON) -m venv $(SITE_VENV)
-	@$(SITE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(SITE_VENV)/bin/python -m pip install --quiet -e core --group site
+	@$(SITE_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(SITE_VENV)/$(SCRIPTS)/python -m pip install --quiet -e core --group site
 	@touch $@

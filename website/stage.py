@@ -42,7 +42,7 @@ ROW: Final = re.compile(r"^ *\|.*\|$", re.MULTILINE)
 NESTED: Final = re.compile(r"(?<=\n\n)(?: {2,3}\S.*\n)+")
 """A block that an item of a list has after its text."""
 
-LANGUAGES: Final = {".py": "python", ".toml": "toml", ".md": "markdown"}
+LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yml": "yaml"}
 
 
 def place(path: PurePosixPath) -> PurePosixPath:

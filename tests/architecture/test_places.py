@@ -24,7 +24,7 @@ EVERYWHERE: Final = {"onnxplug", "onnxplug_testing"}
 """What all tests may use."""
 
 OF_THE_REPOSITORY: Final = {
-    "architecture", "benchmarks", "demo", "docs", "packaging", "robustness",
+    "architecture", "benchmarks", "ci", "demo", "docs", "packaging", "robustness",
 }  # fmt: skip
 """Rooms of tests of what is no distribution's: scripts, pages, wheels."""
 

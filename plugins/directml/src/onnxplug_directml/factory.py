@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 MICROSOFT: Final = 0x1414
 """The maker's PCI vendor id."""
+
+SOFTWARE: Final = "ONNXPLUG_DIRECTML_SOFTWARE"
+"""The environment variable by which tests get an adapter that computes on the
+processor."""
 
 _KINDS: Final = frozenset({ep.DeviceType.GPU, ep.DeviceType.NPU})
 
@@ -55,7 +60,8 @@ class DmlFactory(ep.EpFactory):
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
     ) -> Iterable[ep.EpDevice | ep.RefusedDevice]:
-        """GPUs and NPUs; adapters of software are none of them.
+        """GPUs and NPUs; adapters of software are none of them, unless the environment
+        asks for one, which is then a pair with the processor, for who names the EP.
 
         Which of them DXGI counts as which is told when one is used, so a pair suggests
         ``device_id`` -1, its own, and looks for its own kind.
@@ -68,6 +74,8 @@ class DmlFactory(ep.EpFactory):
                 reason = str(error)
         for device in devices:
             if device.type not in _KINDS:
+                if not reason and os.environ.get(SOFTWARE) == "1":
+                    yield from self._software(device, metadata)
                 continue
             if reason:
                 yield ep.RefusedDevice(device=device, reason=reason)
@@ -82,6 +90,23 @@ class DmlFactory(ep.EpFactory):
                     "device_filter": str(device.type.value),
                 },
             )
+
+    def _software(
+        self, processor: ep.HardwareDevice, metadata: Mapping[str, str]
+    ) -> Iterable[ep.EpDevice]:
+        """The first adapter of software that DXGI lists."""
+        listed = [each for each in self.memory_spaces.adapters("") if each.in_dxgi]
+        for number, adapter in enumerate(listed):
+            if adapter.is_software:
+                yield ep.EpDevice(
+                    ep_name=self.name,
+                    ep_vendor=self.vendor,
+                    device=processor,
+                    metadata={**metadata, "adapter": adapter.name},
+                    default_options={"device_id": str(number)},
+                    by_name_only=True,
+                )
+                return
 
     def create(
         self,
