@@ -84,6 +84,29 @@ def ours() -> Callable[..., list[np.ndarray[Any, Any]]]:
 
 
 @pytest.fixture(scope="session")
+def theirs() -> Callable[..., list[np.ndarray[Any, Any]]]:
+    """Runs an operator by ONNX Runtime, as :func:`ours` does here."""
+
+    def run(
+        operator: str,
+        inputs: Arrays,
+        *,
+        outputs: Collection[int] = (0,),
+        opset: int = 17,
+        constants: Collection[int] = (),
+        domain: str = DOMAIN,
+        dtypes: Sequence[Any] = (),
+        **attributes: Any,
+    ) -> list[np.ndarray[Any, Any]]:
+        model, feeds = _model(
+            operator, inputs, outputs, opset, constants, domain, dtypes, attributes
+        )
+        return _theirs(model, feeds)
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def compare() -> Callable[..., None]:
     """Compares an operator with ONNX Runtime: ``compare(operator, inputs, …)``.
 
@@ -106,9 +129,7 @@ def compare() -> Callable[..., None]:
         model, feeds = _model(
             operator, inputs, outputs, opset, constants, domain, dtypes, attributes
         )
-        theirs = onnxruntime.InferenceSession(
-            model, providers=["CPUExecutionProvider"]
-        ).run(None, feeds)
+        theirs = _theirs(model, feeds)
         results = _session(model, compiled).run(None, feeds)
         for found, wanted in zip(results, theirs, strict=True):
             assert_close(found, wanted, tolerance)
@@ -130,6 +151,12 @@ def assert_close(found: Any, wanted: Any, tolerance: float = 5e-6) -> None:
     if wanted.size:
         worst = np.abs(found - wanted).max() / max(1.0, np.abs(wanted).max())
         assert worst <= tolerance
+
+
+def _theirs(model: bytes, feeds: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    found: list[np.ndarray[Any, Any]] = session.run(None, feeds)
+    return found
 
 
 def _session(model: bytes, compiled: bool) -> onnxplug.InferenceSession:

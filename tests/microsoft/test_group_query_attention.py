@@ -168,6 +168,29 @@ def test_caches_of_codes(compare, fresh, normal, integers, turns, compiled, bits
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_that_are_padding(ours, theirs, close, fresh, cache, turns, compiled):
+    """Chunks of one shape, of which some rows are no part: as ONNX Runtime has them."""
+    lengths, valid = [PAST + 3, 4, 7], [3, 2, 0]
+    counts = [np.array(lengths, np.int32) - np.int32(1), np.array(20, np.int32)]
+    given = [*fresh(3), *cache(20, 3), *counts, *turns, *[None] * 7]
+    form = {
+        "outputs": (0, 1, 2), "constants": (7, 8), "dtypes": (np.float32,) * 3,
+        "num_heads": HEADS, "kv_num_heads": SHARED, "do_rotary": 1,
+        "local_window_size": 4,
+    }  # fmt: skip
+    inputs = [*given, np.array(valid, np.int32)]
+    found = ours("GroupQueryAttention", inputs, compiled=compiled, **form)
+    wanted = theirs("GroupQueryAttention", inputs, **form)
+    for image, (length, count) in enumerate(zip(lengths, valid, strict=True)):
+        close(found[0][image, :count], wanted[0][image, :count])
+        for mine, other in zip(found[1:], wanted[1:], strict=True):
+            close(mine[image, :, :length], other[image, :, :length])
+    if not compiled:
+        with pytest.raises(onnxplug.errors.NodeError, match="query_seqlens"):
+            ours("GroupQueryAttention", [*given, np.array([3, 5, 0], np.int32)], **form)
+
+
 def test_what_codes_of_caches_lack(ours, fresh, cache):
     counts = np.array([PAST, PAST], np.int32), np.array(PAST + 1, np.int32)
     form = {"num_heads": HEADS, "kv_num_heads": SHARED}

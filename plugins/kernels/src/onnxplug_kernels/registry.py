@@ -130,7 +130,7 @@ class Kernel(Record):
 
     def _check_inputs(self, inputs: Sequence[object], form: _Form) -> None:
         if not form.fewest <= len(inputs) <= form.most:
-            most = "" if form.most == form.fewest else f" to {form.most}"
+            most = "" if form.most == form.fewest else f" to {form.most:.0f}"
             raise WrongInputs(
                 f"{self.op_type} since version {self.since} has {form.fewest}{most} "
                 f"inputs, and not {len(inputs)}"

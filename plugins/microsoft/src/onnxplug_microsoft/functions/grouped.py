@@ -39,6 +39,7 @@ def _group_query_attention(
     v_scale: str | None = None,
     q_norm_weight: str | None = None,
     k_norm_weight: str | None = None,
+    query_seqlens: str | None = None,
     *,
     num_heads: int,
     kv_num_heads: int,
@@ -64,6 +65,8 @@ def _group_query_attention(
             "its cache is quantized ('k_quant_type', 'v_quant_type', 'k_scale', "
             "'v_scale'), which its function does not know"
         )
+    if query_seqlens is not None:
+        raise NoFunction("it has 'query_seqlens', which its function does not know")
     if sliding_window_cache:
         raise NoFunction(
             "its attribute 'sliding_window_cache' is set; its function is for 0"

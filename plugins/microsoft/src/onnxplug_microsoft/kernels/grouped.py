@@ -41,6 +41,7 @@ def group_query_attention(
     v_scale: Any | None = None,
     q_norm_weight: Any | None = None,
     k_norm_weight: Any | None = None,
+    query_seqlens: Any | None = None,
     *,
     num_heads: int,
     kv_num_heads: int,
@@ -84,7 +85,8 @@ def group_query_attention(
         )
     if xp.any(lengths < 1):
         raise IndexError("GroupQueryAttention has a sequence without rows")
-    starts = lengths - new
+    valid = _valid(xp, query_seqlens, lengths, new, causal=bool(causal))
+    starts = lengths - valid
     starts = xp.where(starts > 0, starts, 0)
     places = starts[:, None] + xp.arange(new)
     if do_rotary:
@@ -140,6 +142,31 @@ def group_query_attention(
     found = xp.reshape(found, (q.shape[0], num_heads, new, size))
     joined = xp.reshape(xp.permute_dims(found, (0, 2, 1, 3)), (q.shape[0], new, -1))
     return xp.astype(joined, query.dtype, copy=False), keys, values
+
+
+def _valid(xp: Any, counts: Any | None, lengths: Any, new: int, *, causal: bool) -> Any:
+    """How many of the *new* rows of each sequence are no padding.
+
+    Raises:
+        IndexError: a sequence has not so many.
+        ValueError: there are not as many counts as sequences, or keys behind a query
+            are seen.
+    """
+    if counts is None:
+        return new
+    found = xp.astype(xp.reshape(counts, (-1,)), xp.int64)
+    if found.shape != lengths.shape or not causal:
+        raise ValueError(
+            f"GroupQueryAttention has query_seqlens {counts.shape} of "
+            f"{lengths.shape[0]} sequences{'' if causal else ' and is not causal'}; "
+            "expected one each, and causal 1"
+        )
+    if xp.any((found < 0) | (found > new) | (found > lengths)):
+        raise IndexError(
+            f"GroupQueryAttention has query_seqlens {xp.tolist(found)} of {new} rows "
+            f"and lengths {xp.tolist(lengths)}"
+        )
+    return found
 
 
 def _bits(

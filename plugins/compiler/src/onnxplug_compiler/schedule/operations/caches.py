@@ -11,6 +11,7 @@ from onnxplug.ep import TensorFacts
 from onnxplug_compiler.frontend.call import Call, NotCompiled
 from onnxplug_compiler.ir.caches import Rotation, Starts
 from onnxplug_compiler.ir.elements import described, element_of
+from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.cached_heads import (
@@ -50,6 +51,9 @@ from onnxplug_compiler.schedule.operations.registry import (
 )
 
 _GROUPED: Final = "com.microsoft.GroupQueryAttention"
+
+_VALID: Final = 16
+"""The input that says how many rows are no padding."""
 
 _NOT_COMPILED: Final = {"sliding_window_cache": 0, "qk_output": 0}
 """Attributes of what is not compiled, and their defaults."""
@@ -115,6 +119,8 @@ def _check_grouped(call: Call, inputs: Inputs, results: Results) -> None:
         vector = shapes[position] if len(shapes) > position else None
         if vector not in (None, (size,)):
             raise NotCompiled(f"input {position} of {vector}", call)
+    if call.input(_VALID) is not None and given(inputs, _VALID).size != found.batch:
+        raise NotCompiled(f"rows of {shapes[_VALID]} sequences", call)
     check_added(call, found, shapes[10] if len(shapes) > 10 else None)
 
 
@@ -122,8 +128,7 @@ def _record_grouped(plan: Plan, call: Call) -> None:
     shapes = [None if n is None else plan.known(n).shape for n in call.inputs]
     known = plan.results(call)[1] or plan.results(call)[2]
     found = _heads(call, shapes, 0 if known is None else known.shape[2])
-    lengths = of_shape(plan, plan.view(name_of(call, 5)), (found.batch,))
-    starts = Starts(lengths, 1 - found.queries, 1, clamped=True)
+    starts = _starts(plan, call, found)
     rotation = _rotation(plan, call)
     q, k, v = split(plan, call, found)
     q = _normed(plan, call, q, 14, "q_norm_epsilon")
@@ -163,6 +168,28 @@ def _record_grouped(plan: Plan, call: Call) -> None:
     )
     if bits:
         _scaled(plan, call, attended, 1, out)
+
+
+def _starts(plan: Plan, call: Call, found: Heads) -> Starts:
+    """Where the new rows of each sequence begin.
+
+    Of those that are padding, behind the others, nobody reads what becomes; they have
+    places, too, and see themselves.
+    """
+    lengths = of_shape(plan, plan.view(name_of(call, 5)), (found.batch,))
+    valid = call.input(_VALID)
+    if valid is None:
+        return Starts(lengths, 1 - found.queries, 1, clamped=True)
+    formula = Formula("i64")
+    count = formula.read_wide(of_shape(plan, plan.view(valid), (found.batch,)))
+    count = formula.step("Max", count, formula.number(0))
+    count = formula.step("Min", count, formula.number(found.queries))
+    length = formula.step("Add", formula.read_wide(lengths), formula.number(1))
+    starts = plan.recorder.temporary(np.dtype(np.int64), (found.batch,))
+    formula.record(
+        plan.recorder, formula.step("Sub", length, count), starts, call.op_type
+    )
+    return Starts(starts, 0, found.queries)
 
 
 def _turned(
@@ -254,8 +281,15 @@ def _accepts_grouped(call: Call, dtypes: Dtypes, target: Support) -> str | None:
             return f"GroupQueryAttention is not compiled with {name!r}"
     if not {"num_heads", "kv_num_heads"} <= call.attributes.keys():
         return "GroupQueryAttention lacks 'num_heads' or 'kv_num_heads'"
-    if call.input(16) is not None:
-        return "GroupQueryAttention is compiled without 'query_seqlens'"
+    if call.input(_VALID) is not None and (
+        call.input(3) is None
+        or call.input(10) is not None
+        or not call.attributes.get("causal", 1)
+    ):
+        return (
+            "GroupQueryAttention is compiled with 'query_seqlens' where it is causal "
+            "and has a cache, and nothing is added to scores"
+        )
     reason = why_not(call, [*dtypes, *[None] * (17 - len(dtypes))], target)
     if reason is not None:
         return reason
@@ -268,7 +302,7 @@ def _accepts_grouped(call: Call, dtypes: Dtypes, target: Support) -> str | None:
         return "GroupQueryAttention rotates, and has no tables"
     if call.input(5) is None or call.input(6) is None or len(call.outputs) > 3:
         return "GroupQueryAttention lacks lengths, or has outputs that it has not"
-    others = {3, 4, 5, 6, 9, *SCALES}
+    others = {3, 4, 5, 6, 9, *SCALES, _VALID}
     found = [dtypes[at] for at in range(len(dtypes)) if at not in others]
     if not fits(first, found, [] if bits_of(call) else dtypes[3:5], target):
         return "GroupQueryAttention is compiled for inputs of one type"
