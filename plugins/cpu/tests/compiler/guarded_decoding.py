@@ -1,5 +1,5 @@
-"""Multiplies by weights of few bits, and attends to caches by lengths that these may
-not have, with pages around each buffer that nobody may touch.
+"""Multiplies by weights of few bits, mixes experts, and attends to caches by lengths
+that these may not have, with pages around each buffer that nobody may touch.
 
     python -m plugins.cpu.tests.compiler.guarded_decoding FIRST:LAST
 
@@ -21,6 +21,7 @@ from onnxplug_testing.grouped_attention import POSITIONS, Grouped
 from .guarded import Guarded
 from .kernels.test_weight_products import pack, weights
 from .test_caches import BOUNDS, as_exported, check, feeds_of
+from .test_experts import Mixture, close
 
 Array = np.ndarray[Any, Any]
 DTYPES = [np.float32, np.float32, np.float16, ml_dtypes.bfloat16]
@@ -77,10 +78,14 @@ def attention(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
     rows = int(rng.choice([1, 1, 4, 9, 30]))
     lengths = [int(n) for n in rng.integers(rows, rows + 9, rng.integers(1, 3))]
     form = {"local_window_size": 4} if rng.integers(2) else {}
+    bits = int(rng.choice([0, 0, 8, 4]))
     case = Grouped(
-        lengths, rows, max(lengths) + int(rng.integers(5)), rotated=16 * (rows < 9),
-        sinks=bool(rng.integers(2)), places=rows == 1, dtype=DTYPES[rng.integers(4)],
-        **form,
+        lengths, rows, max(lengths) + int(rng.integers(5)),
+        rotated=16 * (rows < 9 and not bits), sinks=bool(rng.integers(2)),
+        places=rows == 1 and not bits, dtype=DTYPES[rng.integers(4)],
+        norms=not rng.integers(3) and not bits, bits=bits,
+        channels=bool(rng.integers(2)),
+        added=(1, 4) if not rng.integers(3) and not bits else None, **form,
     )  # fmt: skip
     run, feeds = Guarded(as_exported(case), **guarded), feeds_of(case)
     check(case, run.run(None, feeds), BOUNDS[case.dtype.name])
@@ -94,6 +99,29 @@ def attention(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
         wrong = np.full_like(feeds["places"], place)
         refused(run, {**feeds, "places": wrong})
     check(case, run.run(None, feeds), BOUNDS[case.dtype.name])
+
+
+def experts(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
+    """MoE and QMoE of any form."""
+    bits, gated = int(rng.choice([0, 0, 2, 4, 8])), rng.integers(2)
+    fusion = int(rng.integers(3)) if gated else 0
+    form: dict[str, Any] = {"activation_type": "swiglu" if gated else "silu"}
+    form |= {"swiglu_fusion": fusion} if fusion else {}
+    many = int(rng.choice([1, 5, 40]))
+    case = Mixture(
+        bits, int(rng.choice([0, 16])) if bits else 0, halves=1 + int(gated),
+        third=bool(gated and not fusion), dtype=DTYPES[rng.integers(4)],
+        zeros=bool(bits and rng.integers(2)), biased=bool(rng.integers(2)),
+        experts=many, routed=bool(bits and rng.integers(2)),
+        k=int(rng.integers(1, min(many, 6) + 1)),
+        normalize_routing_weights=int(rng.integers(2)), **form,
+    )  # fmt: skip
+    run = Guarded(case.model(), **guarded)
+    for rows in (int(rng.choice([1, 2, 3])), int(rng.choice([0, 17, 90]))):
+        feeds = case.feeds(rows)
+        bound = 2 * BOUNDS[case.dtype.name]
+        close(run.run(None, feeds)[0], case.expected(feeds), case.dtype, bound)
+    assert not [node.note for node in run.explain().nodes if node.note]
 
 
 def refused(run: Guarded, feeds: dict[str, Array]) -> None:
@@ -111,7 +139,7 @@ def main(first: int, last: int) -> None:
         for at_end in (True, False):
             rng = np.random.default_rng(seed)
             guarded = {"at_end": at_end, "threads": 1 + seed // 2 % 2}
-            (product, product, attention)[seed % 3](rng, guarded)
+            (product, experts, attention)[seed % 3](rng, guarded)
 
 
 if __name__ == "__main__":

@@ -290,6 +290,11 @@ def _accepts_grouped(call: Call, dtypes: Dtypes, target: Support) -> str | None:
             "GroupQueryAttention is compiled with 'query_seqlens' where it is causal "
             "and has a cache, and nothing is added to scores"
         )
+    if call.input(14) is not None and not target.elements("RMSNormalization"):
+        return "GroupQueryAttention is compiled without norms of queries and keys"
+    counts = target.supports_step("Min", ("i64", "i64"), "i64", {})
+    if call.input(_VALID) is not None and not counts:
+        return "GroupQueryAttention is compiled without 'query_seqlens'"
     reason = why_not(call, [*dtypes, *[None] * (17 - len(dtypes))], target)
     if reason is not None:
         return reason
