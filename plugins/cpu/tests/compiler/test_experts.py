@@ -80,7 +80,8 @@ class Mixture:
         codes = RNG.integers(
             0, 1 << bits, (self.experts, rows, blocks, depth // blocks)
         )
-        scales = (np.abs(normal(self.experts, rows, blocks)) / 16).astype(self.dtype)
+        scales = np.abs(normal(self.experts, rows, blocks)) / (1 << bits)
+        scales = scales.astype(self.dtype)
         points = RNG.integers(0, 1 << bits, (self.experts, rows, blocks))
         if not zeros:
             points[:] = 1 << bits - 1
