@@ -71,10 +71,11 @@ FAMILIES: Final = (
     {"movement"},
     {"elementwise"},
     {"reduction", "widening"},
-    {"normalization", "spatial", "contraction"},
+    {"spatial", "contraction"},
     {
         "attention",
         "coded",
+        "normalization",
         "recurrent",
         "selection",
         "tables",

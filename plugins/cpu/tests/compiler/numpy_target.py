@@ -129,6 +129,7 @@ class NumpyTarget:
     transforms = None
     window_places = None
     experts = None
+    coded_rows = None
     coded_products = None
 
     def __init__(self) -> None:

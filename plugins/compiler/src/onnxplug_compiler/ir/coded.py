@@ -3,8 +3,8 @@ what they stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug_compiler.ir.epilogue import Epilogue
@@ -95,4 +95,35 @@ class CodedProducts(Protocol):
 
         Args:
             a, b: as :meth:`record_coded` takes them.
+        """
+
+
+RecordRows: TypeAlias = "Callable[[Recorder[Any], View, View], None]"
+"""Records what is computed of rows of float32, [rows, columns], which may be where they
+were: ``record(recorder, x, out)``."""
+
+
+class CodedRows(Protocol):
+    """What is computed row by row between codes."""
+
+    def record_between_codes(
+        self,
+        recorder: Recorder[Any],
+        codes: View,
+        scale: View,
+        zero: View | None,
+        record: RecordRows,
+        epilogue: Epilogue,
+        *,
+        label: str = "",
+    ) -> None:
+        """What is computed of rows of ``(codes - zero) * scale``.
+
+        Args:
+            codes: [rows, columns].
+            scale, zero: one number each.
+            record: of each row by itself.
+            epilogue: takes the result, of float32; its views are of the shape of
+                *codes*.
+            label: for profiles, the sizes not included.
         """

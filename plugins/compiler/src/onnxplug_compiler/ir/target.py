@@ -9,7 +9,7 @@ from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
     from onnxplug_compiler.ir.caches import Caches
-    from onnxplug_compiler.ir.coded import CodedProducts
+    from onnxplug_compiler.ir.coded import CodedProducts, CodedRows
     from onnxplug_compiler.ir.experts import Experts
     from onnxplug_compiler.ir.families import (
         Attention,
@@ -116,6 +116,10 @@ class Target(Support, Protocol):
     @property
     def coded_products(self) -> CodedProducts | None:
         """``None`` if it names no operator of them in :meth:`elements`."""
+
+    @property
+    def coded_rows(self) -> CodedRows | None:
+        """``None`` if rows between codes are of floats, step by step."""
 
     @property
     def convolutions(self) -> Convolutions | None:

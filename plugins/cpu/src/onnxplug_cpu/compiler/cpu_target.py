@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         trees,
     )
     from onnxplug_compiler.ir.caches import Caches
-    from onnxplug_compiler.ir.coded import CodedProducts
+    from onnxplug_compiler.ir.coded import CodedProducts, CodedRows
     from onnxplug_compiler.ir.experts import Experts
     from onnxplug_compiler.ir.linear_attention import LinearAttentions
     from onnxplug_kernels.ml.forest import Forest
@@ -171,6 +171,12 @@ class CpuTarget(Machine):
         from onnxplug_cpu.compiler.kernels.coded import commands
 
         return commands
+
+    @property
+    def coded_rows(self) -> CodedRows:
+        from onnxplug_cpu.compiler.kernels.normalization import between_codes
+
+        return between_codes
 
     @property
     def caches(self) -> Caches:

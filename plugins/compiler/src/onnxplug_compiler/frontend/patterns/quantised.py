@@ -3,7 +3,8 @@
 A product or convolution whose factors are both made of 8-bit codes has sums of
 integers, which are exact, and scales them; the calls behind become a chain as ever.  A
 call that only moves elements, or chooses among them, between equal scales and zero
-points moves codes, to the bit.
+points moves codes, to the bit.  What is computed row by row becomes floats, and codes
+again, some rows at a time.
 
 What made the numbers goes when nobody reads them any more.
 """
@@ -11,6 +12,7 @@ What made the numbers goes when nobody reads them any more.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -54,6 +56,9 @@ _SUMS: Final = (
 )
 EXACT: Final = "moves codes, to the bit as the model's float32"
 
+_ROWS: Final = frozenset({"Softmax", "LayerNormalization", "RMSNormalization"})
+_OF_ROWS: Final = "computes rows of codes, to the bit as the model's float32"
+
 _BROADCAST_SINCE: Final = 7
 """The opset before which Gemm broadcast its addend by an attribute."""
 
@@ -71,7 +76,7 @@ def take_codes(
     """
     if not any(call.op_type == "DequantizeLinear" for call in calls):
         return list(calls)
-    rewriter = _Rewriter(calls, facts, target)
+    rewriter = _Rewriter(calls, facts, wanted, target)
     return _read([rewriter.replaced(call) for call in calls], wanted)
 
 
@@ -103,8 +108,17 @@ class _Numbers(NamedTuple):
 
 
 class _Rewriter:
-    def __init__(self, calls: Sequence[Call], facts: Facts, target: Target) -> None:
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        facts: Facts,
+        wanted: Collection[str],
+        target: Target,
+    ) -> None:
         self.facts = facts
+        self.readers = Counter(wanted)
+        for each in calls:
+            self.readers.update(name for name in each.inputs if name is not None)
         self.target = target
         self.producer = {
             name: call for call in calls for name in call.outputs if name is not None
@@ -118,7 +132,7 @@ class _Rewriter:
         if call.op_type in _PRODUCTS and call.dtypes[0] == _F32:
             made = self._product(call)
         elif call.op_type == "QuantizeLinear":
-            made = self._moved(call)
+            made = self._moved(call) or self._rows(call)
         return made or call
 
     def _numbers(self, name: str | None) -> _Numbers | None:
@@ -283,6 +297,43 @@ class _Rewriter:
         )
         moved.note = EXACT
         return moved
+
+    def _rows(self, call: Call) -> Call | None:
+        """The call that computes rows of codes to where *call* quantises them."""
+        ask, name = self.facts.ask, call.inputs[0]
+        rows, dtype = self.producer.get(name or ""), call.dtypes[0]
+        if rows is None or name is None or dtype is None or self.readers[name] > 1:
+            return None
+        if rows.domain or rows.op_type not in _ROWS or any(rows.outputs[1:]):
+            return None
+        numbers, scale = self._numbers(rows.inputs[0]), call.inputs[1]
+        if numbers is None or scale is None or ask(dtype_of, scale) != _F32:
+            return None
+        axis = int(rows.attributes["axis"])
+        if axis not in (-1, ask(rank_of, numbers.codes) - 1):
+            return None
+        if self.target.coded_rows is None or element_of(dtype) not in _BYTES:
+            return None
+        steps = numbers.scale, numbers.zero, scale, call.input(2)
+        if not all(each is None or ask(_has_one, each) for each in steps):
+            return None
+        weights = rows.input(1), rows.input(2)
+        if any(each is not None and ask(rank_of, each) != 1 for each in weights):
+            return None
+        if call.attributes.get("block_size") or call.attributes.get("precision"):
+            return None
+        made = Call(
+            "QuantizedRows",
+            "",
+            rows.version,
+            (numbers.codes, *steps, *weights),
+            call.outputs,
+            {**rows.attributes, "operator": rows.op_type},
+            tuple(sorted({*rows.nodes, *call.nodes})),
+            call.dtypes,
+        )
+        made.note = _OF_ROWS
+        return made
 
     def _joined(self, call: Call, join: Call) -> Call | None:
         """The call that joins codes where *call* writes them: as they are, if all have

@@ -142,6 +142,7 @@ class GpuTarget:
     transforms = None
     flow = None
     experts = None
+    coded_rows = None
     has_narrow_factors = False
     bits_of_caches = ()
 

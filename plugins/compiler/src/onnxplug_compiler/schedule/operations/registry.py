@@ -162,6 +162,7 @@ OPERATORS: Final = {
     "GlobalLpPool",
     "quantization": "DequantizeLinear com.microsoft.DequantizeLinear QuantizeLinear "
     "com.microsoft.QuantizeLinear DynamicQuantizeLinear QLinearMatMul",
+    "quantized_rows": "QuantizedRows",
     "quantised_recurrent": "com.microsoft.DynamicQuantizeLSTM",
     "recurrent": "GRU LSTM RNN",
     "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
