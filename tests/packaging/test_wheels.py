@@ -24,7 +24,7 @@ TESTING = "onnxplug-testing"
 TRAINING = "onnxplug-training"
 FOLDERS = {
     tomllib.loads(project.read_text("utf-8"))["project"]["name"]: project.parent
-    for pattern in ("core", "plugins/*")
+    for pattern in ("core", "plugins/*", "examples/*")
     for project in sorted(ROOT.glob(f"{pattern}/pyproject.toml"))
 }
 EVERY = pytest.mark.parametrize("name", FOLDERS)
