@@ -73,7 +73,9 @@ def program_of(partition: ep.Partition) -> Program:
             content = partition.constant(name)
             if content is not None and name not in slots:
                 slots[name] = len(slots)
+                # which may be a result, and is to be copied then
                 constants.append(np.array(content))
+                constants[-1].setflags(write=False)
     steps = []
     for node in partition.nodes:
         (output,) = node.outputs
