@@ -189,7 +189,6 @@ class DeviceContext(ep.DeviceContext):
             weakref.WeakValueDictionary()
         )
 
-    @property
     def live_bytes(self) -> int:
         """Bytes of arrays that are not gone, and of captured graphs."""
         return self.device.live_bytes
