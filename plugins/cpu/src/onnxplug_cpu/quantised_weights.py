@@ -10,7 +10,11 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_compiler.frontend.moves import MOVES, added_by_pad, only_moves
-from onnxplug_compiler.frontend.patterns.quantised import MOST_TERMS, are_windows
+from onnxplug_compiler.frontend.patterns.quantised import (
+    MOST_TERMS,
+    are_of_quads,
+    are_windows,
+)
 
 _BYTES: Final = (ep.DataType.INT8, ep.DataType.UINT8)
 _CODES: Final = (
@@ -158,7 +162,8 @@ def _fits(graph: ep.Graph, reader: ep.Node, maker: ep.Node, *, turned: bool) -> 
     if len(shape) != len(sizes) or len(shape) < 2:
         return False
     groups = int(reader.attributes.get("group", 1))
-    if reader.op_type == "Conv" and groups != 1 and not are_windows(groups, shape):
+    in_groups = reader.op_type == "Conv" and groups != 1
+    if in_groups and not (are_windows(groups, shape) or are_of_quads(shape)):
         return False
     other = graph.value(reader.inputs[0] or "").shape
     if other is not None and len(other) < 2:

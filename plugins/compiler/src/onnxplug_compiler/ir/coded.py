@@ -97,6 +97,10 @@ class CodedProducts(Protocol):
             a, b: as :meth:`record_coded` takes them.
         """
 
+    def takes_groups(self) -> bool:
+        """Whether convolutions in groups, whose filters are constant and have a
+        multiple of :data:`PIXEL` channels, are best computed of codes."""
+
 
 RecordRows: TypeAlias = "Callable[[Recorder[Any], View, View], None]"
 """Records what is computed of rows of float32, [rows, columns], which may be where they

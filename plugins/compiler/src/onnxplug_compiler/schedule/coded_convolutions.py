@@ -10,6 +10,8 @@ import numpy as np
 
 from onnxplug_compiler.frontend.call import Call
 from onnxplug_compiler.frontend.fusion import Group
+from onnxplug_compiler.frontend.patterns.quantised import are_of_quads
+from onnxplug_compiler.ir.buffers import Constant
 from onnxplug_compiler.ir.coded import Codes, Factor
 from onnxplug_compiler.ir.elementwise import Chain
 from onnxplug_compiler.ir.epilogue import Epilogue, epilogue
@@ -94,6 +96,16 @@ class CodedConvolution(NamedTuple):
         filters = Factor(Codes(self.codes), zeros, self.offset)
         return exact_windows(plan, self.conv, self.image, filters, shape)
 
+    def is_in_groups(self, plan: Plan) -> bool:
+        """Whether it is of groups of some channels, that are best multiplied as codes,
+        as they are."""
+        return (
+            self.conv.attributes["group"] > 1
+            and are_of_quads(self.codes.shape)
+            and isinstance(self.codes.buffer, Constant)
+            and coded_products(plan.recorder).takes_groups()
+        )
+
 
 def as_conv(call: Call, x: int, w: int) -> Call:
     """The convolution alone, of the inputs at these positions."""
@@ -161,14 +173,15 @@ def record_parts(
     shape, sums = after.outputs[0].shape, _DTYPES[after.chain.inputs[0]]
     if 0 in shape:
         return
-    windows = made.windows(plan, shape)
+    parts = _of_codes(plan, made, shape) if made.is_in_groups(plan) else None
+    windows = None if parts else made.windows(plan, shape)
     if windows is not None:
         for each in windows:
             folded = of_floats(after.of(each.fold))
             out = recorder.temporary(F32, folded.outputs[0].shape)
             record_depthwise(recorder, each, out, folded, label)
         return
-    for part, a, b in _contractions(plan, made, shape):
+    for part, a, b in parts or _contractions(plan, made, shape):
         folded = after.of(part.fold)
         out = recorder.temporary(sums, folded.outputs[0].shape)
         family.record_coded(recorder, a, b, out, epilogue=folded, label=label)
@@ -182,11 +195,26 @@ def _contractions(
     plan: Plan, made: CodedConvolution, shape: tuple[int, ...]
 ) -> _Contractions:
     """Of codes as they are, or of their differences from their zero points."""
-    recorder, family = plan.recorder, coded_products(plan.recorder)
     view, arrays = made.image.codes.view, made.arrays
     if not made.is_of_integers:
         parts = plain_parts(plan, made.conv, view, arrays, shape)
         return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
+    found = _of_codes(plan, made, shape)
+    if found is not None:
+        return found
+    wide = plan.recorder.ordered_like(view, view.shape, _I16)
+    record_differences(plan.recorder, made.image, wide)
+    parts = plain_parts(plan, made.conv, wide, arrays, shape)
+    return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
+
+
+def _of_codes(
+    plan: Plan, made: CodedConvolution, shape: tuple[int, ...]
+) -> _Contractions | None:
+    """Of codes as they are, if they are best multiplied so; records what writes these
+    where windows read them."""
+    recorder, family = plan.recorder, coded_products(plan.recorder)
+    view = made.image.codes.view
     geometry = geometry_of(made.conv, view.shape, made.codes.shape, shape)
     fours = made.in_fours
     for is_moved in (False, True):
@@ -198,10 +226,7 @@ def _contractions(
         if all(family.reads_codes(recorder, a, b) for _, a, b in found):
             image.record()
             return found
-    wide = recorder.ordered_like(view, view.shape, _I16)
-    record_differences(recorder, made.image, wide)
-    parts = plain_parts(plan, made.conv, wide, arrays, shape)
-    return _with_factors(made, parts, lambda windows: Factor(Codes(windows)))
+    return None
 
 
 def _with_factors(

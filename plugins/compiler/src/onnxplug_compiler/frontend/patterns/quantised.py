@@ -28,6 +28,7 @@ from onnxplug_compiler.frontend.facts import (
     shape_of,
 )
 from onnxplug_compiler.frontend.traits import CODED, CODED_IMAGES
+from onnxplug_compiler.ir.coded import PIXEL
 from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.target import Target
 from onnxplug_compiler.ir.windows import MOST_CODED_TERMS
@@ -234,13 +235,23 @@ class _Rewriter:
         if len(call.inputs) > 3:
             return None
         groups = int(call.attributes.get("group", 1))
-        if groups != 1 and not self._takes_windows(groups, b.codes):
+        if groups != 1 and not self._takes_groups(groups, b.codes):
             return None
         rank = self.facts.ask(rank_of, b.codes)
         # one for all, or one for each filter
         if not self.facts.ask(_has_one, b.scale) and b.axis not in (0, -rank):
             return None
         return self._made(call, "QuantizedConv", a, b, call.attributes)
+
+    def _takes_groups(self, groups: int, filters: str) -> bool:
+        """Whether the target convolves groups of codes."""
+        if self._takes_windows(groups, filters):
+            return True
+        family = self.target.coded_products
+        if family is None or not family.takes_groups():
+            return False
+        shape = self.facts.ask(shape_of, filters)
+        return are_of_quads(shape) and bool(self.facts.ask(_is_constant, filters))
 
     def _takes_windows(self, groups: int, filters: str) -> bool:
         """Whether the target convolves groups in windows of codes."""
@@ -407,6 +418,17 @@ def are_windows(groups: int, filters: Sequence[int]) -> bool:
     multiplied in windows."""
     alone = filters[0] == groups and filters[1] == 1
     return alone and math.prod(filters[2:]) <= MOST_CODED_TERMS
+
+
+def are_of_quads(filters: Sequence[int]) -> bool:
+    """Whether filters of that shape have channels of which fours can be multiplied, in
+    each group."""
+    return filters[1] % PIXEL == 0
+
+
+def _is_constant(value: Abstract) -> bool:
+    """Whether a value is the same in all runs."""
+    return is_fixed(value) or value.load is not None
 
 
 def _fits_row(factor: Abstract) -> bool:

@@ -233,6 +233,11 @@ def record_contraction(
     )
 
 
+def takes_groups() -> bool:
+    """See ``coded.CodedProducts.takes_groups``: they are of floats."""
+    return False
+
+
 def reads_codes(recorder: Recorder[Any], a: Factor, b: Factor) -> bool:
     """See ``coded.CodedProducts.reads_codes``: tensor cores do."""
     return "i8" in shapes_of(recorder).tensor_cores.split()

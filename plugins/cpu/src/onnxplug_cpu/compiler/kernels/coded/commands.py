@@ -64,6 +64,11 @@ def reads_codes(recorder: Recorder, a: Factor, b: Factor) -> bool:
     return reads_quads(recorder, a, b)
 
 
+def takes_groups() -> bool:
+    """See ``coded.CodedProducts.takes_groups``."""
+    return True
+
+
 def _check(a: Factor, b: Factor, out: View) -> None:
     left, right = a.codes.shape, b.codes.shape
     rows = len(out.shape) - _BATCHES - 1

@@ -22,10 +22,12 @@ from onnxplug_cpu.compiler.kernels.coded.factors import (
     BATCHES,
     I16,
     I32,
+    changed,
     described,
     record_zeros,
     widened,
 )
+from onnxplug_cpu.compiler.kernels.coded.joined_groups import groups_of
 from onnxplug_cpu.compiler.kernels.coded.pack_quads import PackQuads
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
@@ -52,16 +54,18 @@ _REMAINING: Final = 4
 a quad: with more, pairs are faster, or nearly so."""
 
 
-def layout_of(isa: Isa, b: Factor, depth: int) -> str:
+def layout_of(isa: Isa, b: Factor, depth: int, joined: int = 1) -> str:
     """The name of the layout of a constant, once.
 
     Args:
         depth: quads of a tap.
+        joined: see :class:`QuadProduct`.
     """
     view = b.codes.view
     form = view.offset, view.shape, view.strides, integer_tile_shape(isa).vectors
     steps = f", steps of {depth}" if isa.multiplies_byte_tiles else ""
-    return f"quads({described(b)},{','.join(map(str, form))}{steps})"
+    side_by_side = f", {joined} joined" if joined > 1 else ""
+    return f"quads({described(b)},{','.join(map(str, form))}{steps}{side_by_side})"
 
 
 def depths_of(sums: Sequence[int]) -> Iterator[int]:
@@ -77,6 +81,8 @@ class QuadProduct(FmaProduct):
     Args:
         constant: B, which stands in the contraction as well.
         element: of the quads of A.
+        joined: matrices of it that are one of the contraction's; see
+            :mod:`~.joined_groups`.
     """
 
     def __init__(
@@ -86,13 +92,14 @@ class QuadProduct(FmaProduct):
         label: str,
         constant: Factor,
         element: str,
+        joined: int = 1,
     ) -> None:
         super().__init__(recorder, contraction, label)
         isa = self.processor
         # however many rows there are: panels, which others share, are those of one tile
         self.tile = narrow_tile(isa, self.columns * self.itemsize) or self.usual
         self.tile_element = element
-        self.constant = constant
+        self.constant, self.joined = constant, joined
         self.octets = multiplies_squares(isa)
         self.way = SQUARES if self.octets else ""
         self.saturates = saturates(isa) and not isa.multiplies_byte_tiles
@@ -118,9 +125,9 @@ class QuadProduct(FmaProduct):
     def right(self) -> Right:
         """B in panels, with their remainders behind them."""
         source = self.constant.codes.view
-        matrices, columns = source.shape[0] * source.shape[1], source.shape[-1]
+        matrices = source.shape[0] * source.shape[1] // self.joined
         row = self.tile.vectors * VECTOR_BYTES
-        panels = -(-columns // (row // self.itemsize))
+        panels = -(-self.columns // (row // self.itemsize))
         capacity = 4 + self.inner // _REMAINING if self.saturates else 0
         entries = QuadRemainders.HEAD + -(-I32.itemsize * capacity // 64) * 64
         panel = self.quads * row + entries + (capacity + 1) * row
@@ -138,21 +145,22 @@ class QuadProduct(FmaProduct):
         }
         packed = self.recorder.packed(
             source,
-            layout_of(self.processor, self.constant, self.depth),
+            layout_of(self.processor, self.constant, self.depth, self.joined),
             head + matrices * panels * panel,
             functools.partial(self._record_quads, head=head, sizes=sizes),
             accepts,
         )
         address = packed._replace(offset=packed.offset + head)
+        groups = source.shape[1] // self.joined
         return self.panels(address)._replace(
             panel=panel,
-            batch0=0 if source.shape[0] == 1 else panels * panel * source.shape[1],
-            batch1=0 if source.shape[1] == 1 else panels * panel,
+            batch0=0 if source.shape[0] == 1 else panels * panel * groups,
+            batch1=0 if groups == 1 else panels * panel,
         )
 
     def rows_of_b(self, recorder: Recorder, b: Factor, width: int) -> View:
         """The rows that are packed; see :func:`rows_of_b`."""
-        return rows_of_b(recorder, b, 4 * self.quads, width)
+        return rows_of_b(recorder, b, 4 * self.quads, width, self.joined)
 
     def _record_quads(
         self,
@@ -175,7 +183,7 @@ class QuadProduct(FmaProduct):
                 "source_row": width * I16.itemsize,
                 "source_matrix": 4 * self.quads * width * I16.itemsize,
                 "quads": self.quads,
-                "columns": source.shape[-1],
+                "columns": self.columns,
                 **sizes,
                 "target": target._replace(offset=target.offset + head),
                 "verdicts": target,
@@ -186,20 +194,33 @@ class QuadProduct(FmaProduct):
         )
 
 
-def rows_of_b(recorder: Recorder, b: Factor, inner: int, width: int) -> View:
+def rows_of_b(
+    recorder: Recorder, b: Factor, inner: int, width: int, joined: int = 1
+) -> View:
     """The second factor's differences as [batch0, batch1, *inner*, *width*], with zeros
-    behind its rows and columns."""
-    *batches, columns = *b.codes.shape[:BATCHES], b.codes.shape[-1]
-    sums = b.codes.shape[BATCHES:-1]
-    rows = recorder.temporary(I16, (*batches, inner, width))
-    count = math.prod(sums)
-    inside = tuple(width * stride for stride in c_strides(sums))
+    behind its rows and columns, and beside those of each of *joined* matrices."""
+    batch0, groups, *sums, columns = b.codes.shape
+    *taps, depth = sums
+    rows = recorder.temporary(I16, (batch0, groups // joined, inner, width))
+    count, across = joined * math.prod(sums), joined * columns
+    inside = tuple(width * stride for stride in c_strides((*taps, joined * depth)))
     strides = (*rows.strides[:BATCHES], *inside, 1)
-    widened(recorder, b, View(rows.buffer, 0, I16, b.codes.shape, strides))
+    lead = rows.shape[:BATCHES]
+    if joined > 1:
+        record_zeros(recorder, rows)
+    for number, (first, shape) in enumerate(groups_of(b.codes.shape, joined)):
+        part = changed(b, functools.partial(_every, first, shape, joined))
+        place = number * (depth * width + columns) * I16.itemsize
+        widened(recorder, part, View(rows.buffer, place, I16, tuple(shape), strides))
     for start, size in (
-        ((0, 0, 0, columns), (*batches, count, width - columns)),
-        ((0, 0, count, 0), (*batches, inner - count, width)),
+        ((0, 0, 0, across), (*lead, count, width - across)),
+        ((0, 0, count, 0), (*lead, inner - count, width)),
     ):
-        if 0 not in size:
+        if 0 not in size and joined == 1:
             record_zeros(recorder, rows.slice(start, size))
     return rows
+
+
+def _every(first: list[int], shape: list[int], step: int, view: View) -> View:
+    """Matrices of a view, so many apart."""
+    return view.slice(first, shape, [1, step, *[1] * (len(shape) - BATCHES)])

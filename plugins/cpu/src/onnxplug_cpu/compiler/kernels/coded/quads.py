@@ -40,6 +40,11 @@ from onnxplug_cpu.compiler.kernels.coded.factors import (
     once,
     record_differences,
 )
+from onnxplug_cpu.compiler.kernels.coded.joined_groups import (
+    Joined,
+    joined,
+    most_joined,
+)
 from onnxplug_cpu.compiler.kernels.coded.quad_product import (
     QuadProduct,
     depths_of,
@@ -98,13 +103,16 @@ def reads_quads(recorder: Recorder, a: Factor, b: Factor) -> bool:
 def _packable(recorder: Recorder, b: Factor) -> Factor | None:
     """B once, in a form whose packing nobody refused."""
     isa, b = recorder.target.isa_of_bytes, once(b)
-    depths = list(depths_of(b.codes.shape[BATCHES:-1]))
+    _, groups, *sums, columns = b.codes.shape
+    *taps, depth = sums
+    counts = {1, most_joined(isa, groups, columns)}
+    ways = [(of_tap, n) for n in counts for of_tap in depths_of([*taps, n * depth])]
     forms = [b]
     if b.codes.shape[-1] >= _FEWEST_COLUMNS:
         offset = _MOVED if b.codes.view.dtype == np.uint8 else 0
         forms.append(Factor(b.codes, offset=offset))
     for form in forms:
-        layouts = (layout_of(isa, form, depth) for depth in depths)
+        layouts = (layout_of(isa, form, *way) for way in ways)
         if not any(recorder.is_refused(b.codes.view, each) for each in layouts):
             return form
     return None
@@ -164,10 +172,13 @@ def _record(
     """
     missing = _missing(recorder, a, *b, label)
     after = completed(recorder, missing, out, epilogue)
-    contraction = fold(a.view, b[0].codes.view, out, after)
-    of_tiles = recorder.target.isa_of_bytes.multiplies_byte_tiles
-    product = TiledQuads if of_tiles else QuadProduct
-    product(recorder, contraction, label, b[1], a.element).record()
+    isa, packed = recorder.target.isa_of_bytes, b[1]
+    way = Joined(1, a.view, b[0].codes.view, out, after)
+    if described(packed) == described(b[0]):
+        way = joined(isa, a.view, packed.codes.view, out, after) or way
+    contraction = fold(way.a, way.b, way.out, way.epilogue)
+    product = TiledQuads if isa.multiplies_byte_tiles else QuadProduct
+    product(recorder, contraction, label, packed, a.element, way.joins).record()
 
 
 def _moved(codes: View, element: str) -> int:

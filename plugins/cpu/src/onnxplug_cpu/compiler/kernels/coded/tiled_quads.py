@@ -106,7 +106,7 @@ class TiledQuads(QuadProduct):
         """The rows that are packed, step by step: the last of a tap has zeros before
         what the others have not."""
         inner = QUAD_BYTES * self.inner
-        rows = rows_of_b(recorder, b, inner, width)
+        rows = rows_of_b(recorder, b, inner, width, self.joined)
         before = ROWS * (self.steps - 1)
         rest = self.depth - before
         if self.steps == 1 or rest == ROWS:
