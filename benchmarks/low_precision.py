@@ -37,7 +37,7 @@ HALF: Final = {
 
 
 def _quantised_image(name: str, form: str, folder: Path) -> Files:
-    network = ZOO[name]._replace(exporter="torchscript")
+    network = quantised_images.NETWORKS[name]._replace(exporter="torchscript")
     source = exported(network, f"{name}-torchscript")
     ready, target = folder / f"{name}-float.onnx", folder / f"{name}-{form}.onnx"
     if not ready.exists():

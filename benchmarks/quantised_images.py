@@ -1,4 +1,4 @@
-"""Compares ResNet-50 and MobileNetV2 as ONNX Runtime's quantizer writes them with the
+"""Compares networks for pictures as ONNX Runtime's quantizer writes them with the
 float ones, and with ONNX Runtime and OpenVINO.
 
 All runtimes take turns in one process.  Times are medians, of the processor with one
@@ -32,9 +32,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from machine import describe_machine
 from quantised_encoders import RUNTIMES, TYPES, measure
 from runtimes import Feeds
-from zoo import ZOO, exported
+from zoo import IN_GROUPS, ZOO, exported
 
-MODELS = ("resnet50", "mobilenetv2")
+NETWORKS = ZOO | IN_GROUPS
+MODELS = ("resnet50", "mobilenetv2", "efficientnet-b0", *IN_GROUPS)
 FORMS = ("u8s8", "s8s8", "u8u8", "operators")
 
 
@@ -82,7 +83,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     found: dict[str, Any] = {}
     for name in options.models:
-        network = ZOO[name]._replace(exporter="torchscript")
+        network = NETWORKS[name]._replace(exporter="torchscript")
         files = exported(network, f"{name}-torchscript")
         with np.load(files.feeds) as stored, tempfile.TemporaryDirectory() as folder:
             feeds = {key: stored[key] for key in stored.files}

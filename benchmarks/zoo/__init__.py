@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from models.exported import Decoder, export_decoder
 
-from .classifiers import EfficientNet, MobileNetV2, ResNet
+from .classifiers import EfficientNet, MobileNetV2, ResNet, ShuffleNet
 from .export import (
     Exported,
     Feeds,
@@ -57,6 +57,12 @@ ZOO: Mapping[str, Network] = {
 """One picture of 224², or of 320² for detectors; half a minute of sound as whisper
 has it, and a second for wav2vec2."""
 
+IN_GROUPS: Mapping[str, Network] = {
+    "resnext50": Network(partial(ResNet, groups=32, inner=128), IMAGE),
+    "shufflenet": Network(ShuffleNet, IMAGE),
+}
+"""Networks of convolutions in groups of some channels."""
+
 SEQUENCES: Mapping[str, Network] = {
     "bert-base": Network(bert, {"input_ids": (1, 128)}, words=30522),
     "gpt2-decode": Network(
@@ -71,6 +77,7 @@ SEQUENCES: Mapping[str, Network] = {
 """Networks for words, and for what comes step by step."""
 
 __all__ = [
+    "IN_GROUPS",
     "SEQUENCES",
     "ZOO",
     "Exported",

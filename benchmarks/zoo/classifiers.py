@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from .layers import Activation, Classes, ConvNorm, Residual
 
 
 class Bottleneck(Residual):
-    """Three convolutions, the middle one over a quarter of the channels."""
+    """Three convolutions, the middle one of fewer channels, and maybe in groups."""
 
-    def __init__(self, channels: int, inner: int, stride: int) -> None:
-        out = 4 * inner
+    def __init__(
+        self, channels: int, inner: int, out: int, stride: int, groups: int = 1
+    ) -> None:
         super().__init__(
             nn.Sequential(
                 ConvNorm(channels, inner, 1, activation=nn.ReLU),
-                ConvNorm(inner, inner, 3, stride, activation=nn.ReLU),
+                ConvNorm(inner, inner, 3, stride, groups=groups, activation=nn.ReLU),
                 ConvNorm(inner, out, 1),
             ),
             None if channels == out else ConvNorm(channels, out, 1, stride),
@@ -27,13 +30,20 @@ class Bottleneck(Residual):
 
 
 class ResNet(nn.Sequential):
-    """Residual networks (He et al., 2016), with the stride at the 3×3 convolution."""
+    """Residual networks (He et al., 2016), with the stride at the 3×3 convolution.
+
+    Args:
+        groups: of the 3×3 convolutions.
+        inner: channels of those in the first stage, the *width* by default.
+    """
 
     def __init__(
         self,
         blocks: Sequence[int] = (3, 4, 6, 3),
         width: int = 64,
         classes: int = 1000,
+        groups: int = 1,
+        inner: int | None = None,
     ) -> None:
         layers: list[nn.Module] = [
             ConvNorm(3, width, 7, 2, activation=nn.ReLU),
@@ -41,11 +51,54 @@ class ResNet(nn.Sequential):
         ]
         channels = width
         for stage, count in enumerate(blocks):
-            inner = width << stage
+            middle, out = (inner or width) << stage, 4 * width << stage
             for block in range(count):
                 stride = 2 if stage and not block else 1
-                layers.append(Bottleneck(channels, inner, stride))
-                channels = 4 * inner
+                layers.append(Bottleneck(channels, middle, out, stride, groups))
+                channels = out
+        super().__init__(*layers, Classes(channels, classes))
+
+
+class Shuffled(nn.Module):
+    """Convolutions of 1×1 in groups, whose channels are dealt out between them, and one
+    of each channel by itself; with a stride, joined to what is pooled."""
+
+    def __init__(self, channels: int, out: int, stride: int, groups: int) -> None:
+        super().__init__()
+        made = out if stride == 1 else out - channels
+        # the first block of a network has few channels
+        first = 1 if channels < out // 4 else groups
+        self.expand = ConvNorm(channels, out // 4, 1, groups=first, activation=nn.ReLU)
+        self.groups = groups
+        self.rest = nn.Sequential(
+            ConvNorm(out // 4, out // 4, 3, stride, groups=out // 4),
+            ConvNorm(out // 4, made, 1, groups=groups),
+        )
+        self.pool = nn.AvgPool2d(3, stride, 1) if stride > 1 else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        expanded = self.expand(x)
+        shape = [int(size) for size in expanded.shape]
+        dealt = expanded.reshape(shape[0], self.groups, -1, *shape[2:]).transpose(1, 2)
+        found = self.rest(dealt.reshape(shape))
+        if self.pool is None:
+            return functional.relu(x + found)
+        return functional.relu(torch.cat([self.pool(x), found], 1))
+
+
+class ShuffleNet(nn.Sequential):
+    """ShuffleNet (Zhang et al., 2018) of three groups."""
+
+    def __init__(self, groups: int = 3, classes: int = 1000) -> None:
+        layers: list[nn.Module] = [
+            ConvNorm(3, 24, 3, 2, activation=nn.ReLU),
+            nn.MaxPool2d(3, 2, 1),
+        ]
+        channels = 24
+        for out, count in ((240, 4), (480, 8), (960, 4)):
+            for block in range(count):
+                layers.append(Shuffled(channels, out, 1 if block else 2, groups))
+                channels = out
         super().__init__(*layers, Classes(channels, classes))
 
 
