@@ -214,6 +214,8 @@ class QuantisedGraph:
         groups = 1
         if self.choose.random() < 0.25:
             groups, filters = channels, channels
+        elif channels % 8 == 0 and filters % 2 == 0:
+            groups = self.choose.choice([1, 2])
         kernel = self.choose.choice([1, 2, 3])
         kernel = min(kernel, *x.array.shape[2:])
         stride = self.choose.choice([1, 1, 2])

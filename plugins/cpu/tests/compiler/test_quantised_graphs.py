@@ -95,6 +95,8 @@ class Numbers:
         (8, np.int8(0), np.uint8(100), True, {"dilations": [2, 1]}),
         (3, np.uint8(7), np.int8(3), True, {"pads": [1, 1, 1, 1]}),
         (6, np.int8(-128), np.int8(0), False, {"strides": [2, 1]}),
+        (8, np.uint8(7), np.int8(0), True, {"group": 2, "pads": [1, 1, 1, 1]}),
+        (24, np.int8(-9), np.uint8(120), True, {"group": 6, "strides": [2, 1]}),
     ],
 )
 def test_a_convolution_between_steps_has_integer_sums(
@@ -104,7 +106,8 @@ def test_a_convolution_between_steps_has_integer_sums(
     random = np.random.default_rng(3)
     x = random.standard_normal((2, channels, 11, 9)).astype(np.float32)
     limits = np.iinfo(w_zero.dtype)
-    w = random.integers(limits.min, limits.max + 1, (24, channels, 3, 3))
+    groups = more.get("group", 1)
+    w = random.integers(limits.min, limits.max + 1, (24, channels // groups, 3, 3))
     w = w.astype(w_zero.dtype)
     shape = (24,) if per_filter else ()
     of_x = Numbers("x", 0.03, x_zero)
@@ -142,6 +145,7 @@ def test_a_convolution_between_steps_has_integer_sums(
         torch.from_numpy(bias).double(),
         stride=more.get("strides", 1),
         dilation=more.get("dilations", 1),
+        groups=groups,
     )
     wanted = of_y.quantised(np.maximum(sums.numpy(), 0))
     apart = np.abs(found.astype(int) - wanted.astype(int))
