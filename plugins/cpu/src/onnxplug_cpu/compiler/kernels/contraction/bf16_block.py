@@ -1,18 +1,20 @@
 """The loops around the blocks of a contraction that is computed from bfloat16 terms.
 
 As much of K as the second-level cache holds of the terms of A comes first; then the
-panels of B stream through, each for all row tiles, two at a time.  Sums begin anew
-every few hundred elements of K and are added as float32, because the sums of tiles
-round worse the longer they are.
+panels of B stream through, each for all row tiles, two at a time.  Some such pairs take
+turns at each block of a panel, which stays in the first-level cache meanwhile: each
+goes on with the sums that it had.  Where terms are exact, sums begin anew every few
+hundred elements of K and are added as float32, because the sums of tiles round worse
+the longer they are.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from onnxplug_cpu.compiler.codegen.emit import (
     I64,
-    PTR,
     U32,
     Function,
     Module,
@@ -21,6 +23,13 @@ from onnxplug_cpu.compiler.codegen.emit import (
 )
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.codegen.tile_registers import state_bytes, tiles_of
+from onnxplug_cpu.compiler.kernels.contraction.bf16_narrow import (
+    STEP_BYTES as NARROW_STEP,
+)
+from onnxplug_cpu.compiler.kernels.contraction.bf16_narrow import (
+    WidenArguments,
+    define_widen_panel,
+)
 from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import (
     BLOCK,
     FLAG_BYTES,
@@ -50,7 +59,8 @@ from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 class TermsWords(ChunkWords):
     """Words of :class:`TermsProduct`; strides are in bytes.
 
-    Tiles are computed two ``together``, and ``block_depth`` is in steps.
+    Tiles are computed two ``together``, and ``block_depth`` is in steps.  Sums of
+    ``chain`` blocks go on from each other, and ``turns`` pairs of tiles take turns.
 
     - ``b``, packed, with its strides over two batch axes and the distance of panels;
       ``depth``, the elements of a tap;
@@ -65,9 +75,15 @@ class TermsWords(ChunkWords):
     - ``sums``, the function of a block, ``sums_tail``, that of the last panel, those of
       a single tile of rows, and the bytes of the next panel that one block
       ``prefetch``\\ es in a step;
-    - ``partial``, scratch for sums that wait (0 when none has to), distances of workers
-      and of panels.
+    - ``partial``, scratch for sums, with the distances of workers and of panels, which
+      is 0 if none has to wait for another pass; before them are ``turns`` sums that
+      have begun anew;
+    - ``b_terms``, scratch for the terms of a block of a panel that is narrower in
+      memory, and the distance of workers.
     """
+
+    chain: Integer
+    turns: Integer
 
     b: Pointer
     b_batch0: Integer
@@ -97,6 +113,8 @@ class TermsWords(ChunkWords):
     partial: Pointer
     partial_distance: Integer
     partial_panel: Integer
+    b_terms: Pointer
+    b_terms_distance: Integer
 
 
 class TermsProduct(Generator):
@@ -104,11 +122,13 @@ class TermsProduct(Generator):
 
     Attributes:
         left, right: terms of an element of A and of B.
+        narrow: B is float16 in memory (:mod:`~.bf16_narrow`).
     """
 
     words = TermsWords.names
     left: int = TERMS
     right: int = TERMS
+    narrow: bool = False
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _Terms(module, name, isa, self).write()
@@ -119,6 +139,9 @@ class _Terms:
 
     def __init__(self, module: Module, name: str, isa: Isa, form: TermsProduct) -> None:
         self.left, self.step_bytes = form.left, form.right * TERM_BYTES
+        self.narrow = form.narrow
+        self.read_bytes = NARROW_STEP if form.narrow else self.step_bytes
+        self.widen_panel = define_widen_panel(module, isa) if form.narrow else ""
         self.split_pixels = define_split_pixels(module, form.left)
         self.add_sums = define_add_sums(module)
         self.flagged_rows = define_flagged_rows(module, isa, form.right)
@@ -127,8 +150,6 @@ class _Terms:
         f = self.f = words.function
         byte = Type("i8")
         self.state = f.stack(byte, state_bytes(isa))
-        self.stack_sums = f.stack(byte, SUMS_BYTES)
-        self.spare = f.stack(byte, SUMS_BYTES)
         self.tiles = tiles_of(f, isa, self.state) if isa.tiles else None
         self.zero = f.value(0, I64)
         self.a, self.b = chunk.matrix_of("a"), chunk.matrix_of("b")
@@ -145,9 +166,11 @@ class _Terms:
         self.blocks, self.block_taps = words.blocks, words.block_taps
         self.tap_blocks, self.block_steps = words.tap_blocks, words.block_depth
         self.tap_steps = (self.depth + (STEP - 1)) // STEP
-        partial = words.partial
-        self.waits = partial.compare("ne", f.zero(PTR))
-        self.partial = offset(f, partial, words.worker * words.partial_distance)
+        self.chain, self.turns = words.chain, words.turns
+        self.spare = offset(f, words.partial, words.worker * words.partial_distance)
+        self.partial = offset(f, self.spare, self.turns * SUMS_BYTES)
+        self.groups = (self.pairs + (self.turns - 1)) // self.turns
+        self.b_terms = offset(f, words.b_terms, words.worker * words.b_terms_distance)
 
     def _find_terms(self) -> None:
         """Which pixels the chunk reads, and where their terms and flags are."""
@@ -184,7 +207,7 @@ class _Terms:
         pass_ = _Pass(self, number)
 
         def panel(panel: Value) -> None:
-            f.loop(self.pairs, lambda pair: _Pair(pass_, panel, pair).write())
+            f.loop(self.groups, lambda group: _Group(pass_, panel, group).write())
 
         f.loop(chunk.end_panel, panel, start=chunk.first_panel)
 
@@ -227,11 +250,42 @@ class _Pass:
         self.is_last = (number + 1).compare("eq", terms.outer)
 
 
+class _Group:
+    """Pairs that take turns at the blocks of a panel of B."""
+
+    def __init__(self, pass_: _Pass, panel: Value, number: Value) -> None:
+        self.pass_, self.panel, terms = pass_, panel, pass_.terms
+        f = terms.f
+        self.first = number * terms.turns
+        self.end = f.minimum(self.first + terms.turns, terms.pairs)
+        self.b = offset(f, terms.b, panel * terms.b_panel)
+        self.waits = terms.words.partial_panel.compare("ne", 0)
+
+    def write(self) -> None:
+        """Compute the blocks of the pass, and finish the tiles after the last one."""
+        f, pass_ = self.pass_.terms.f, self.pass_
+        f.loop(pass_.blocks, self._block)
+
+        def finish(number: Value) -> None:
+            pair = _Pair(self, number)
+            pair.each(pair.finish)
+
+        f.branch(pass_.is_last, lambda: f.loop(self.end, finish, start=self.first))
+
+    def _block(self, index: Value) -> None:
+        block = _Block(self, index)
+        block.widen()
+        self.pass_.terms.f.loop(
+            self.end, lambda n: block.multiply(_Pair(self, n)), start=self.first
+        )
+
+
 class _Pair:
     """One or two row tiles by a panel of B."""
 
-    def __init__(self, pass_: _Pass, panel: Value, number: Value) -> None:
-        self.pass_, self.terms, self.number = pass_, pass_.terms, number
+    def __init__(self, group: _Group, number: Value) -> None:
+        pass_, panel = group.pass_, group.panel
+        self.terms, self.number = pass_.terms, number
         terms, f, chunk = self.terms, self.terms.f, self.terms.chunk
         words = terms.words
         self.column = panel * BLOCK
@@ -250,21 +304,16 @@ class _Pair:
             chunk.row_tile(f.select(self.are_two, tile + 1, tile)),
         ]
         self.pixels = [terms.pixel_of(each) - terms.first_pixel for each in self.tiles]
-        waiting = (panel - chunk.first_panel) * words.partial_panel
-        waiting = offset(f, offset(f, terms.partial, waiting), number * SUMS_BYTES)
-        self.sums = f.select(terms.waits, waiting, terms.stack_sums)
-        self.b = offset(f, terms.b, panel * terms.b_panel)
+        turn = number - group.first
+        place = f.select(group.waits, number, turn) * SUMS_BYTES
+        place = place + (panel - chunk.first_panel) * words.partial_panel
+        self.sums = offset(f, terms.partial, place)
+        self.spare = offset(f, terms.spare, turn * SUMS_BYTES)
         self.following = f.select(
             (panel + 1).compare("lt", chunk.end_panel),
-            offset(f, self.b, terms.b_panel),
-            self.b,
+            offset(f, group.b, terms.b_panel),
+            group.b,
         )
-
-    def write(self) -> None:
-        """Compute the blocks of the pass, and finish the tiles after the last one."""
-        f, pass_ = self.terms.f, self.pass_
-        f.loop(pass_.blocks, lambda index: _Block(self, index).write())
-        f.branch(pass_.is_last, lambda: self.each(self._finish))
 
     def each(self, body: Callable[[RowTile, Value, Value], None]) -> None:
         """*body* with each tile, its first pixel and where its sums are."""
@@ -273,7 +322,7 @@ class _Pair:
         second = f.value(TILE_SUMS, I64)
         f.branch(self.are_two, lambda: body(self.tiles[1], self.pixels[1], second))
 
-    def _finish(self, tile: RowTile, _: Value, at: Value) -> None:
+    def finish(self, tile: RowTile, _: Value, at: Value) -> None:
         """The rows of a tile, which may belong to several lines of the result."""
         terms, f = self.terms, self.terms.f
         end = tile.row + tile.rows
@@ -297,12 +346,12 @@ class _Pair:
 
 
 class _Block:
-    """A block of K of a pair."""
+    """A block of K of a panel."""
 
-    def __init__(self, pair: _Pair, index: Value) -> None:
-        self.pair, self.terms = pair, pair.terms
+    def __init__(self, group: _Group, index: Value) -> None:
+        self.pass_, self.terms = group.pass_, group.pass_.terms
         terms, f = self.terms, self.terms.f
-        number = pair.pass_.first_block + index
+        number = self.pass_.first_block + index
         self.first_tap = number // terms.tap_blocks * terms.block_taps
         self.taps = f.minimum(terms.taps - self.first_tap, terms.block_taps)
         self.start = number % terms.tap_blocks * terms.block_steps
@@ -310,15 +359,31 @@ class _Block:
             terms.depth - self.start * STEP, terms.block_steps * STEP
         )
         self.steps = (self.length + (STEP - 1)) // STEP
-        self.above = (self.first_tap * terms.tap_steps + self.start) * terms.step_bytes
-        self.b = offset(f, pair.b, self.above)
-        self.is_first = number.compare("eq", 0)
-        self.sums = f.select(self.is_first, pair.sums, terms.spare)
+        self.above = self.first_tap * terms.tap_steps + self.start
+        self.source = offset(f, group.b, self.above * terms.read_bytes)
+        self.b = terms.b_terms if terms.narrow else self.source
+        # where sums are those of blocks before, which go on or are added to
+        link = number % terms.chain
+        self.goes_on = f.convert(link.compare("ne", 0), I64)
+        self.is_apart = number.compare("ge", terms.chain)
+        is_end = (link + 1).compare("eq", terms.chain)
+        is_last = (number + 1).compare("eq", terms.blocks)
+        self.adds = self.is_apart & (is_end | is_last)
 
-    def write(self) -> None:
-        """Multiply, compute flagged rows anew, and add the sums to those before."""
-        terms, pair, f = self.terms, self.pair, self.terms.f
-        skipped = (self.start - pair.pass_.skipped) * (terms.plane * terms.left)
+    def widen(self) -> None:
+        """Make the terms of a block that is narrower in memory."""
+        terms, f = self.terms, self.terms.f
+        if terms.narrow:
+            steps = self.taps * self.steps
+            arguments = WidenArguments(self.source, terms.b_terms, steps)
+            f.call_void(terms.widen_panel, *arguments)
+
+    def multiply(self, pair: _Pair) -> None:
+        """Multiply, also rows that are flagged, and add sums that began anew to those
+        before."""
+        terms, f = self.terms, self.terms.f
+        sums = f.select(self.is_apart, pair.spare, pair.sums)
+        skipped = (self.start - self.pass_.skipped) * (terms.plane * terms.left)
         a = offset(f, terms.terms, skipped)
         self.term_offsets = f.at(terms.term_offsets, self.first_tap, I64)
         arguments = BlockArguments(
@@ -328,22 +393,25 @@ class _Block:
             row=terms.pixel_row * PIXEL_BYTES,
             plane=terms.plane,
             b=self.b,
-            sums=self.sums,
+            sums=sums,
+            adds=self.goes_on,
             steps=self.steps,
             taps=self.taps,
             offsets=self.term_offsets,
             next=offset(
                 f,
                 pair.following,
-                self.above
+                self.above * terms.read_bytes
                 + pair.number * (self.taps * self.steps * terms.words.prefetch),
             ),
         )
         f.call_pointer(pair.function, *arguments)
-        f.branch(pair.pass_.flagged, lambda: pair.each(self._compute_flagged))
-        f.branch(self.is_first, lambda: None, lambda: pair.each(self._add))
+        flagged = functools.partial(self._add_flagged, sums)
+        f.branch(self.pass_.flagged, lambda: pair.each(flagged))
+        add = functools.partial(self._add, pair)
+        f.branch(self.adds, lambda: pair.each(add))
 
-    def _compute_flagged(self, tile: RowTile, pixel: Value, at: Value) -> None:
+    def _add_flagged(self, sums: Value, tile: RowTile, pixel: Value, at: Value) -> None:
         terms, f = self.terms, self.terms.f
         row = tile.line * terms.a_line + tile.row * terms.a_row
         arguments = FlaggedArguments(
@@ -354,16 +422,16 @@ class _Block:
             offsets=f.at(terms.offsets, self.first_tap, I64),
             depth=self.length,
             b=self.b,
-            sums=offset(f, self.sums, at),
+            sums=offset(f, sums, at),
             flags=offset(f, terms.flags, pixel * FLAG_BYTES),
             flags_row=terms.pixel_row * FLAG_BYTES,
             term_offsets=self.term_offsets,
         )
         f.call_void(terms.flagged_rows, *arguments)
 
-    def _add(self, tile: RowTile, _: Value, at: Value) -> None:
+    def _add(self, pair: _Pair, tile: RowTile, _: Value, at: Value) -> None:
         terms, f = self.terms, self.terms.f
-        sums, more = (offset(f, place, at) for place in (self.pair.sums, terms.spare))
+        sums, more = (offset(f, place, at) for place in (pair.sums, pair.spare))
         f.call_void(terms.add_sums, *SumsArguments(sums, more, tile.rows))
 
 

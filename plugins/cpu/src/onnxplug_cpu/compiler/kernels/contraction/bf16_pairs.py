@@ -48,7 +48,8 @@ def most_rows(isa: Isa) -> int:
 
 class BlockOfPairs(Generator):
     """A function that computes a block; its arguments are
-    :class:`~.bf16_tiles.BlockArguments`, of which it does not heed the state.
+    :class:`~.bf16_tiles.BlockArguments`, of which it does not heed the state, and whose
+    sums always begin with 0.
 
     Attributes:
         tiles: of rows, 1 or 2; with 1 the second is neither read nor written.

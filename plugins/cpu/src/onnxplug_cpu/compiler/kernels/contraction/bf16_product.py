@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from onnxplug_compiler.ir.buffers import Address, Constant
+from onnxplug_compiler.ir.traced import larger, smaller
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.math.narrow import has_f16
 from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
 from onnxplug_cpu.compiler.commands.chunks import chunks_for
 from onnxplug_cpu.compiler.commands.recording import Recorder, call, worker_memory
 from onnxplug_cpu.compiler.commands.words import Code, Word, Words
 from onnxplug_cpu.compiler.kernels.contraction.bf16_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16_narrow import (
+    STEP_BYTES as NARROW_STEP,
+)
+from onnxplug_cpu.compiler.kernels.contraction.bf16_narrow import (
+    TERMS_OF_F16,
+    PackNarrow,
+)
 from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import (
     PAIRS_LINES,
     BlockOfPairs,
@@ -61,13 +70,17 @@ LEAST_DEPTH: Final = 64
 """Below these, splitting A and the rest cost more than tiles save.  Several taps share
 what is split: then half as many columns do."""
 
-_TERMS_OF: Final = {"float16": 2, "bfloat16": 1}
+_TERMS_OF: Final = {"float16": TERMS_OF_F16, "bfloat16": 1}
 """How many terms numbers of fewer than 24 bits have."""
 
 BLOCK_STEPS: Final = 24
 """The most steps, 768 of K, whose products tiles sum up."""
 
 _FLOPS, _BYTES = 200e9, 8e9  # of one thread, a second: to guess how long work takes
+_MOST_TURNS: Final = 8
+_TURN_BYTES: Final = 24 << 10
+"""Of terms of B that stay in the first-level cache while pairs of tiles take turns."""
+
 _ROWS_KEPT: Final = 128
 """Rows whose terms should stay in the second-level cache, before K is divided."""
 
@@ -191,6 +204,15 @@ def terms_of(recorder: Recorder, b: View, *, of_matrices: bool) -> Terms:
     return Terms(most, min(most, _TERMS_OF.get(b.dtype_name, TERMS)))
 
 
+def stays_narrow(recorder: Recorder, b: View, terms: Terms) -> bool:
+    """Whether *b* is packed as float16, of which terms are made when it is read."""
+    return (
+        b.dtype_name == "float16"
+        and terms.right == TERMS_OF_F16
+        and has_f16(recorder.target.isa)
+    )
+
+
 def best(
     recorder: Recorder,
     contractions: Iterable[Contraction],
@@ -222,7 +244,7 @@ def _may_be_used(recorder: Recorder, contraction: Contraction, terms: Terms) -> 
         (bool(recorder.target.isa.tiles) or terms == (1, 1))
         and isinstance(b.buffer, Constant)
         and contraction.a.dtype == np.float32
-        and not recorder.is_refused(b, _layout(contraction, terms))
+        and not recorder.is_refused(b, _layout(recorder, contraction, terms))
     )
 
 
@@ -280,7 +302,10 @@ class SplitProduct(Product):
         terms: Terms,
     ) -> None:
         left, right = self.left, self.right = self.terms = terms
-        self.step_bytes = right * TERM_BYTES
+        self.step_bytes = self.read_bytes = right * TERM_BYTES
+        self.narrow = stays_narrow(recorder, contraction.b, terms)
+        if self.narrow:
+            self.read_bytes = NARROW_STEP
         way = "bf16" if left == 1 else f"bf16x{left}"
         super().__init__(recorder, contraction, f"{label} ({way})")
         pixels = _pixels(contraction)
@@ -290,11 +315,21 @@ class SplitProduct(Product):
         self.tiled = _lines(pixels, self.lines, self.line_rows)
         self.steps = -(-self.depth // STEP)
         self.panels = -(-self.columns // BLOCK)
+        self.turns = self._turns()
         self.blocks = self._blocks()
         self.division = self._divide()
 
+    def _turns(self) -> int:
+        """How many pairs of tiles take turns at a block: with one term reading is what
+        takes time, and terms that are made on the way are made once for them."""
+        is_light = self.narrow or self.left == 1
+        if not (is_light and self.recorder.target.isa.tiles):
+            return 1
+        return smaller(_MOST_TURNS, -(-self.tiled.tiles // 2))
+
     def _blocks(self) -> Blocks:
-        """Passes over K are as long as the terms of some rows stay in the cache."""
+        """Passes over K are as long as the terms of some rows stay in the cache, and
+        blocks of a panel that pairs of tiles take turns at stay in the first one."""
         passes = 1
         if self.taps == 1:
             blocks = divide_depth(1, self.steps, most=BLOCK_STEPS)
@@ -302,7 +337,28 @@ class SplitProduct(Product):
             kept = rows * blocks.block_depth * self.left * PIXEL_BYTES
             together = min(blocks.blocks, max(1, self._cache // kept))
             passes = -(-blocks.blocks // together)
-        return divide_depth(self.taps, self.steps, most=BLOCK_STEPS, passes=passes)
+        most = BLOCK_STEPS
+        if self.turns > 1:
+            most = _TURN_BYTES // self.step_bytes
+        return divide_depth(self.taps, self.steps, most=most, passes=passes)
+
+    @property
+    def _block_steps(self) -> int:
+        """The most steps of a block, of all of its taps."""
+        blocks = self.blocks
+        if blocks.tap_blocks > 1:
+            return blocks.block_depth
+        return blocks.block_taps * self.steps
+
+    @property
+    def _chain(self) -> int:
+        """Of how many blocks sums go on from each other: what is rounded is not less
+        exact for long ones."""
+        if not self.recorder.target.isa.tiles:
+            return 1
+        if self.left < TERMS:
+            return self.blocks.blocks
+        return larger(1, BLOCK_STEPS // self._block_steps)
 
     @property
     def _cache(self) -> int:
@@ -339,16 +395,15 @@ class SplitProduct(Product):
             record_copy(self.recorder, single, copy)
             self.a = copy.broadcast_to(self.a.shape)
         recorder, division, blocks = self.recorder, self.division, self.blocks
-        panel = self.taps * self.steps * self.step_bytes
+        panel = self.taps * self.steps * self.read_bytes
         matrix = self.panels * panel
         b, packed = once(self.b), self._packed(matrix)
-        waiting: Word = 0
-        distance = 0
-        waiting_panel = division.chunk_groups * SUMS_BYTES
+        waiting_panel, sums = 0, self.turns * SUMS_BYTES
         if blocks.outer_blocks > 1:
-            nbytes = division.chunk_panels * waiting_panel
-            waiting, distance = worker_memory(recorder, nbytes)
-        share = -(-self.step_bytes // 64 // division.chunk_groups)
+            waiting_panel = division.chunk_groups * SUMS_BYTES
+            sums = division.chunk_panels * waiting_panel
+        partial, distance = worker_memory(recorder, self.turns * SUMS_BYTES + sums)
+        share = -(-self.read_bytes // 64 // division.chunk_groups)
         lines = 0
         if division.chunk_groups > 1:
             some = LINES if recorder.target.isa.tiles else PAIRS_LINES
@@ -385,11 +440,20 @@ class SplitProduct(Product):
             "sums_low": function(low, 2),
             "sums_low_tail": function(low, tail),
             "prefetch": lines * 64,
-            "partial": waiting,
+            "chain": self._chain,
+            "turns": self.turns,
+            "partial": partial,
             "partial_distance": distance,
             "partial_panel": waiting_panel,
+            "b_terms": 0,
+            "b_terms_distance": 0,
         }
-        kernel = Kernel(TermsProduct(self.left, self.right))
+        if self.narrow:
+            nbytes = self._block_steps * self.step_bytes
+            words["b_terms"], words["b_terms_distance"] = worker_memory(
+                recorder, nbytes
+            )
+        kernel = Kernel(TermsProduct(self.left, self.right, self.narrow))
         self.call(kernel, self.a, division, blocks, words)
 
     def _plane(self, pixels: int) -> int:
@@ -484,7 +548,7 @@ class SplitProduct(Product):
 
         packed = self.recorder.packed(
             b,
-            _layout(self.contraction, self.terms),
+            _layout(self.recorder, self.contraction, self.terms),
             head + matrices * matrix,
             functools.partial(self._record_pack, head=head, matrix=matrix, parts=parts),
             accepts,
@@ -502,7 +566,8 @@ class SplitProduct(Product):
         parts: int,
     ) -> None:
         """Record what makes the terms, *matrix* bytes each, behind a *head*."""
-        b = widened(recorder, b)
+        if not self.narrow:
+            b = widened(recorder, b)
         matrices = b.shape[0] * b.shape[1]
         shape = (*b.shape[:2], *self.contraction.taps, self.depth, self.columns)
         whole = b.reshape(shape) if len(b.shape) != len(shape) else b
@@ -512,16 +577,17 @@ class SplitProduct(Product):
             whole = whole.reshape(shape)
             assert whole is not None
         b = whole
-        way = panel_way("f32", b.strides[-2], b.strides[-1], self.columns)
+        element, size = ("f16" if self.narrow else "f32"), b.dtype.itemsize
+        way = panel_way(element, b.strides[-2], b.strides[-1], self.columns)
         call(
             recorder,
-            Kernel(PackTerms(self.right)),
+            Kernel(PackNarrow() if self.narrow else PackTerms(self.right)),
             {
                 "source": b.address,
-                "batch0": b.strides[0] * 4,
-                "batch1": b.strides[1] * 4,
-                "row": b.strides[-2] * 4,
-                "column": b.strides[-1] * 4,
+                "batch0": b.strides[0] * size,
+                "batch1": b.strides[1] * size,
+                "row": b.strides[-2] * size,
+                "column": b.strides[-1] * size,
                 "target": target._replace(offset=target.offset + head),
                 "target_batch": matrix,
                 "rows": self.depth,
@@ -530,7 +596,7 @@ class SplitProduct(Product):
                 "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
                 "batches1": b.shape[1],
                 "parts": parts,
-                "pack": Code(Kernel(PackPanel("f32", way))),
+                "pack": Code(Kernel(PackPanel(element, way))),
                 "verdicts": target,
             },
             chunks=matrices * parts,
@@ -539,6 +605,7 @@ class SplitProduct(Product):
         )
 
 
-def _layout(contraction: Contraction, terms: Terms) -> str:
+def _layout(recorder: Recorder, contraction: Contraction, terms: Terms) -> str:
     b, taps = once(contraction.b), contraction.taps
-    return f"bf16x{terms.right}({b.offset},{b.shape},{b.strides},{b.dtype_name},{taps})"
+    way = "f16" if stays_narrow(recorder, b, terms) else f"bf16x{terms.right}"
+    return f"{way}({b.offset},{b.shape},{b.strides},{b.dtype_name},{taps})"

@@ -21,6 +21,7 @@ tile are evenly spaced; those of a plain matrix are its rows.
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import (
@@ -83,15 +84,22 @@ class Split(NamedTuple):
     rest: Value
 
 
-def split(f: Function, first: Value, second: Value, count: int) -> Split:
-    """Emit the split of two vectors of float32 into *count* terms, up to three."""
+def split(
+    f: Function, first: Value, second: Value, count: int, *, exact: bool = False
+) -> Split:
+    """Emit the split of two vectors of float32 into *count* terms, up to three.
+
+    Args:
+        exact: so many terms are all of the numbers, as three always are.
+    """
+    exact = exact or count == TERMS
     terms: list[Value] = []
-    for _ in range(min(count, TERMS - 1)):
+    for _ in range(count - exact):
         low, high = _rounded(f, first), _rounded(f, second)
         terms.append((low >> 16) | high)
         first = first - f.bitcast(low, _VECTOR)
         second = second - f.bitcast(high, _VECTOR)
-    if count == TERMS:
+    if exact:
         # at most 8 bits are left, which need no rounding
         low, high = f.bitcast(first, _BITS), f.bitcast(second, _BITS)
         terms.append((low >> 16) | (high & _HIGH_HALF))
@@ -131,7 +139,7 @@ class SplitArguments(FunctionArguments):
     ``source``, the first pixel's address, and the bytes from a pixel to the next, which
     have ``depth`` consecutive elements; ``target``, where the first pixel is in the
     first plane, and the bytes of a ``plane``; and the pixels' ``flags``, all of which
-    it sets.
+    it sets.  Those that are flagged become zeros.
     """
 
     source: Pointer
@@ -182,8 +190,21 @@ class _SplitPixels:
             lambda: [left],
         )
         bits = f.bitcast(left.compare("ne", left), Type("i16"))
-        flag = f.convert(bits.compare("ne", 0), Type("u32"))
+        is_flagged = bits.compare("ne", 0)
+        flag = f.convert(is_flagged, Type("u32"))
         f.store(flag, f.at(arguments.flags, number, I32))
+        f.branch(is_flagged, lambda: self._clear(number))
+
+    def _clear(self, number: Value) -> None:
+        """Leave a pixel of zeros, as its products are added otherwise."""
+        f, arguments = self.f, self.arguments
+        place = offset(f, arguments.target, number * PIXEL_BYTES)
+        steps = (arguments.depth + (STEP - 1)) // STEP
+
+        def clear(plane: Value) -> None:
+            f.store(f.zero(_VECTOR), offset(f, place, plane * arguments.plane))
+
+        f.loop(steps * self.terms, clear)
 
     def _step(self, start: Value, k: Value, place: Value, left: Value) -> list[Value]:
         f = self.f
@@ -304,21 +325,20 @@ class PackTerms(Generator):
     terms: int = TERMS
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _PackedPanels(PackTermsWords(module, name), self.terms).write()
+        _SplitPanels(PackTermsWords(module, name), self.terms).write()
 
 
 _ROW_BYTES = 4 * BLOCK
 """Of the buffer that a step of a panel is copied to before it is split."""
 
 
-class _PackedPanels:
-    """The loops over panels, taps and steps; they carry what does not fit."""
+class PackedPanels(ABC):
+    """The loops over panels, taps and steps, of so many bytes; they carry what does not
+    fit."""
 
-    def __init__(self, k: PackTermsWords, terms: int) -> None:
-        self.k = k
-        self.terms, self.step_bytes = terms, terms * TERM_BYTES
+    def __init__(self, k: PackTermsWords, step_bytes: int) -> None:
+        self.k, self.step_bytes = k, step_bytes
         f = self.f = k.function
-        self.buffer = f.stack(Type("i8"), STEP * _ROW_BYTES)
         self.parts, batches1 = k.parts, k.batches1
         matrix, self.part = k.chunk // self.parts, k.chunk % self.parts
         self.source = k.source_of(matrix, batches1)
@@ -339,20 +359,18 @@ class _PackedPanels:
         f.store(verdict, f.at(k.verdicts, k.chunk, I64))
         f.finish()
 
-    def _clear(self, start: Value | int) -> None:
-        """Zeros in the rows from *start* on."""
+    def clear(self, place: Value, nbytes: int, start: Value | int = 0) -> None:
+        """Zeros from byte *start* on, a multiple of a line as *nbytes* is."""
         f = self.f
         zeros = f.zero(_VECTOR)
         f.loop(
-            STEP * (_ROW_BYTES // ROW_BYTES),
-            lambda line: f.store(zeros, offset(f, self.buffer, line * ROW_BYTES)),
-            start=start * (_ROW_BYTES // ROW_BYTES),
+            nbytes,
+            lambda at: f.store(zeros, offset(f, place, at)),
+            start=start,
+            step=ROW_BYTES,
         )
 
     def _panel(self, index: Value, unfit: Value) -> list[Value]:
-        self._clear(
-            0
-        )  # also beside few columns, of which only whole vectors are copied
         tap = functools.partial(self._tap, index)
         return self.f.loop(self.taps, tap, [unfit])
 
@@ -362,14 +380,31 @@ class _PackedPanels:
         start = offset(f, self.source, distance + index * BLOCK * self.column)
         count = f.minimum(self.columns - index * BLOCK, BLOCK)
         at = (index * self.taps + tap) * self.steps * self.step_bytes
-        step = functools.partial(self._step, start, offset(f, self.target, at), count)
+        step = functools.partial(self.step, start, offset(f, self.target, at), count)
         return f.loop(self.steps, step, [unfit])
 
-    def _step(
+    @abstractmethod
+    def step(
         self, start: Value, place: Value, count: Value, number: Value, unfit: Value
     ) -> list[Value]:
-        """Copy so many columns of a step from *start* on, and split them."""
+        """Pack so many columns of a step of the tap from *start* on, whose first one is
+        packed at *place*."""
+
+
+class _SplitPanels(PackedPanels):
+    """The rows of a step are copied to a buffer, and split."""
+
+    def __init__(self, k: PackTermsWords, terms: int) -> None:
+        super().__init__(k, terms * TERM_BYTES)
+        self.terms = terms
+        self.buffer = self.f.stack(Type("i8"), STEP * _ROW_BYTES)
+
+    def step(
+        self, start: Value, place: Value, count: Value, number: Value, unfit: Value
+    ) -> list[Value]:
         f = self.f
+        # also beside few columns, of which only whole vectors are copied
+        self.clear(self.buffer, STEP * _ROW_BYTES)
         first = number * STEP
         height = f.minimum(self.rows - first, STEP)
         arguments = PanelArguments(
@@ -382,7 +417,6 @@ class _PackedPanels:
             width=f.value(_ROW_BYTES, I64),
         )
         f.call_pointer(self.pack, *arguments)
-        self._clear(height)
         here = offset(f, place, number * self.step_bytes)
         return f.loop(LANES, functools.partial(self._split_pair, here), [unfit])
 

@@ -82,7 +82,8 @@ class BlockArguments(FunctionArguments):
 
     ``state`` of the tiles; where the rows of the ``first`` and of the ``second`` tile
     begin in the first plane of A, the bytes from ``row`` to row, and from ``plane`` to
-    plane; the first step of ``b``; where to write the ``sums``; how many ``steps`` of
+    plane; the first step of ``b``; where to write the ``sums``, and, if ``adds`` is not
+    0, from which of them to go on; how many ``steps`` of
     each tap, how many ``taps``, and ``offsets``, an array of i64, the bytes from the
     first row to that of each tap; and what may be prefetched, as many lines a step as
     the kernel has.
@@ -95,6 +96,7 @@ class BlockArguments(FunctionArguments):
     plane: Integer
     b: Pointer
     sums: Pointer
+    adds: Integer
     steps: Integer
     taps: Integer
     offsets: Pointer
@@ -146,15 +148,25 @@ class _Block:
 
     def write(self) -> None:
         f, arguments = self.f, self.arguments
-        for row, column in self.used:
-            self.tiles.zero(_sum_tile(row, column))
+        f.branch(arguments.adds.compare("eq", 0), self._begin, self._go_on)
         self.step_bytes = arguments.plane * self.form.left
         f.loop(arguments.taps, self._tap, [arguments.b, arguments.next])
         for row, column in self.used:
-            at = row * TILE_SUMS + column * ROW_BYTES
-            place = offset(f, arguments.sums, at)
+            place = self._sums(row, column)
             self.tiles.store(_sum_tile(row, column), place, SUMS_ROW)
         f.finish()
+
+    def _begin(self) -> None:
+        for row, column in self.used:
+            self.tiles.zero(_sum_tile(row, column))
+
+    def _go_on(self) -> None:
+        for row, column in self.used:
+            self.tiles.load(_sum_tile(row, column), self._sums(row, column), SUMS_ROW)
+
+    def _sums(self, row: int, column: int) -> Value:
+        at = row * TILE_SUMS + column * ROW_BYTES
+        return offset(self.f, self.arguments.sums, at)
 
     def _tap(self, number: Value, b: Value, following: Value) -> list[Value]:
         f, arguments = self.f, self.arguments
@@ -242,7 +254,7 @@ def define_add_sums(module: Module) -> str:
 
 
 class FlaggedArguments(FunctionArguments):
-    """The arguments of the function that computes flagged rows anew.
+    """The arguments of the function that adds what is flagged.
 
     The first row's address and the bytes between rows; how many ``rows``, how many
     ``taps``, the bytes to each, and how many elements of each; the first step of ``b``;
@@ -264,13 +276,14 @@ class FlaggedArguments(FunctionArguments):
 
 
 def define_flagged_rows(module: Module, isa: Isa, terms: int) -> str:
-    """Define the function that computes flagged rows of a tile anew; its name.
+    """Define the function that adds the products of flagged pixels to the sums of a
+    tile, in which they are 0; its name.
 
     Args:
         terms: of an element of B.
 
-    It multiplies float32, by fused multiply-adds where there are any: rows of A as they
-    are with B as the sum of its terms.
+    It multiplies float32, by fused multiply-adds where there are any: pixels of A as
+    they are with B as the sum of its terms.
     """
     f = module.function(
         "flagged_rows", FlaggedArguments.parameters(), internal=True, inline=False
@@ -285,8 +298,8 @@ _VECTOR: Final = F32.vector(LANES)
 class _FlaggedRows:
     """The loops over rows, taps and steps.
 
-    They carry where B is, and four sums: of the low and the high halves of a step, for
-    the columns of two vectors.
+    The last carry where B is, and four sums: of the low and the high halves of a step,
+    for the columns of two vectors.
     """
 
     def __init__(
@@ -294,6 +307,8 @@ class _FlaggedRows:
     ) -> None:
         self.f, self.isa, self.arguments, self.terms = f, isa, arguments, terms
         self.buffer = f.stack(Type("i8"), 4 * STEP)
+        steps = (arguments.depth + (STEP - 1)) // STEP
+        self.tap_bytes = steps * (terms * TERM_BYTES)
 
     def write(self) -> None:
         self.f.loop(self.arguments.rows, self._row)
@@ -301,32 +316,29 @@ class _FlaggedRows:
 
     def _row(self, number: Value) -> None:
         f, arguments = self.f, self.arguments
-        flag = offset(f, arguments.flags, number * arguments.flags_row)
+        flags = offset(f, arguments.flags, number * arguments.flags_row)
+        row = offset(f, arguments.a, number * arguments.a_row)
+        sums = offset(f, arguments.sums, number * SUMS_ROW)
 
-        def one(tap: Value, any_flag: Value) -> list[Value]:
+        def one(tap: Value) -> None:
             distance = f.load(f.at(arguments.term_offsets, tap, I64), I64)
-            place = offset(f, flag, distance // PIXEL_BYTES * FLAG_BYTES)
-            return [any_flag | f.load(place, U32)]
+            place = offset(f, flags, distance // PIXEL_BYTES * FLAG_BYTES)
+            is_flagged = f.load(place, U32).compare("ne", 0)
+            f.branch(is_flagged, lambda: self._tap(row, sums, tap))
 
-        (any_flag,) = f.loop(arguments.taps, one, [f.value(0, U32)])
-        f.branch(any_flag.compare("ne", 0), lambda: self._compute(number))
+        f.loop(arguments.taps, one)
 
-    def _compute(self, number: Value) -> None:
-        f, arguments = self.f, self.arguments
-        tap = functools.partial(
-            self._tap, offset(f, arguments.a, number * arguments.a_row)
-        )
-        begin = [arguments.b, *[f.zero(_VECTOR)] * 4]
-        _, *totals = f.loop(arguments.taps, tap, begin)
-        place = offset(f, arguments.sums, number * SUMS_ROW)
-        f.store(totals[0] + totals[2], place)
-        f.store(totals[1] + totals[3], offset(f, place, ROW_BYTES))
-
-    def _tap(self, row: Value, tap: Value, b: Value, *sums: Value) -> list[Value]:
+    def _tap(self, row: Value, sums: Value, tap: Value) -> None:
+        """Add the products of one pixel."""
         f, arguments = self.f, self.arguments
         distance = f.load(f.at(arguments.offsets, tap, I64), I64)
         step = functools.partial(self._step, offset(f, row, distance))
-        return f.loop(arguments.depth, step, [b, *sums], step=STEP)
+        begin = [offset(f, arguments.b, tap * self.tap_bytes), *[f.zero(_VECTOR)] * 4]
+        _, *totals = f.loop(arguments.depth, step, begin, step=STEP)
+        for column in range(2):
+            place = offset(f, sums, column * ROW_BYTES)
+            total = totals[column] + totals[2 + column]
+            f.store(f.load(place, _VECTOR) + total, place)
 
     def _step(self, start: Value, k: Value, b: Value, *sums: Value) -> list[Value]:
         f = self.f
