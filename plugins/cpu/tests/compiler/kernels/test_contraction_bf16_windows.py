@@ -143,10 +143,12 @@ def test_several_sums(workers: int, depth: int, kernel: tuple[int, int]) -> None
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_special_values_in_an_image(workers: int) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_special_values_in_an_image(dtype: type, workers: int) -> None:
     """All windows that have them are as FMA computes them, and no others change."""
     rng = np.random.default_rng(4)
-    image, weights = normal(rng, 1, 12, 20, 40), normal(rng, 70, 40, 3, 3)
+    image = normal(rng, 1, 12, 20, 40)
+    weights = normal(rng, 70, 40, 3, 3).astype(dtype)
     special = [np.inf, -np.inf, np.nan, np.finfo(np.float32).max, 3.397e38]
     for value in special:
         image[0, rng.integers(12), rng.integers(20), rng.integers(40)] = value

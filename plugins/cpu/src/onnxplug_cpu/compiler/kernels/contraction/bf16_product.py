@@ -30,6 +30,11 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import (
     BlockOfPairs,
     most_rows,
 )
+from onnxplug_cpu.compiler.kernels.contraction.bf16_pixels import (
+    is_strided,
+    lines_of,
+    pixels_of,
+)
 from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import (
     BLOCK,
     FLAG_BYTES,
@@ -96,87 +101,6 @@ _WORTHWHILE: Final = 0.8
 
 _CLEARLY: Final = 0.9
 """The most of what other ways take that one may for which A is copied."""
-
-
-class _Pixels(NamedTuple):
-    """The pixels that the rows of A are made of; distances are in pixels.
-
-    Attributes:
-        apart: elements from a pixel to the next.
-        line, row: distances of lines and of rows.
-        taps: distances of taps from the first.
-        number: of a matrix.
-    """
-
-    apart: int
-    line: int
-    row: int
-    taps: tuple[int, ...]
-    number: int
-
-
-def _pixels(contraction: Contraction) -> _Pixels | None:
-    """The pixels of A; ``None`` if lines or taps do not follow each other."""
-    a = contraction.a
-    lines, rows = a.shape[2:4]
-    if _is_strided(a):  # it will be copied
-        return _Pixels(a.shape[4], 0, 1, (0,), rows)
-    line = a.strides[2] if lines > 1 else 0
-    row = a.strides[3] if rows > 1 else 0
-    taps = [offset // a.dtype.itemsize for offset in contraction.offsets]
-    across = (rows - 1) * row
-    if min(line, row, *taps) < 0 or (lines > 1 and line < across):
-        return None
-    apart = math.gcd(line, row, *taps) or 1
-    return _Pixels(
-        apart,
-        line // apart,
-        row // apart,
-        tuple(tap // apart for tap in taps),
-        ((lines - 1) * line + across + max(taps)) // apart + 1,
-    )
-
-
-class _Lines(NamedTuple):
-    """The lines of A as tiles are laid over them.
-
-    Attributes:
-        number: of lines.
-        rows: of each.
-        pitch: rows from a line of the result to the next in one of these lines.
-    """
-
-    number: int
-    rows: int
-    pitch: int
-
-    @property
-    def tiles(self) -> int:
-        """How many tiles of rows there are."""
-        return self.number * -(-self.rows // ROWS)
-
-
-_NEVER: Final = 1 << 40  # the pitch of lines that are those of the result
-
-
-def _lines(pixels: _Pixels, lines: int, rows: int) -> _Lines:
-    """How tiles lie over lines of the result: a tile within a line, or, where lines are
-    short, all lines with what is between them as one, if that takes clearly fewer."""
-    apart = _Lines(lines, rows, _NEVER)
-    if lines == 1 or pixels.row == 0 or pixels.line % pixels.row:
-        return apart
-    pitch = pixels.line // pixels.row
-    joined = _Lines(1, (lines - 1) * pitch + rows, pitch)
-    return joined if joined.tiles <= _JOINED * apart.tiles else apart
-
-
-_JOINED: Final = 0.8
-"""Tiles that joined lines may have at most, as a share of those of lines apart."""
-
-
-def _is_strided(a: View) -> bool:
-    """Whether the elements of a row are apart."""
-    return a.shape[4] > 1 and a.strides[4] != 1
 
 
 class Terms(NamedTuple):
@@ -260,7 +184,7 @@ def _share_of_fma(
     Args:
         each: cycles of a step of a pixel that is no multiplication.
     """
-    pixels = _pixels(contraction)
+    pixels = pixels_of(contraction)
     lines, rows, columns = contraction.out.shape[2:]
     taps, depth = len(contraction.offsets), contraction.a.shape[4]
     inner = taps * depth
@@ -272,7 +196,7 @@ def _share_of_fma(
     ):
         return math.inf
     steps = -(-depth // STEP)
-    tiled = _lines(pixels, lines, rows)
+    tiled = lines_of(pixels, lines, rows)
     if recorder.target.isa.tiles:
         down = tiled.tiles * _TILE_CYCLES
     else:
@@ -308,11 +232,11 @@ class SplitProduct(Product):
             self.read_bytes = NARROW_STEP
         way = "bf16" if left == 1 else f"bf16x{left}"
         super().__init__(recorder, contraction, f"{label} ({way})")
-        pixels = _pixels(contraction)
+        pixels = pixels_of(contraction)
         if pixels is None:
             raise ValueError(f"strides of {self.a.strides} are not those of pixels")
         self.pixels = pixels
-        self.tiled = _lines(pixels, self.lines, self.line_rows)
+        self.tiled = lines_of(pixels, self.lines, self.line_rows)
         self.steps = -(-self.depth // STEP)
         self.panels = -(-self.columns // BLOCK)
         self.turns = self._turns()
@@ -389,7 +313,7 @@ class SplitProduct(Product):
 
     def record(self) -> None:
         """Record the commands."""
-        if _is_strided(self.a):
+        if is_strided(self.a):
             single = once(self.a)
             copy = self.recorder.temporary(single.dtype, single.shape)
             record_copy(self.recorder, single, copy)
