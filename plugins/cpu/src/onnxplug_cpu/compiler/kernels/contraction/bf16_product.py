@@ -83,7 +83,7 @@ BLOCK_STEPS: Final = 24
 
 _FLOPS, _BYTES = 200e9, 8e9  # of one thread, a second: to guess how long work takes
 _MOST_TURNS: Final = 8
-_TURN_BYTES: Final = 24 << 10
+_TURN_BYTES: Final = 12 << 10
 """Of terms of B that stay in the first-level cache while pairs of tiles take turns."""
 
 _ROWS_KEPT: Final = 128

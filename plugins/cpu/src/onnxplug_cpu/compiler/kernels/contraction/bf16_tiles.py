@@ -103,7 +103,7 @@ class BlockArguments(FunctionArguments):
     next: Pointer
 
 
-LINES: Final = (6, 12, 24, 48)
+LINES: Final = (4, 8, 12, 16, 24, 48)
 """How many lines of what comes next a kernel can prefetch in each step."""
 
 
