@@ -1,16 +1,16 @@
 """A decoder with weights of 4 bits: how long a token takes, and a prompt.
 
-Caches have room and stay where they are (IOBinding), in ONNX Runtime, too; OpenVINO is
-given those of before. Runtimes take turns, token by token.
+Each runtime has a process of its own; they take turns.  Caches have room and stay where
+they are (IOBinding), in ONNX Runtime, too; OpenVINO is given those of before.
 
     python benchmarks/decoding.py [--runtimes onnxplug onnxruntime openvino]
         [--threads 1 2] [--layers 16] [--levels 0 4] [--past 128] [--tokens 16]
         [--prompts 128 1024] [--repeats 3] [--cpu-time] [--json FILE]
 
-Bytes a second are those of codes and scales, which one token reads all of; the largest
-that memory gives is measured beside. --cpu-time takes the processor's time instead of
-the clock's; it is of all threads. Peak memory is that of a process that has one runtime
-only: --runtimes with one name.
+Times are medians of a process, and of processes; ratios are those of each turn, and
+their median.  Bytes a second are those of codes and scales, which one token reads all
+of; the largest that memory gives is measured beside.  --cpu-time takes the processor's
+time instead of the clock's; it is of all threads, and ratios are best told of one.
 """
 
 from __future__ import annotations
@@ -18,21 +18,28 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import resource
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from machine import describe_machine
 from models.decoder_of_few_bits import Sizes, feeds, save_decoder
+from runtimes import peak_memory
 
 Clock: TypeAlias = Callable[[], float]
 Feeds: TypeAlias = dict[str, np.ndarray[Any, Any]]
+
+OURS: Final = "onnxplug"
+_LONG: Final = 512
+"""From so many tokens on a prompt is run once, and is not run before."""
 
 
 class Bound:
@@ -93,11 +100,11 @@ class Fed:
         return found
 
 
-def read_bandwidth(threads: int, nbytes: int = 1 << 28) -> float:
-    """Bytes a second that so many threads read from memory, the best of ten times."""
+def read_bandwidth(threads: int, nbytes: int = 1 << 30) -> float:
+    """Bytes a second that so many threads read from memory, the best of five times."""
     parts = np.ones(nbytes // 8, np.uint64).reshape(threads, -1)
     best = float("inf")
-    for _ in range(10):
+    for _ in range(5):
         workers = [Thread(target=part.max) for part in parts]
         started = time.perf_counter()
         for worker in workers:
@@ -108,6 +115,12 @@ def read_bandwidth(threads: int, nbytes: int = 1 << 28) -> float:
     return nbytes / best
 
 
+def few_feeds(sizes: Sizes, new: int, past: int) -> Feeds:
+    """What is fed but for the caches."""
+    small = feeds(sizes._replace(layers=0), new, past)
+    return {name: small[name] for name in ("input_ids", "attention_mask")}
+
+
 def timed(run: Callable[[Feeds], object], given: Feeds, clock: Clock) -> float:
     """Seconds of one run."""
     started = clock()
@@ -115,51 +128,120 @@ def timed(run: Callable[[Feeds], object], given: Feeds, clock: Clock) -> float:
     return clock() - started
 
 
-def few_feeds(sizes: Sizes, new: int, past: int) -> Feeds:
-    """What is fed but for the caches."""
-    small = feeds(sizes._replace(layers=0), new, past)
-    return {name: small[name] for name in ("input_ids", "attention_mask")}
-
-
-def measure(
-    model: Path, sizes: Sizes, threads: int, given: argparse.Namespace, clock: Clock
-) -> dict[str, Any]:
-    """Medians of seconds, of each runtime."""
+def alone(given: argparse.Namespace) -> None:
+    """Measure a runtime in this process, and print what was found as JSON; the logits
+    of the first prompt are written to a file."""
+    threads, (level,), (runtime,) = given.threads[0], given.levels, given.runtimes
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    clock = time.process_time if given.cpu_time else time.perf_counter
+    sizes = Sizes(layers=given.layers, level=level)
+    started = clock()
     longest = max([given.past + given.tokens + 8, *given.prompts])
-    runs: dict[str, Callable[[Feeds], np.ndarray[Any, Any]]] = {}
-    for runtime in given.runtimes:
-        if runtime == "openvino":
-            runs[runtime] = Fed(model, sizes, threads).run
-        else:
-            runs[runtime] = Bound(runtime, model, sizes, threads, longest).run
-    report: dict[str, Any] = {"seconds": {}, "differences": {}}
-    work = [("token", given.tokens, 1, given.past)]
-    work += [(f"prompt of {n}", given.repeats, n, 0) for n in given.prompts]
-    for name, repeats, new, past in work:
-        first: np.ndarray[Any, Any] | None = None
-        for runtime, run in runs.items():
-            logits = run(few_feeds(sizes, new, past))
-            if not past:  # with what other caches have, others come of it
-                first = logits if first is None else first
-                apart = np.abs(logits - first).max() / np.abs(first).max()
-                report["differences"][f"{name}, {runtime}"] = float(apart)
-        times: dict[str, list[float]] = {runtime: [] for runtime in runs}
-        for step in range(repeats):
-            for runtime, run in runs.items():
-                behind = past + step if new == 1 else past
-                fed = few_feeds(sizes, new, behind)
-                times[runtime].append(timed(run, fed, clock))
-        report["seconds"][name] = {
-            runtime: statistics.median(each) for runtime, each in times.items()
+    if runtime == "openvino":
+        run = Fed(given.alone, sizes, threads).run
+    else:
+        run = Bound(runtime, given.alone, sizes, threads, longest).run
+    found: dict[str, Any] = {"load": clock() - started, "seconds": {}}
+    run(few_feeds(sizes, 1, given.past))
+    found["seconds"]["token"] = statistics.median(
+        timed(run, few_feeds(sizes, 1, given.past + step), clock)
+        for step in range(given.tokens)
+    )
+    for number, length in enumerate(given.prompts):
+        fed = few_feeds(sizes, length, 0)
+        if number == 0:
+            np.save(given.logits, run(fed)[0, -1])
+        elif length < _LONG:
+            run(fed)
+        times = [timed(run, fed, clock) for _ in range(1 if length >= _LONG else 3)]
+        found["seconds"][f"prompt of {length}"] = statistics.median(times)
+    found["peak"] = peak_memory()
+    print(json.dumps(found))
+
+
+def in_its_process(
+    runtime: str, model: Path, logits: Path, threads: int, given: argparse.Namespace
+) -> dict[str, Any]:
+    """What :func:`alone` finds of a runtime."""
+    command = [sys.executable, __file__, "--alone", str(model), "--logits", str(logits)]
+    for name in ("layers", "past", "tokens"):
+        command += [f"--{name}", str(getattr(given, name))]
+    level = model.stem.removeprefix("level")
+    command += ["--runtimes", runtime, "--threads", str(threads), "--levels", level]
+    command += ["--prompts", *map(str, given.prompts)]
+    command += ["--cpu-time"] * given.cpu_time
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(model: Path, threads: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Medians of seconds and of ratios, of all runtimes."""
+    turns: list[dict[str, dict[str, Any]]] = []
+    logits = {name: model.with_name(f"{name}.npy") for name in given.runtimes}
+    for _ in range(given.repeats):
+        turns.append(
+            {
+                name: in_its_process(name, model, logits[name], threads, given)
+                for name in given.runtimes
+            }
+        )
+    names = turns[0][given.runtimes[0]]["seconds"]
+    report: dict[str, Any] = {"turns": turns, "threads": threads}
+    report["seconds"] = {
+        work: {
+            name: statistics.median(turn[name]["seconds"][work] for turn in turns)
+            for name in given.runtimes
         }
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    return report | {"peak": peak, "read for a token": sizes.read_for_a_token}
+        for work in names
+    }
+    report["ratio"] = ratios(turns, names, given.runtimes)
+    report["peak"] = {
+        name: statistics.median(turn[name]["peak"] for turn in turns)
+        for name in given.runtimes
+    }
+    if given.prompts:
+        report["differences"] = differences(logits)
+    report["bandwidth"] = read_bandwidth(threads)
+    return report
+
+
+def ratios(
+    turns: Sequence[Mapping[str, Mapping[str, Any]]],
+    names: Sequence[str],
+    runtimes: Sequence[str],
+) -> dict[str, dict[str, float]]:
+    """How many times as long others take, the median of turns."""
+    if OURS not in runtimes:
+        return {}
+    return {
+        work: {
+            name: statistics.median(
+                turn[name]["seconds"][work] / turn[OURS]["seconds"][work]
+                for turn in turns
+            )
+            for name in runtimes
+            if name != OURS
+        }
+        for work in names
+    }
+
+
+def differences(logits: Mapping[str, Path]) -> dict[str, float]:
+    """How far each runtime's logits are from those of the first, of the largest."""
+    found = {name: np.load(path) for name, path in logits.items()}
+    first = next(iter(found.values()))
+    return {
+        name: float(np.abs(each - first).max() / np.abs(first).max())
+        for name, each in found.items()
+    }
 
 
 def main() -> None:
     """Measure, print, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runtimes", nargs="+", default=["onnxplug", "onnxruntime"])
+    runtimes = [OURS, "onnxruntime", "openvino"]
+    parser.add_argument("--runtimes", nargs="+", default=runtimes)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--levels", nargs="+", type=int, default=[0, 4])
@@ -169,8 +251,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--logits", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    clock = time.process_time if given.cpu_time else time.perf_counter
+    if given.alone:
+        alone(given)
+        return
     report: dict[str, Any] = {"machine": describe_machine(), "measured": []}
     report["arguments"] = {k: str(v) for k, v in vars(given).items()}
     with tempfile.TemporaryDirectory() as folder:
@@ -178,31 +264,32 @@ def main() -> None:
             sizes = Sizes(layers=given.layers, level=level)
             model = Path(folder, f"level{level}.onnx")
             save_decoder(sizes, model)
-            files = Path(folder).glob(f"{model.stem}.*")
-            size = sum(each.stat().st_size for each in files)
-            print(f"{size / 2**20:.0f} MiB of files")
             for threads in given.threads:
-                found = measure(model, sizes, threads, given, clock)
-                found |= {"level": level, "threads": threads}
-                found["bandwidth"] = read_bandwidth(threads)
+                found = measure(model, threads, given)
+                found |= {"level": level, "read for a token": sizes.read_for_a_token}
                 report["measured"].append(found)
                 show(found)
-    if given.json:
-        given.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+                if given.json:  # what there is, should the next one fail
+                    given.json.write_text(json.dumps(report, indent=1), "utf-8")
 
 
 def show(found: dict[str, Any]) -> None:
     """Print what was measured of one level and number of threads."""
-    print(f"level {found['level']}, {found['threads']} threads:")
-    for name, times in found["seconds"].items():
-        each = (f"{runtime} {1e3 * t:.1f} ms" for runtime, t in times.items())
-        print(f"  {name}: {', '.join(each)}")
+    print(f"level {found['level']}, threads: {found['threads']}")
+    for work, times in found["seconds"].items():
+        each = [f"{name} {1e3 * t:.1f} ms" for name, t in times.items()]
+        others = found["ratio"].get(work, {}).items()
+        each += [f"{name} / {OURS} {ratio:.2f}" for name, ratio in others]
+        print(f"  {work}: {', '.join(each)}")
     best = found["bandwidth"]
-    for runtime, seconds in found["seconds"]["token"].items():
+    for name, seconds in found["seconds"]["token"].items():
         rate = found["read for a token"] / seconds
         share = f"{rate / 1e9:.1f} GB/s, {rate / best:.2f} of {best / 1e9:.1f}"
-        print(f"  {runtime} reads for a token: {share}")
-    print(f"  peak {found['peak'] / 2**20:.0f} MiB; apart by {found['differences']}")
+        print(f"  {name} reads for a token: {share}")
+    peaks = (f"{name} {peak / 2**20:.0f} MiB" for name, peak in found["peak"].items())
+    print(
+        f"  peak: {', '.join(peaks)}; apart by {found.get('differences')}", flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def _plain(result: Any) -> np.ndarray[Any, Any]:
     return array.astype(str) if array.dtype == object else array
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
     """Bytes; of this program alone, where ``getrusage`` counts its parent's too."""
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str]) -> None:
     del results
     for line in sys.stdin:
         _say(seconds=time_runs(run, float(line), clock))
-    _say(peak_memory=_peak_memory())
+    _say(peak_memory=peak_memory())
 
 
 if __name__ == "__main__":
