@@ -13,6 +13,7 @@ from onnxplug_compiler.ir.caches import Caches, Rotation, Starts
 from onnxplug_compiler.ir.elements import is_half
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.target import Support
+from onnxplug_compiler.ir.traced import is_traced
 from onnxplug_compiler.ir.views import View
 from onnxplug_compiler.schedule.operations.coded_caches import (
     bits_of,
@@ -48,7 +49,11 @@ class Heads(NamedTuple):
 
 
 def number_in(content: np.ndarray | None) -> int:
-    return 0 if content is None or content.size != 1 else int(content.reshape(-1)[0])
+    """The only element, which may be a traced size; 0 if that is not known."""
+    if content is None or content.size != 1:
+        return 0
+    number: int = content.reshape(-1)[0]
+    return number if is_traced(number) else int(number)
 
 
 def cache_facts(call: Call, found: Heads, facts: Facts, past: int) -> list[TensorFacts]:
