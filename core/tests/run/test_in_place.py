@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxplug.ep import HOST
-from onnxplug.run.plan import CopyValue, Plan, RunPartition, may_fill
+from onnxplug.run.plan import CopyValue, Plan, RunPartition, fillable
 
 
 def partition(
@@ -45,7 +45,6 @@ def test_only_what_one_step_reads_is_filled_in_place(
 ) -> None:
     x, y = np.zeros(4), np.zeros(4)
     made = plan(outputs, *steps)
-    assert may_fill(made, 3, x, [x, y]) is expected
-    assert may_fill(made, 3, np.zeros(4), [x, y])
-    assert not may_fill(made, 3, x[1:], [x, y])
-    assert not may_fill(made, 3, x, [x, x])
+    others = [(3, x), (3, np.zeros(4)), (3, x[1:])]
+    assert fillable(made, others, [x, y]) == [expected, True, False]
+    assert fillable(made, [(3, x)], [x, x]) == [False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from onnxplug.run.plan import (
     RunBodies,
     RunPartition,
     Step,
-    may_fill,
+    fillable,
     only_partition,
 )
 from onnxplug.run.run import Run
@@ -51,11 +52,12 @@ def execute(
         OutputMismatch: a bound array has not the output's shape or element type.
     """
     slots = plan.template.copy()
-    wanted = {
-        slot: array
+    given = [
+        (slot, array)
         for slot, array in zip(plan.outputs, bound or (), strict=bool(bound))
-        if array is not None and may_fill(plan, slot, array, inputs)
-    }
+        if array is not None
+    ]
+    wanted = dict(itertools.compress(given, fillable(plan, given, inputs)))
     slots[1 : len(inputs) + 1] = inputs
     for slot, value in zip(plan.captured_slots, captured, strict=True):
         slots[slot] = value

@@ -15,7 +15,7 @@ from onnxplug.authoring.record import Record
 from onnxplug.ep import MemoryLocation
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import GuardedRun
-from onnxplug.run.aliasing import overlap
+from onnxplug.run.aliasing import sharing
 from onnxplug.run.concurrency_limit import ConcurrencyLimit
 from onnxplug.run.memory import Hop
 
@@ -103,17 +103,33 @@ class Plan(Record):
     outputs: tuple[int, ...]
 
 
-def may_fill(plan: Plan, output: int, array: Any, inputs: Sequence[Any]) -> bool:
-    """Whether a step may fill *array* with what is in the slot *output*.
+def fillable(
+    plan: Plan, outputs: Sequence[tuple[int, Any]], inputs: Sequence[Any]
+) -> list[bool]:
+    """Whether steps may fill arrays, each with what is in the slot of an output.
 
     Not what shares memory with an input, which is read until the run ends; but for the
     array of one input itself, of which the step takes care, if nothing else reads it.
+
+    Args:
+        outputs: slots and their arrays.
     """
-    shared = [at for at, value in enumerate(inputs, 1) if overlap(array, value)]
-    if not shared:
-        return True
-    (slot,) = shared if len(shared) == 1 else (0,)
-    if not slot or array is not inputs[slot - 1] or slot in plan.outputs:
+    found = sharing([array for _, array in outputs], inputs)
+    return [
+        not shared or _in_place(plan, slot, array, shared, inputs)
+        for (slot, array), shared in zip(outputs, found, strict=True)
+    ]
+
+
+def _in_place(
+    plan: Plan, output: int, array: Any, shared: Sequence[int], inputs: Sequence[Any]
+) -> bool:
+    """Whether *array* is an input itself that only the step reads which makes
+    *output*, and takes care of that."""
+    if len(shared) > 1 or array is not inputs[shared[0]]:
+        return False
+    slot = shared[0] + 1
+    if slot in plan.outputs:
         return False
     readers = [step for step in plan.steps if slot in _read(step)]
     return (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import HOST
-from onnxplug.run.plan import may_fill, only_partition
+from onnxplug.run.plan import fillable, only_partition
 from onnxplug.session.bound_runs import HostOutputs
 from onnxplug.session.ort_value import OrtValue
 from onnxplug.session.outputs import check_bound_output, own
@@ -117,14 +117,22 @@ def _fillable(binding: IOBinding, plan: Plan) -> list[OrtValue | None]:
     """
     inputs = [binding.inputs.get(name) for name in plan.inputs]
     arrays = [None if value is None else value.raw for value in inputs]
-    values = []
-    for name, slot in zip(plan.graph.outputs, plan.outputs, strict=True):
-        output = binding.outputs.get(name)
-        value = None if output is None else output.value
-        if value is not None and not may_fill(plan, slot, value.raw, arrays):
-            value = None
-        values.append(value)
-    return values
+    outputs = [binding.outputs.get(name) for name in plan.graph.outputs]
+    values = [None if output is None else output.value for output in outputs]
+    return _filled(plan, values, arrays)
+
+
+def _filled(
+    plan: Plan, values: Sequence[OrtValue | None], inputs: Sequence[Any]
+) -> list[OrtValue | None]:
+    """The *values* of the outputs that steps may fill, and ``None`` for others."""
+    given = [
+        (slot, value.raw)
+        for slot, value in zip(plan.outputs, values, strict=True)
+        if value is not None
+    ]
+    found = iter(fillable(plan, given, inputs))
+    return [value if value is not None and next(found) else None for value in values]
 
 
 class _Context:
@@ -167,12 +175,7 @@ class _DeviceCalls:
         self._given = [value for value in self._outputs if value is not None]
         inputs = [binding.inputs.get(name) for name in plan.inputs]
         arrays = [None if value is None else value.raw for value in inputs]
-        self._filled = [
-            value
-            if value is not None and may_fill(plan, slot, value.raw, arrays)
-            else None
-            for slot, value in zip(plan.outputs, self._outputs, strict=True)
-        ]
+        self._filled = _filled(plan, self._outputs, arrays)
 
     def call(self, binding: IOBinding) -> list[Any] | None:
         """See :func:`prepare_bound`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +18,7 @@ from onnxplug.errors import (
 from onnxplug.escape import escape
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
-from onnxplug.run.aliasing import overlap
+from onnxplug.run.aliasing import overlap, sharing
 from onnxplug.session.addresses import array_at
 from onnxplug.session.bound_runs import BoundRuns
 from onnxplug.session.described import as_data_type, as_sizes, is_host
@@ -223,14 +222,16 @@ class IOBinding:
         self._parted = self.version
 
     def _check_pairs(self) -> None:
-        bound = self._bound().items()
-        for (name, array), (other, place) in itertools.combinations(bound, 2):
-            if overlap(array, place):
-                raise InvalidArgument(
-                    f"output {other!r} is bound to an array that shares memory with "
-                    f"the one bound to output {name!r}; one would overwrite the "
-                    "other, so bind arrays of their own"
-                )
+        bound = self._bound()
+        names, arrays = list(bound), list(bound.values())
+        for number, places in enumerate(sharing(arrays, arrays)):
+            for place in places:
+                if place > number:
+                    raise InvalidArgument(
+                        f"output {names[place]!r} is bound to an array that shares "
+                        f"memory with the one bound to output {names[number]!r}; one "
+                        "would overwrite the other, so bind arrays of their own"
+                    )
 
     # results
 
