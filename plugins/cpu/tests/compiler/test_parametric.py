@@ -23,10 +23,12 @@ from onnxplug_cpu.compiler import parametric_plans
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.commands.words import code_of
 from onnxplug_cpu.compiler.parametric_plans import ParametricPlans
+from onnxplug_testing.grouped_attention import Grouped
 
 from .lowered import graph
 from .parametric import compared_with_fresh_programs
 from .random_sizes import network
+from .test_caches import as_exported, check, feeds_of
 
 Array = np.ndarray[Any, Any]
 
@@ -106,6 +108,23 @@ CHOSEN = graph(
     "rows = Gather <axis = 0> (table, ids) y = Relu (rows)",
     "float[4, 8] table = {" + ", ".join(map(str, range(32))) + "}",
 )
+
+
+def test_one_plan_serves_all_lengths_of_a_decoder() -> None:
+    """Also where the length is computed from the shape of a mask."""
+    case = Grouped([9], 1, 24)
+    model = as_exported(case)
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    with compared_with_fresh_programs() as compared:
+        session = session_of(model)
+        for length in range(3, 25):
+            case.lengths = [length]
+            lengths = np.array([length - 1], np.int32)
+            mask = np.ones((1, length), np.int64)
+            feeds = {**feeds_of(case), "lengths": lengths, "mask": mask}
+            check(case, session.run(None, feeds), 4e-6)
+    assert (compared.traced, compared.given) == (1, 20)
 
 
 def test_an_error_is_told_as_the_plan_of_its_sizes_tells_it() -> None:
