@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxplug_cpu.compiler.codegen.emit import F32, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import F32, U32, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.kernels.coded.few import Few, FewWords
 from onnxplug_cpu.compiler.kernels.coded.row_sums import RowSums
@@ -83,11 +83,22 @@ class _Sums(RowSums):
         """The scales of a turn's blocks, each in all lanes."""
         if self.spans == 1:
             return [self.few.codes.scale(place)]
+        if self.few.codes.form.scale == "bf16":
+            return self._pairs_of_scales(place)
         found = self.few.codes.scales(place, self.spans)
         return [
             self.f.shuffle(found, found, [span] * self.vector.lanes)
             for span in range(self.spans)
         ]
+
+    def _pairs_of_scales(self, place: Value) -> list[Value]:
+        """Two at a time, each of which is half of a word."""
+        f, found = self.f, []
+        for first in range(0, self.spans, 2):
+            word = f.load(offset(f, place, 2 * first), U32, align=2)
+            both = f.splat(word, self.vector.lanes)
+            found += [both << 16, both & 0xFFFF_0000]
+        return [f.bitcast(each, self.vector) for each in found]
 
     def _advance(self) -> list[Value | int]:
         steps = self.few.k.steps if self.spans == 1 else self.spans
