@@ -74,7 +74,7 @@ def run_apart(
     end = time.monotonic() + LATENESS * seconds
     deaths: list[tuple[Case | None, str]] = []
     skip = 0
-    whole: Outcome = {}
+    whole = _nothing()
     while True:
         left = max(end - time.monotonic(), 1.0) / LATENESS
         child = _Child(check, subject, seconds=left, skip=skip, **settings)
@@ -85,21 +85,24 @@ def run_apart(
             break
         deaths.append((child.case, how))
         if child.case is None or len(deaths) == _DEATHS or time.monotonic() > end:
-            whole["untried"] = Counter(whole.get("untried", {}))
+            whole["untried"] = Counter(whole["untried"])
             whole["untried"]["the process that tried them ended"] += 1
             break
     return _with_deaths(whole, deaths, check, subject, settings)
 
 
 def _joined(first: Outcome, second: Outcome) -> Outcome:
-    if not first or not second:
-        return first or second
+    """What two processes told; the second has told of all that was not tried."""
     return {
         "tried": first["tried"] + second["tried"],
-        "untried": second["untried"],
+        "untried": second["untried"] or first["untried"],
         "findings": first["findings"] + second["findings"],
         "figures": first["figures"] | second["figures"],
     }
+
+
+def _nothing() -> Outcome:
+    return {"tried": 0, "untried": {}, "findings": [], "figures": {}}
 
 
 def _with_deaths(
@@ -114,10 +117,7 @@ def _with_deaths(
     for case, how in deaths:
         trial.find(ENDS, how, case=case, kind=f"{how} {case.name if case else ''}")
     found = [f._replace(check=check.name) for f in trial.findings.values()]
-    empty: Outcome = {"tried": 0, "untried": {}, "findings": [], "figures": {}}
-    whole = outcome or empty
-    whole["findings"] = [*whole["findings"], *found]
-    return whole
+    return outcome | {"findings": [*outcome["findings"], *found]}
 
 
 class _Child:
@@ -145,7 +145,7 @@ class _Child:
     def outcome(self) -> tuple[Outcome, str]:
         """What it told at last, and how it ended otherwise than by that; empty if it
         did not."""
-        told: Outcome = {}
+        told = _nothing()
         patience = PATIENCE + LATENESS * self._limit
         while True:
             if not self._receiver.poll(patience):
