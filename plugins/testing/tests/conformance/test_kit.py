@@ -120,6 +120,10 @@ def test_a_wrong_result_is_told_with_all_that_is_needed(faulty, tmp_path: Path) 
         ("factory/facts", {"engine_versions": lambda self, device: {"engine": 3}}),
         ("options/declarations", {"options": {"level": ep.Option(default=1)}}),
         (
+            "options/declarations",
+            {"options": {"level": ep.Option(default=1, doc="Effort; default: 2.")}},
+        ),
+        (
             "options/values",
             {"options": {"level": ep.Option(default=1, doc="How hard to try.")}},
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -40,6 +41,10 @@ RUN: Final = Sentence(
 )
 READ: Final = Sentence("EpFactory.options", "The options users may set, by name.")
 
+_SAID_DEFAULT: Final = re.compile(
+    r"\bdefaults?(?: is| to|:)? (-?\d+(?:\.\d+)?|true|false)\b", re.IGNORECASE
+)
+
 _UNKNOWN: Final = "conformance_no_such_option"
 
 _Tables = Iterator[tuple[str, Mapping[str, ep.Option]]]
@@ -72,6 +77,10 @@ def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
         return
     if not option.doc.strip() and not option.refused and not option.ignored:
         trial.find(DOC, f"{what} is not described")
+    said = _SAID_DEFAULT.search(option.doc)
+    if said and said[1].lower() not in (str(default).lower(), f"{default!r}"):
+        text = f"the description of {what} says that the default is {said[1]}"
+        trial.find(DOC, f"{text}; it is {default!r}")
     if option.choices and default not in option.choices:
         trial.find(CHOICES, f"the default of {what}, {default!r}, is not among them")
     for choice in option.choices:
