@@ -20,7 +20,7 @@ def sentences() -> dict[str, Sentence]:
     all_checks()
     names = [f"groups.{group}" for group in GROUPS]
     found = {}
-    for name in [*names, "isolation"]:
+    for name in [*names, "isolation", "sentences"]:
         module = importlib.import_module(f"onnxplug_testing.conformance.{name}")
         for key, value in vars(module).items():
             if isinstance(value, Sentence):
@@ -38,6 +38,8 @@ def said_of(what: str) -> str:
     if not member:
         return kind.__doc__ or ""
     function = vars(kind).get(member)
+    if isinstance(function, property):
+        function = function.fget
     if inspect.isfunction(function) and function.__doc__:
         return function.__doc__
     source = inspect.getsource(kind)

@@ -6,7 +6,6 @@ streams are busy and results are kept just where a check wants them.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -107,6 +106,14 @@ def wait_for(event: ep.Event) -> None:
 def wait_for_all(stream: ep.Stream) -> None:
     """Wait on the host for all work on *stream*."""
     call(said.SYNCHRONIZE, stream.synchronize)
+
+
+def _settle(stream: ep.Stream) -> None:
+    """Wait for *stream*, whatever comes of it."""
+    try:
+        stream.synchronize()
+    except Exception as error:  # noqa: BLE001 (of what is told already)
+        ep.raise_interruption(error)
 
 
 def close(stream: ep.Stream) -> None:
@@ -229,8 +236,7 @@ class Bench:
             yield made
             wait_for_all(made)
         except BaseException:  # which matters more than what waiting raises
-            with contextlib.suppress(Exception):
-                made.synchronize()
+            _settle(made)
             raise
         finally:
             self._sources.clear()

@@ -377,23 +377,3 @@ def test_what_is_planted_is_found_and_blamed(
 ) -> None:
     plant(monkeypatch)
     assert blamed in {each.sentence.of for each in found(check)}
-
-
-def test_the_sentences_are_those_of_the_contract() -> None:
-    import inspect
-    import re
-    from pathlib import Path
-
-    from onnxplug_testing.conformance import sentences
-    from onnxplug_testing.conformance.contract import INTERFACE, Sentence
-
-    pages = Path(__file__).parents[3] / "docs"
-    for name, each in vars(sentences).items():
-        if not isinstance(each, Sentence):
-            continue
-        if each.page == INTERFACE:
-            text = inspect.getsource(getattr(ep, each.of.partition(".")[0]))
-        else:
-            text = (pages / each.page).read_text("utf-8")
-            assert re.search(f"^#+ {re.escape(each.of)}$", text, re.M), name
-        assert " ".join(each.says.split()) in " ".join(text.split()), name
