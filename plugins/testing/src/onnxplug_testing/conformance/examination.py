@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +28,12 @@ from onnxplug_testing.conformance.subject import BrokenDevices, Subject, find_su
 
 SECONDS: Final = 200.0
 """Processor time of all checks together."""
+
+_OF_SESSIONS: Final = (
+    "session", "compile", "graph", "partition", "prepare", "run", "selection", "shapes",
+    "verify",
+)  # fmt: skip
+"""The host's packages that the first session imports."""
 
 QUICK_SECONDS: Final = 20.0
 
@@ -85,6 +93,7 @@ def examine(
         return _without_devices(name, str(error), checks, settings)
     if any(each.group in ("operators", "claims") for each in checks):
         load_suite()  # which the processes of the checks inherit
+    load_host()
     left = settings.seconds
     outcomes = []
     for position, each in enumerate(checks):
@@ -95,6 +104,17 @@ def examine(
         left -= min(outcomes[-1].seconds, left * share)
     seconds = time.monotonic() - began
     return _report(subject.factory, str(subject.pair), settings, outcomes, seconds)
+
+
+def load_host() -> None:
+    """Import what makes sessions, which the processes of the checks then need not.
+
+    No EP is started by that.
+    """
+    for name in _OF_SESSIONS:
+        package = importlib.import_module(f"onnxplug.{name}")
+        for found in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"onnxplug.{name}.{found.name}")
 
 
 def _without_devices(

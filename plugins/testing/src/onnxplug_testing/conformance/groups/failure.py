@@ -81,8 +81,7 @@ def _raise_once(
     context: ep.DeviceContext | None,
     case: Case,
 ) -> None:
-    gc.collect()
-    before = None if context is None else context.live_bytes()
+    before = _in_use(context)
     session: onnxplug.InferenceSession | None = None
     with injected(trial.subject, place, context) as injection:
         try:
@@ -102,8 +101,7 @@ def _raise_once(
     session = None
     with trial.subject.session(specimen.model, checked=False) as other:
         _expect_right(trial, other, specimen, feeds, f"{place}, next session", case)
-    gc.collect()
-    after = None if context is None else context.live_bytes()
+    after = _in_use(context)
     if before is not None and after is not None and after > before:
         trial.find(
             said.FREE_AGAIN,
@@ -111,6 +109,14 @@ def _raise_once(
             case=case,
             kind=f"kept {place.owner}.{place.method}",
         )
+
+
+def _in_use(context: ep.DeviceContext | None) -> int | None:
+    """What ``live_bytes`` says, garbage aside; ``None`` if it says nothing."""
+    if context is None or context.live_bytes() is None:
+        return None
+    gc.collect()
+    return context.live_bytes()
 
 
 def _expect_right(

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -106,40 +106,38 @@ def leaks(trial: Trial) -> None:
             _leaks_of_sessions(trial, specimen, feeds, case)
 
 
-_RUNS: Final = 24
-
-
 def _leaks_of_runs(
     trial: Trial, specimen: Specimen, feeds: Mapping[str, Array], case: Case
 ) -> None:
     with laboratory(trial.subject, specimen) as lab:
+        runs = 10 if trial.quick else 24
         fed: list[weakref.ref[Any]] = []
         counts = []
         threads = []
-        for number in range(_RUNS):
+        for number in range(runs):
             trial.count()
             copies = {name: array.copy() for name, array in feeds.items()}
             lab.session.run(None, copies)
             fed += [weakref.ref(array) for array in copies.values()]
             del copies
             threads.append(threading.active_count())
-            if lab.bench is not None and number in (_RUNS // 2, _RUNS - 1):
+            if lab.bench is not None and number in (runs // 2, runs - 1):
                 gc.collect()
                 counts.append(lab.bench.context.live_bytes())
         gc.collect()
         alive = sum(each() is not None for each in fed)
-        if alive > _RUNS // 2:
+        if alive > runs // 2:
             trial.find(
                 said.FREE_AGAIN,
-                f"{alive} of {len(fed)} arrays that were fed are kept after {_RUNS} "
+                f"{alive} of {len(fed)} arrays that were fed are kept after {runs} "
                 "runs",
                 case=case,
             )
-        _find_growth(trial, counts, f"runs {_RUNS // 2} to {_RUNS}", case)
-        if threads[-1] >= threads[0] + _RUNS // 2:
+        _find_growth(trial, counts, f"runs {runs // 2} to {runs}", case)
+        if threads[-1] >= threads[0] + runs // 2:
             trial.find(
                 said.FREE_AGAIN,
-                f"{threads[-1] - threads[0]} threads more after {_RUNS} runs",
+                f"{threads[-1] - threads[0]} threads more after {runs} runs",
                 case=case,
             )
 
