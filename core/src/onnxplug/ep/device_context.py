@@ -65,12 +65,13 @@ class DeviceContext(ABC):
         A location that is ``host_accessible`` need not make any.
         """
 
+    @property
     def live_bytes(self) -> int | None:
         """(optional) How much of the context's own memory is in use, in bytes.
 
         That of arrays which are not garbage, and of what EPs and captured graphs hold
         besides; not what is kept to be handed out again.  It may count more than was
-        asked for, as memory comes in pages.  Defaults to ``None``: nobody counts.
+        asked for, as memory comes in pages.  ``None``: nobody counts.
         """
         return None
 

@@ -207,6 +207,7 @@ class TorchContext(ep.DeviceContext):
     def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
         return self._allocator if kind is ep.MemoryKind.DEVICE else self._pinned
 
+    @property
     def live_bytes(self) -> int | None:
         """Of all tensors there, also of the program's."""
         counts = getattr(self.module, "memory_allocated", None)

@@ -56,6 +56,7 @@ class DmlContext(ep.DeviceContext):
                 found = self._device = self._open_device()
             return found
 
+    @property
     def live_bytes(self) -> int:
         return self.device.used_bytes()
 

@@ -67,6 +67,7 @@ class SimulatedContext(ep.DeviceContext):
     def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
         return self.device if kind is ep.MemoryKind.DEVICE else self.pinned
 
+    @property
     def live_bytes(self) -> int:
         return self.device.live_bytes
 

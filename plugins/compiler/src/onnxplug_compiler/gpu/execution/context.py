@@ -81,6 +81,7 @@ class GpuContext(ep.DeviceContext):
         self._allocator = _Allocator(device)
         self._copier = Copier(device, backend)
 
+    @property
     def live_bytes(self) -> int:
         return self.device.used_bytes()
 

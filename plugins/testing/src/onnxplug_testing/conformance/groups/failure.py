@@ -113,10 +113,10 @@ def _raise_once(
 
 def _in_use(context: ep.DeviceContext | None) -> int | None:
     """What ``live_bytes`` says, garbage aside; ``None`` if it says nothing."""
-    if context is None or context.live_bytes() is None:
+    if context is None or context.live_bytes is None:
         return None
     gc.collect()
-    return context.live_bytes()
+    return context.live_bytes
 
 
 def _expect_right(

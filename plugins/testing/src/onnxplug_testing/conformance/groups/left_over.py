@@ -123,7 +123,7 @@ def _leaks_of_runs(
             threads.append(threading.active_count())
             if lab.bench is not None and number in (runs // 2, runs - 1):
                 gc.collect()
-                counts.append(lab.bench.context.live_bytes())
+                counts.append(lab.bench.context.live_bytes)
         gc.collect()
         alive = sum(each() is not None for each in fed)
         if alive > runs // 2:
@@ -174,7 +174,7 @@ def _leaks_of_sessions(
                 trial.count()
                 trial.subject.run(specimen.model, feeds)
                 gc.collect()
-                counts.append(context.live_bytes())
+                counts.append(context.live_bytes)
             if seen.alive > 0:
                 trial.find(
                     said.FREE_AGAIN,
@@ -198,7 +198,7 @@ def live_bytes(trial: Trial) -> None:
         if found is None:
             return
         bench, specimen = found
-        before = bench.context.live_bytes()
+        before = bench.context.live_bytes
         if before is None:
             trial.leave_out("live_bytes is not supplied: leaks are seen less well")
             return
@@ -209,7 +209,7 @@ def live_bytes(trial: Trial) -> None:
         count = (1 << 22) // specimen.dtype.numpy.itemsize
         with asking(trial, said.LIVE, case):
             arrays = [bench.empty((count,), specimen.dtype) for _ in range(3)]
-            held = bench.context.live_bytes()
+            held = bench.context.live_bytes
             assert held is not None
             if held - before < 3 << 22:
                 trial.find(
@@ -218,7 +218,7 @@ def live_bytes(trial: Trial) -> None:
                 )  # fmt: skip
             arrays.clear()
             gc.collect()
-            after = bench.context.live_bytes()
+            after = bench.context.live_bytes
             assert after is not None
             if after - before >= 1 << 22:
                 trial.find(

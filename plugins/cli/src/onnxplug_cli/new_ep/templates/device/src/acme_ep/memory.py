@@ -107,6 +107,7 @@ class AcmeContext(ep.DeviceContext):
         """What makes arrays on the device; there is no pinned memory."""
         return self.device_memory if kind is ep.MemoryKind.DEVICE else None
 
+    @property
     def live_bytes(self) -> int:
         """Of arrays that somebody has: a session that leaks shows here."""
         return sum(array.content.nbytes for array in list(self.device_memory.arrays))
