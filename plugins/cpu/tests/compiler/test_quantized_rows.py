@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from .differential import session
 from .lowered import commands
@@ -108,3 +109,48 @@ def test_rows_along_another_axis_are_floats() -> None:
     x = RNG.integers(0, 256, (4, 5, 6)).astype(np.uint8)
     labels = commands(model("Softmax", x.shape, axis=1), {"x": x}, 1)
     assert not any("of codes" in label for label in labels)
+
+
+def test_rows_are_written_where_they_are_joined() -> None:
+    """Channels of several images, beside convolutions."""
+    make = helper.make_node
+    weights = (RNG.standard_normal((4, 4, 1, 1)) / 3).astype(np.float32)
+    nodes, joined = [], []
+    for n in "ab":
+        nodes += [
+            make("Conv", [n, "k"], [f"c{n}"]),
+            make("QuantizeLinear", [f"c{n}", "s", "z"], [f"q{n}"]),
+            make("DequantizeLinear", [f"q{n}", "s", "z"], [f"d{n}"]),
+            make("Softmax", [f"d{n}"], [f"m{n}"]),
+            make("QuantizeLinear", [f"m{n}", "t", "z"], [f"p{n}"]),
+        ]
+        joined.append(f"p{n}")
+    nodes += [
+        make("Concat", joined, ["j"], axis=1),
+        make("DequantizeLinear", ["j", "t", "z"], ["f"]),
+        make("Conv", ["f", "l"], ["g"]),
+        make("QuantizeLinear", ["g", "s", "z"], ["y"]),
+    ]
+    constants = {
+        "k": weights, "l": np.concatenate([weights, -weights], 1),
+        "s": np.array(0.02, np.float32), "t": np.array(1 / 255, np.float32),
+        "z": np.array(128, np.uint8),
+    }  # fmt: skip
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [helper.make_tensor_value_info(n, kind, [3, 4, 5, 6]) for n in "ab"],
+        [helper.make_empty_tensor_value_info(n) for n in ("y", "j")],
+        [numpy_helper.from_array(a, n) for n, a in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    whole = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    feeds = {n: RNG.standard_normal((3, 4, 5, 6)).astype(np.float32) for n in "ab"}
+    own = session(whole, compiled=True)
+    found = own.run(None, feeds)
+    assert NOTE in {node.note for node in own.explain().nodes}
+    for one, other in zip(
+        found, ReferenceEvaluator(whole).run(None, feeds), strict=True
+    ):
+        assert np.abs(one.astype(int) - other.astype(int)).max() <= 1

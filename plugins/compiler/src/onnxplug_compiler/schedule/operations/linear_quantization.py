@@ -35,6 +35,7 @@ from onnxplug_compiler.schedule.operations.registry import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug_compiler.ir.recorder import Recorder
     from onnxplug_kernels.windows import Windows
 
 BYTES: Final = frozenset({"i8", "u8"})
@@ -451,8 +452,24 @@ def _record_softmax(plan: Plan, call: Call) -> None:
     rows, along = shape, axis
     if int(call.attributes.get("opset", 0)) < _ONE_AXIS_SINCE:
         rows, along = (math.prod(shape[:axis]), math.prod(shape[axis:])), 1
+    matrix = (math.prod(rows[:-1]), rows[-1])
+    target, family = out.reshape(matrix), recorder.target.coded_rows
+    if family is not None and target is not None and along == len(rows) - 1:
+        codes = as_shape(plan, codes, matrix)
+        chain = Formula("f32")
+        steps = _steps_of_one(plan, call, chain, chain.tile(), y)
+        # the zero point, which all have, makes no difference
+        family.record_between_codes(
+            recorder,
+            codes,
+            x.scale,
+            None,
+            _record_rows,
+            chain.epilogue([steps], [target]),
+            label=call.op_type,
+        )
+        return
     chain = Formula("f32")
-    # the zero point, which all have, makes no difference
     scaled = chain.step("Mul", chain.read_wide(codes), chain.read(x.scale))
     values, found = (recorder.temporary(F32, shape) for _ in range(2))
     chain.record(recorder, scaled, values, call.op_type)
@@ -464,15 +481,30 @@ def _record_softmax(plan: Plan, call: Call) -> None:
         label=call.op_type,
     )
     chain = Formula("f32")
-    scale = call.input(3)
+    steps = _steps_of_one(plan, call, chain, chain.read(found), y)
+    chain.record(recorder, steps, out, call.op_type)
+
+
+def _record_rows(recorder: Recorder[Any], x: View, out: View) -> None:
+    recorder.target.rows.record_softmax(recorder, x, out)
+
+
+def _steps_of_one(
+    plan: Plan, call: Call, chain: Formula, share: Number, y: _Scaled
+) -> Number:
+    """The codes of shares of one, of which a whole number of steps makes one."""
+    scale, dtype = call.input(3), call.dtypes[0]
     known = None if scale is None else plan.known(scale).content
     if known is None:
         whole = chain.step("Floor", chain.step("Reciprocal", chain.read(y.scale)))
     else:  # a device's quotient may be off by its last place, and much is cut off then
         with np.errstate(all="ignore"):
             whole = chain.number(float(np.floor(np.float32(1) / known.reshape(()))))
-    steps = chain.step("Mul", chain.read_wide(found), whole)
-    _record_steps(plan, chain, steps, chain.read(y.zero), out, call.op_type)
+    element = None if dtype is None else element_of(dtype)
+    assert element is not None
+    steps = chain.step("Mul", share, whole)
+    codes: Number = quantised(chain, steps, chain.read(y.zero), element)
+    return codes
 
 
 register(

@@ -11,6 +11,7 @@ from onnxplug_compiler.ir.elements import element_of
 from onnxplug_compiler.ir.formula import Formula
 from onnxplug_compiler.ir.quantization import in_steps, quantised
 from onnxplug_compiler.schedule.coded import as_shape
+from onnxplug_compiler.schedule.copies import record_copy
 from onnxplug_compiler.schedule.operations.registry import (
     Dtypes,
     Operation,
@@ -34,7 +35,9 @@ def _record(plan: Plan, call: Call) -> None:
     codes, out = plan.view(source), plan.destination(output)
     *lead, columns = codes.shape
     shape = (math.prod(lead), columns)
-    codes, target = (as_shape(plan, view, shape) for view in (codes, out))
+    codes, target = as_shape(plan, codes, shape), out.reshape(shape)
+    # channels that are written where others join them have gaps
+    written = target or plan.recorder.temporary(out.dtype, shape)
     scale, zero, y_scale, y_zero = (_number(plan, call, at) for at in range(1, 5))
     assert scale is not None and y_scale is not None, "of both calls"
     factor, addend = (_row(plan, call, at, columns) for at in (5, 6))
@@ -68,9 +71,11 @@ def _record(plan: Plan, call: Call) -> None:
         scale,
         zero,
         record,
-        chain.epilogue([value], [target]),
+        chain.epilogue([value], [written]),
         label=call.attributes["operator"],
     )
+    if target is None:
+        record_copy(plan.recorder, as_shape(plan, written, out.shape), out)
 
 
 def _number(plan: Plan, call: Call, position: int) -> View | None:
