@@ -73,7 +73,7 @@ class QuantisedGraph:
         makers = [
             *[self.convolution] * 5, *[self.product] * 3,
             self.attention, self.sum, self.sum, self.function, self.function,
-            self.move, self.move, self.pool, self.join, self.again,
+            self.move, self.move, self.pool, self.join, self.again, self.rows,
         ]  # fmt: skip
         while len(self.nodes) < count:
             self.choose.choice(makers)()
@@ -320,6 +320,29 @@ class QuantisedGraph:
         error = x.error
         if operator in ("Sigmoid", "LeakyRelu"):
             error += 1e-6 * (1 + float(np.abs(a).max(initial=0)))
+        self.add(name, found, error)
+
+    def rows(self) -> None:
+        """A softmax, or a norm of what is exact."""
+        x = self.any()
+        a, columns = x.array, x.array.shape[-1]
+        if x.error or self.choose.random() < 0.5:
+            axis = self.choose.choice([-1, -1, 0])
+            name = self.node("Softmax", [x.name], axis=axis)
+            power = np.exp(a - a.max(axis, keepdims=True))
+            error = float(np.expm1(min(2 * x.error, 1.0))) + 1e-6
+            self.add(name, power / power.sum(axis, keepdims=True), error)
+            return
+        weights = [
+            self.numbers.standard_normal(columns).astype(np.float32) for _ in "gb"
+        ]
+        names = [self.constant(each) for each in weights]
+        name = self.node("LayerNormalization", [x.name, *names], epsilon=1e-3)
+        apart = a - a.mean(-1, keepdims=True)
+        root = np.sqrt((apart**2).mean(-1, keepdims=True) + 1e-3)
+        found = apart / root * weights[0] + weights[1]
+        largest = float(np.abs(a).max(initial=0)) / float(root.min(initial=1))
+        error = 1e-5 * (1 + float(np.abs(found).max(initial=0))) * (1 + largest)
         self.add(name, found, error)
 
     def move(self) -> None:
