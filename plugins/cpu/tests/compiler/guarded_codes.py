@@ -27,6 +27,7 @@ from .integer_isas import NAMES, arm_here
 from .kernels.test_coded_integers import codes, trained
 from .test_integer_products import of_one_node
 from .test_quantization import model_of
+from .test_quantized_rows import model as rows_between
 from .test_weights_of_codes import TYPES, Form, case, expected
 
 Array = np.ndarray[Any, Any]
@@ -92,6 +93,16 @@ def table(rng: np.random.Generator) -> Case:
     return model_of(nodes, {"x": x}, ["y"], constants), x
 
 
+def rows(rng: np.random.Generator) -> Case:
+    """A softmax or a norm between codes, of rows of any length."""
+    operator = str(rng.choice(["Softmax", "LayerNormalization"]))
+    lead, columns = int(rng.integers(1, 60)), int(rng.choice([1, 5, 16, 77, 300, 1500]))
+    dtype = rng.choice([np.uint8, np.int8])
+    limits = np.iinfo(dtype)
+    x = rng.integers(limits.min, limits.max + 1, (lead, columns)).astype(dtype)
+    return rows_between(operator, x.shape, codes=dtype, opset=21), x
+
+
 def weights(rng: np.random.Generator) -> tuple[Case, Array]:
     """A product of floats with a matrix of codes, and what is to come of it."""
     block = int(rng.choice([0, -1, 5, 16, 32]))
@@ -127,7 +138,7 @@ def _compare(seed: int) -> None:
         model, x = _INTEGERS[seed % 4](rng)
         (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
         # an exponential that is rounded otherwise may be another step
-        most = float(_INTEGERS[seed % 4] is table)
+        most = float(_INTEGERS[seed % 4] is _table_or_rows)
     else:
         (model, x), wanted = weights(rng)
         most = 4e-6 * np.abs(wanted).max()
@@ -139,7 +150,11 @@ def _compare(seed: int) -> None:
         np.testing.assert_allclose(wide, wanted, rtol=0, atol=most)
 
 
-_INTEGERS = (product, convolution, table)
+def _table_or_rows(rng: np.random.Generator) -> Case:
+    return (table, rows)[int(rng.integers(2))](rng)
+
+
+_INTEGERS = (product, convolution, _table_or_rows)
 
 
 if __name__ == "__main__":
