@@ -67,11 +67,10 @@ def test_text_can_be_read(opened: Opened, address: str, name: str, scheme: str) 
     assert page.evaluate(CONTRAST) == []
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_no_page_is_wider_than_its_window(
-    opened: Opened, address: str, site: Path, size: Any
+def test_no_page_is_wider_than_a_telephone(
+    opened: Opened, address: str, site: Path
 ) -> None:
-    page = opened(f"{address}/index.html", size)
+    page = opened(f"{address}/index.html", NARROW)
     found = {}
     for path in sorted(site.rglob("*.html")):
         page.goto(f"{address}/{path.relative_to(site).as_posix()}")
