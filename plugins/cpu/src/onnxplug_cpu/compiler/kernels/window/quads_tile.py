@@ -8,6 +8,7 @@ weights is taken away from all results.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -24,8 +25,8 @@ QUAD: Final = 4
 _REGISTERS: Final = VECTOR_BYTES // LANES
 """Of i32, for as many channels as one has codes of."""
 
-_OCTETS: Final = Type("u8", VECTOR_BYTES)
-_SUMS: Final = I32.vector(LANES)
+_HALF: Final = VECTOR_BYTES // 2
+"""Channels up to which half registers are enough."""
 
 _PART: Final = 16
 """Bytes of a register that instructions interleave with those of another."""
@@ -60,19 +61,31 @@ class QuadsTile(Generator):
 
 
 class _Strip(NamedTuple):
-    """Channels that a register has codes of.
+    """Channels that a register, or half of one, has codes of.
 
     Attributes:
+        width: how many it has room for.
         channel: the first one.
         masks: of lines, which channels of them there are, and are inside the image.
         lines: where lines begin.
         ends: of registers of sums, which channels there are.
     """
 
+    width: int
     channel: Value
     masks: list[Value]
     lines: list[Value]
     ends: list[Value]
+
+    @property
+    def octets(self) -> Type:
+        """The type of codes."""
+        return Type("u8", self.width)
+
+    @property
+    def sums(self) -> Type:
+        """The type of a register of sums."""
+        return I32.vector(self.width // _REGISTERS)
 
 
 class _QuadsTile:
@@ -86,8 +99,7 @@ class _QuadsTile:
         self.zero = f.value(0, I32)
         if form.moved:
             self.zero = f.convert(f.load(arguments.zero, F32), I32)
-        octet = f.convert(self.zero, I8)
-        self.outside = f.bitcast(f.splat(octet, VECTOR_BYTES), _OCTETS)
+        self.outside = f.convert(self.zero, I8)
         if form.element == "i8":
             self.zero = self.zero + 128
         self.multiplies_zero = form.moved or form.element == "i8"
@@ -103,16 +115,20 @@ class _QuadsTile:
         }
 
     def write(self) -> None:
-        self.f.loop(self.arguments.channels, self._strip, step=VECTOR_BYTES)
-        self.f.finish()
+        f, channels = self.f, self.arguments.channels
+        whole = (channels + (_HALF - 1)) & -VECTOR_BYTES
+        strip = functools.partial(self._strip, VECTOR_BYTES)
+        f.loop(whole, strip, step=VECTOR_BYTES)
+        f.branch(whole < channels, lambda: self._strip(_HALF, whole))
+        f.finish()
 
-    def _strip(self, channel: Value) -> None:
-        """All windows of as many channels as a register has codes of."""
+    def _strip(self, width: int, channel: Value) -> None:
+        """All windows of as many channels as a register of *width* has codes of."""
         f, arguments, form = self.f, self.arguments, self.form
-        left = arguments.channels - channel
-        every = f.first_lanes(left, VECTOR_BYTES)
+        left, lanes = arguments.channels - channel, width // _REGISTERS
+        every = f.first_lanes(left, width)
         ends = [
-            f.first_lanes(left - register * LANES, LANES)
+            f.first_lanes(left - register * lanes, lanes)
             for register in range(_REGISTERS)
         ]
         masks, places = [], []
@@ -124,7 +140,7 @@ class _QuadsTile:
             number = f.select(there, number, 0)
             place = move(f, arguments.x, number * arguments.x_line)
             places.append(move(f, place, channel))
-        self._windows(_Strip(channel, masks, places, ends))
+        self._windows(_Strip(width, channel, masks, places, ends))
 
     def _if(self, condition: Value, mask: Value) -> Value:
         none = self.f.value(0, mask.type)
@@ -155,8 +171,8 @@ class _QuadsTile:
     def _start(self, strip: _Strip) -> list[Value]:
         """What the zero point takes away from sums."""
         if not self.multiplies_zero:
-            return [self.f.zero(_SUMS)] * _REGISTERS
-        negative = self.f.splat(0 - self.zero, LANES)
+            return [self.f.zero(strip.sums)] * _REGISTERS
+        negative = self.f.splat(0 - self.zero, strip.sums.lanes)
         return [each * negative for each in self._weights(strip, 0)]
 
     def _weights(self, strip: _Strip, row: int) -> list[Value]:
@@ -165,7 +181,7 @@ class _QuadsTile:
         place = move(f, arguments.w, arguments.w_tap * row)
         place = f.at(place, strip.channel, I32)
         return [
-            f.load(f.at(place, register * LANES, I32), _SUMS, align=4)
+            f.load(f.at(place, register * strip.sums.lanes, I32), strip.sums, align=4)
             for register in range(_REGISTERS)
         ]
 
@@ -174,6 +190,8 @@ class _QuadsTile:
         f = self.f
         inside = self.inside.get(column)
         distance = self.arguments.x_pixel * column
+        type_ = strip.octets
+        outside = f.bitcast(f.splat(self.outside, strip.width), type_)
         if inside is not None:
             near = self.arguments.x_pixel * (self.form.taps - 1)
             distance = f.select(inside, distance, near)
@@ -181,9 +199,9 @@ class _QuadsTile:
         for mask, line in zip(strip.masks, strip.lines, strict=True):
             place = move(f, line, distance)
             there = mask if inside is None else self._if(inside, mask)
-            name = f"llvm.masked.load.{_OCTETS.suffix}.p0"
+            name = f"llvm.masked.load.{type_.suffix}.p0"
             aligned = Value(f, f"align 1 {place.text}", PTR)
-            codes = f.intrinsic(_OCTETS, name, aligned, there, self.outside)
+            codes = f.intrinsic(type_, name, aligned, there, outside)
             octets.append(self._in_parts(codes))
         return [
             self._interleaved(octets[first : first + QUAD])
@@ -195,7 +213,7 @@ class _QuadsTile:
         part has four channels of each register of sums."""
         if self.form.element == "i8":
             codes = codes ^ 128
-        parts = VECTOR_BYTES // _PART
+        parts = codes.type.lanes // _PART
         order = [
             QUAD * (parts * group + part) + octet
             for part in range(parts)
@@ -209,21 +227,21 @@ class _QuadsTile:
         first, second, third, fourth = [*octets, *octets[-1:] * (QUAD - len(octets))]
         low, high = self._pairs(first, second, 1), self._pairs(third, fourth, 1)
         return [
-            self.f.bitcast(quads, _SUMS)
+            self.f.bitcast(quads, I32.vector(quads.type.lanes // QUAD))
             for one, other in zip(low, high, strict=True)
             for quads in self._pairs(one, other, 2)
         ]
 
     def _pairs(self, one: Value, other: Value, size: int) -> list[Value]:
         """The lower and the upper halves of all parts, *size* bytes of each in turn."""
-        each = _PART // 2 // size
+        each, width = _PART // 2 // size, one.type.lanes
         return [
             self.f.shuffle(
                 one,
                 other,
                 [
-                    part + VECTOR_BYTES * which + (half * each + number) * size + octet
-                    for part in range(0, VECTOR_BYTES, _PART)
+                    part + width * which + (half * each + number) * size + octet
+                    for part in range(0, width, _PART)
                     for number in range(each)
                     for which in (0, 1)
                     for octet in range(size)
@@ -253,5 +271,6 @@ class _QuadsTile:
         line = move(f, arguments.out, arguments.out_pixel * pixel)
         line = f.at(line, strip.channel, F32)
         for register, (total, mask) in enumerate(zip(sums, strip.ends, strict=True)):
-            number = f.convert(total, F32.vector(LANES))
-            f.store_masked(number, f.at(line, register * LANES, F32), mask)
+            number = f.convert(total, F32.vector(total.type.lanes))
+            place = f.at(line, register * total.type.lanes, F32)
+            f.store_masked(number, place, mask)
