@@ -108,6 +108,34 @@ def test_a_chain_quantises_as_the_definition(
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize(
+    "scale", [0.0123, -0.7, 3.0, 2.0**-61, 2.0**-140, 1.3e36, 3.0e38, np.inf]
+)
+def test_what_is_rounded_is_divided_to_the_bit(scale: float) -> None:
+    """Around halves, and with the signs of zeros, whatever the scale."""
+    steps = np.float32(scale)
+    halves = np.arange(-300, 300, dtype=np.float32) + np.float32(0.5)
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = np.nan_to_num((halves * steps).astype(np.float32))
+        near = [np.nextafter(middle, np.float32(sign)) for sign in (-np.inf, np.inf)]
+    ends = [0.0, -0.0, 1.0, -1e-30, 1e-44, np.inf, -np.inf, 3e38, -3e38]
+    x = np.concatenate([middle, *near, np.float32(ends)])
+    nodes = [
+        NODE("Div", ["x", "s"], ["d"]),
+        NODE("Round", ["d"], ["y"]),
+        NODE("QuantizeLinear", ["x", "s"], ["q"]),
+    ]
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = np.rint(x / steps)
+        sure = ~np.isnan(whole)
+        codes = quantised(np.where(sure, x, 0), steps, 0.0, np.uint8)
+    feeds = {"x": x}
+    found = run(model_of(nodes, feeds, ["y", "q"], {"s": steps}), feeds)
+    np.testing.assert_array_equal(found[0], whole)
+    np.testing.assert_array_equal(np.signbit(found[0][sure]), np.signbit(whole[sure]))
+    np.testing.assert_array_equal(found[1][sure], codes[sure])
+
+
 def test_nan_becomes_some_code_and_harms_nothing() -> None:
     x = np.full(70, np.nan, np.float32)
     x[::2] = 1.0

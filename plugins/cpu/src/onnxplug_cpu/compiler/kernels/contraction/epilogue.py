@@ -249,7 +249,7 @@ class _Tile:
                 fixed[number + 1] = operand.load(lanes, operand.at(f, start), part)
             else:
                 moving[number] = operand
-        fixed = body.advance(fixed)
+        fixed = body.fix(fixed)
 
         def row(_: Value, tile: Value, *pointers: Value) -> list[Value]:
             element = self.form.chain.inputs[0]

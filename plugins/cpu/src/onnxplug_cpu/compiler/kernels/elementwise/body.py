@@ -6,9 +6,10 @@ from typing import Final
 
 from onnxplug_compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Value
-from onnxplug_cpu.compiler.kernels.elementwise.codes import with_codes
+from onnxplug_cpu.compiler.kernels.elementwise.codes import quotients, with_codes
 from onnxplug_cpu.compiler.kernels.elementwise.emitters import emit_step
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
+from onnxplug_cpu.compiler.kernels.elementwise.quotient import Divisor
 from onnxplug_cpu.compiler.kernels.elementwise.step import literal
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
@@ -31,6 +32,12 @@ class ChainBody:
         self.isa = isa
         self.chain = with_codes(chain)
         self.live = _live_values(self.chain)
+        self._quotients = quotients(self.chain, self.live) if self._has_fma else {}
+        self._divisors: dict[int, Divisor] = {}
+
+    @property
+    def _has_fma(self) -> bool:
+        return self.isa.name == "neon" or self.isa.has("fma")
 
     def constants(self) -> dict[int, Value]:
         """The chain's constants, by value number."""
@@ -39,6 +46,15 @@ class ChainBody:
             number: literal(self.f, scalar, self.width)
             for number, scalar in enumerate(self.chain.constants, start)
         }
+
+    def fix(self, values: dict[int, Value]) -> dict[int, Value]:
+        """*values*, which are those of all elements to come, and all that can be
+        computed from them."""
+        values = self.advance(values)
+        for number, by in self._quotients.items():
+            if number not in values and by in values and by not in self._divisors:
+                self._divisors[by] = Divisor(self.f, values[by])
+        return values
 
     def advance(self, values: dict[int, Value]) -> dict[int, Value]:
         """*values* and all that can be computed from them."""
@@ -50,14 +66,18 @@ class ChainBody:
             if any(o >= 0 and o not in values for o in step.operands):
                 continue
             operands = [values[o] if o >= 0 else None for o in step.operands]
-            fused = self._fused(step, values)
-            values[number] = fused or emit_step(self.f, self.isa, step, operands)
+            made = self._fused(step, values) or self._quotient(number, operands[0])
+            values[number] = made or emit_step(self.f, self.isa, step, operands)
         return values
+
+    def _quotient(self, number: int, x: Value | None) -> Value | None:
+        """A quotient that will be whole, if its divisor was fixed."""
+        divisor = self._divisors.get(self._quotients.get(number, -1))
+        return None if divisor is None or x is None else divisor.divide(x)
 
     def _fused(self, step: Step, values: dict[int, Value]) -> Value | None:
         """A sum whose product is not rounded, if there may be such."""
-        has_it = self.isa.name == "neon" or self.isa.has("fma")
-        if not has_it or not dict(step.attributes).get("fused"):
+        if not self._has_fma or not dict(step.attributes).get("fused"):
             return None
         start = len(self.chain.inputs) + len(self.chain.constants)
         for product, other in (step.operands, step.operands[::-1]):

@@ -7,7 +7,7 @@ they are whole, and so is what is added; x86 and NEON round while they convert.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from onnxplug_compiler.ir.elementwise import Chain, ChainBuilder, Number, Step
@@ -38,6 +38,22 @@ def with_codes(chain: Chain) -> Chain:
             made = builder.step(step.operator, operands, step.element, step.attributes)
         values.append(made)
     return builder.build([values[output] for output in chain.outputs])
+
+
+def quotients(chain: Chain, live: Set[int]) -> dict[int, int]:
+    """The divisors of those values of a chain that :func:`with_codes` gives that are
+    quotients of float32, of which nothing but whole numbers are made."""
+    first = len(chain.inputs) + len(chain.constants)
+    steps = dict(enumerate(chain.steps, first))
+    others = set(chain.outputs)
+    for number in live & steps.keys():
+        step = steps[number]
+        others.update(step.operands[step.operator in (CODES, "Round") :])
+    return {
+        number: step.operands[1]
+        for number, step in steps.items()
+        if number in live - others and step.operator == "Div" and step.element == "f32"
+    }
 
 
 def _codes(

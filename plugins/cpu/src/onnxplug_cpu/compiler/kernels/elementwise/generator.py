@@ -64,7 +64,7 @@ class Writer:
             if splat and number in self.body.live:
                 pointer = pointers[outputs + number]
                 fixed[number] = self.lanes.load_splat(element, pointer)
-        fixed = self.body.advance(fixed)
+        fixed = self.body.fix(fixed)
 
         def vector(start: Value, part: Part) -> None:
             self._vector(pointers, fixed, start, part)
