@@ -27,7 +27,7 @@ from onnxplug_cpu.compiler.runtime.link import (
 from onnxplug_cpu.compiler.runtime.linked import ErrorFound, LinkedProgram
 from onnxplug_cpu.compiler.runtime.program import resolve
 from onnxplug_cpu.compiler.runtime.template import Described, Template, head_of
-from onnxplug_cpu.compiler.runtime.time_slices import Division, seconds_for
+from onnxplug_cpu.compiler.runtime.time_slices import Division, seconds_of_all
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.commands.words import ChosenCode, Command
@@ -170,9 +170,9 @@ class ParametricProgram:
         """
         _, offsets, chunks, temporaries, flops, nbytes, *_ = self._ends
         counts = found[offsets:chunks]
-        work = zip(found[temporaries:flops], found[flops:nbytes], counts, strict=True)
         workers = self._workers
-        costs = [seconds_for(*each, workers) for each in work]
+        work = found[temporaries:flops], found[flops:nbytes]
+        costs = seconds_of_all(*work, counts, workers)
         return LinkedProgram(
             self.template(found, specs),
             Division(counts, costs, workers),

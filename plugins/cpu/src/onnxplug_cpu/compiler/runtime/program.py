@@ -24,7 +24,7 @@ from onnxplug_cpu.compiler.runtime.link import link
 from onnxplug_cpu.compiler.runtime.linked import LinkedProgram
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
 from onnxplug_cpu.compiler.runtime.template import Described
-from onnxplug_cpu.compiler.runtime.time_slices import Division, estimated_seconds
+from onnxplug_cpu.compiler.runtime.time_slices import Division, seconds_of_all
 
 if TYPE_CHECKING:
     from onnxplug import ep
@@ -131,7 +131,13 @@ def seconds_of(work: Work, workers: int) -> list[float]:
     for piece, *_ in work.placed:
         laid: Laid = piece.assembly
         if laid.seconds is None:
-            laid.seconds = [estimated_seconds(c, workers) for c in piece.commands]
+            commands = piece.commands
+            laid.seconds = seconds_of_all(
+                [command.flops for command in commands],
+                [command.nbytes for command in commands],
+                [command.chunks for command in commands],
+                workers,
+            )
         seconds += laid.seconds
     return seconds
 

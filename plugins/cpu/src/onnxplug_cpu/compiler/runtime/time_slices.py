@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.commands.chunks import BYTES_PER_SECOND, MAX_CHUNKS
 
@@ -38,16 +40,28 @@ class Part(Record):
 
 def estimated_seconds(command: Command, workers: int) -> float:
     """About how long a command takes; only orders of magnitude count."""
-    return seconds_for(command.flops, command.nbytes, command.chunks, workers)
+    each = [command.flops], [command.nbytes], [command.chunks]
+    return seconds_of_all(*each, workers)[0]
 
 
-def seconds_for(flops: int, nbytes: int, chunks: int, workers: int) -> float:
-    """About how long what a command does takes, by its attributes."""
-    seconds = max(flops / 40e9, nbytes / BYTES_PER_SECOND) or 1e-6
-    threads = min(workers, chunks)
-    if threads > 1:  # which only long work is worth
-        seconds = max(seconds, 20e-6)
-    return 1e-7 + seconds / threads
+_FLOPS: Final = 40e9  # of one thread, a second
+_SHORTEST, _SHORTEST_OF_MANY, _START = 1e-6, 20e-6, 1e-7
+
+
+def seconds_of_all(
+    flops: Sequence[int], nbytes: Sequence[int], chunks: Sequence[int], workers: int
+) -> list[float]:
+    """The same of each of some commands, by their attributes."""
+    found = np.maximum(
+        np.array(flops, np.float64) / _FLOPS,
+        np.array(nbytes, np.float64) / BYTES_PER_SECOND,
+    )
+    found[found == 0] = _SHORTEST
+    threads = np.minimum(np.array(chunks, np.float64), workers)
+    # which only long work is worth
+    found = np.where(threads > 1, np.maximum(found, _SHORTEST_OF_MANY), found)
+    seconds: list[float] = (_START + found / threads).tolist()
+    return seconds
 
 
 class Division:
