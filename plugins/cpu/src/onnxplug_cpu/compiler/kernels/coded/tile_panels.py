@@ -99,6 +99,7 @@ class _Tile:
         self.buffer = f.stack(Type("i8"), TILE_BYTES)
         self.tiles = tiles_of(f, isa, self.arguments.state)
         self.distance = self.arguments.plane * form.terms
+        self._ahead = f.value(0, I64)
 
     def write(self) -> None:
         self.f.loop(self.form.vectors, self._vector, nonempty=True)
@@ -113,6 +114,8 @@ class _Tile:
             given.a_scales,
         ]
         none = [f.zero(_VECTOR)] * rows
+        # with each vector of columns a part of the next rows comes to the first cache
+        self._ahead = TILE_BYTES + number * (TILE_BYTES // self.form.vectors)
         total = f.loop(given.sums, self._sum, [*begin, *none], nonempty=True)[4:]
 
         def store(adds: bool) -> None:
@@ -157,6 +160,8 @@ class _Tile:
             place = offset(f, a, self.arguments.plane * term)
             tiles.load(_A_TILE + term, place, ROW_BYTES)
             tiles.multiply(_SUMS_TILE, _A_TILE + term, _B_TILE)
+            for at in range(0, TILE_BYTES // self.form.vectors, _CACHE_LINE):
+                f.prefetch(offset(f, place, self._ahead + at))
         return [offset(f, a, self.distance), offset(f, b, TILE_BYTES)]
 
 
