@@ -8,9 +8,10 @@ they are (IOBinding), in ONNX Runtime, too; OpenVINO is given those of before.
         [--prompts 128 1024] [--repeats 3] [--cpu-time] [--json FILE]
 
 Times are medians of a process, and of processes; ratios are those of each turn, and
-their median.  Bytes a second are those of codes and scales, which one token reads all
-of; the largest that memory gives is measured beside.  --cpu-time takes the processor's
-time instead of the clock's; it is of all threads, and ratios are best told of one.
+their median.  Long prompts are run once, in the first turn, and a plan is made then.
+Bytes a second are those of codes and scales, which one token reads all of; the largest
+that memory gives is measured beside.  --cpu-time takes the processor's time instead of
+the clock's; it is of all threads, and ratios are best told of one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Feeds: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
 OURS: Final = "onnxplug"
 _LONG: Final = 512
-"""From so many tokens on a prompt is run once, and is not run before."""
+"""From so many tokens on a prompt is run once, in the first turn, and not before."""
 
 
 class Bound:
@@ -159,16 +160,26 @@ def alone(given: argparse.Namespace) -> None:
     print(json.dumps(found))
 
 
+def logits_of(runtime: str, model: Path) -> Path:
+    """Where a runtime writes its logits."""
+    return model.with_name(f"{runtime}.npy")
+
+
 def in_its_process(
-    runtime: str, model: Path, logits: Path, threads: int, given: argparse.Namespace
+    runtime: str,
+    model: Path,
+    threads: int,
+    prompts: Sequence[int],
+    given: argparse.Namespace,
 ) -> dict[str, Any]:
     """What :func:`alone` finds of a runtime."""
+    logits = logits_of(runtime, model)
     command = [sys.executable, __file__, "--alone", str(model), "--logits", str(logits)]
     for name in ("layers", "past", "tokens"):
         command += [f"--{name}", str(getattr(given, name))]
     level = model.stem.removeprefix("level")
     command += ["--runtimes", runtime, "--threads", str(threads), "--levels", level]
-    command += ["--prompts", *map(str, given.prompts)]
+    command += ["--prompts", *map(str, prompts)]
     command += ["--cpu-time"] * given.cpu_time
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -178,11 +189,11 @@ def in_its_process(
 def measure(model: Path, threads: int, given: argparse.Namespace) -> dict[str, Any]:
     """Medians of seconds and of ratios, of all runtimes."""
     turns: list[dict[str, dict[str, Any]]] = []
-    logits = {name: model.with_name(f"{name}.npy") for name in given.runtimes}
-    for _ in range(given.repeats):
+    for turn in range(given.repeats):
+        prompts = [each for each in given.prompts if each < _LONG or not turn]
         turns.append(
             {
-                name: in_its_process(name, model, logits[name], threads, given)
+                name: in_its_process(name, model, threads, prompts, given)
                 for name in given.runtimes
             }
         )
@@ -190,7 +201,11 @@ def measure(model: Path, threads: int, given: argparse.Namespace) -> dict[str, A
     report: dict[str, Any] = {"turns": turns, "threads": threads}
     report["seconds"] = {
         work: {
-            name: statistics.median(turn[name]["seconds"][work] for turn in turns)
+            name: statistics.median(
+                turn[name]["seconds"][work]
+                for turn in turns
+                if work in turn[name]["seconds"]
+            )
             for name in given.runtimes
         }
         for work in names
@@ -201,7 +216,9 @@ def measure(model: Path, threads: int, given: argparse.Namespace) -> dict[str, A
         for name in given.runtimes
     }
     if given.prompts:
-        report["differences"] = differences(logits)
+        report["differences"] = differences(
+            {name: logits_of(name, model) for name in given.runtimes}
+        )
     report["bandwidth"] = read_bandwidth(threads)
     return report
 
@@ -219,6 +236,7 @@ def ratios(
             name: statistics.median(
                 turn[name]["seconds"][work] / turn[OURS]["seconds"][work]
                 for turn in turns
+                if work in turn[name]["seconds"]
             )
             for name in runtimes
             if name != OURS
