@@ -62,6 +62,19 @@ def either(one: float, other: float, if_less: int, if_not: int) -> int:
     return chosen
 
 
+def common_divisor(*numbers: int) -> int:
+    """``math.gcd`` of numbers from 0 on; what a traced one can be divided by is asked,
+    and not what it is."""
+    traced = [number for number in numbers if is_traced(number)]
+    known = math.gcd(*[number for number in numbers if not is_traced(number)])
+    if not known and len(traced) == 1:
+        return traced[0]
+    for number in traced:
+        sizes = range(known or int(number), 0, -1)
+        known = next(n for n in sizes if known % n == 0 and number % n == 0)
+    return known
+
+
 def _are_traced(one: Any, other: Any) -> bool:
     return type(one) in _TRACED or type(other) in _TRACED
 

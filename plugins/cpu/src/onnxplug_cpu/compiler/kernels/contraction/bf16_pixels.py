@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onnxplug_compiler.ir.traced import common_divisor
 from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def pixels_of(contraction: Contraction) -> Pixels | None:
     across = (rows - 1) * row
     if min(line, row, *taps) < 0 or (lines > 1 and line < across):
         return None
-    apart = math.gcd(line, row, *taps) or 1
+    apart = common_divisor(line, row, *taps) or 1
     return Pixels(
         apart,
         line // apart,
