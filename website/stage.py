@@ -154,17 +154,27 @@ def python_markdown(text: str) -> str:
     def unescaped(row: re.Match[str]) -> str:
         return re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0])
 
-    def indented(block: re.Match[str]) -> str:
-        return "".join(f"  {line}" for line in block[0].splitlines(keepends=True))
+    def nested(block: re.Match[str]) -> str:
+        follows = block.string[block.end() : block.end() + 1]
+        # or the next item would be more of the paragraph
+        return indented(block[0]) + ("" if follows in ("", "\n") else "\n")
 
-    return NESTED.sub(indented, ROW.sub(unescaped, text))
+    return NESTED.sub(nested, ROW.sub(unescaped, text))
+
+
+def indented(block: str) -> str:
+    """*block*, which an item of a list has, by as much as Python-Markdown needs."""
+    own = len(block) - len(block.lstrip(" "))
+    more = " " * (4 - own if own in (2, 3) else 0)
+    return "".join(f"{more}{line}" for line in block.splitlines(keepends=True))
 
 
 def outside_of_code(text: str, change: Callable[[str], str]) -> str:
-    """*text* with *change* made to all that is in no fenced block."""
+    """*text* with *change* made to all that is in no fenced block; such a block is at
+    most indented."""
     parts, end = [], 0
     for fence in FENCE.finditer(text):
-        parts += [change(text[end : fence.start()]), fence[0]]
+        parts += [change(text[end : fence.start()]), indented(fence[0])]
         end = fence.end()
     return "".join([*parts, change(text[end:])])
 

@@ -61,6 +61,14 @@ def test_bars_and_items_are_written_as_the_site_reads_them() -> None:
     )
 
 
+def test_code_in_an_item_is_of_the_item() -> None:
+    text = "1. one\n\n   ```sh\n   a\n     b\n   ```\n\n   and\n2. two\n"
+    found = stage.outside_of_code(text, stage.python_markdown)
+    assert found == (
+        "1. one\n\n    ```sh\n    a\n      b\n    ```\n\n    and\n\n2. two\n"
+    )
+
+
 def test_the_menu_has_each_page_of_the_index() -> None:
     site = stage.Site()
     written = stage.toml(stage.navigation(site))
