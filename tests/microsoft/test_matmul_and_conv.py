@@ -6,6 +6,8 @@ import numpy as np
 import onnx.reference.ops.op_conv as conv
 import pytest
 
+import onnxplug
+
 OPSETS = (11, 13, 18, 21)
 
 
@@ -199,6 +201,28 @@ def test_weights_of_few_bits(ours, close, normal, integers, opset, bits, zeros):
             block_size=block,
         )
         close(y, a.astype(np.float64) @ weights[:, :size].T + bias)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_weights_whose_blocks_are_told_row_by_row(ours, close, normal, integers, zeros):
+    size, rows, block = 72, 5, 32
+    packed, scales = integers(256, (rows, 3, 16), np.uint8), normal(rows, 3)
+    points = integers(256, (rows, 2), np.uint8) if zeros else None
+    middle = _levels(points, 4)[:, :3] if zeros else np.full((rows, 3), 8.0)
+    a, form = normal(4, size), {"K": size, "N": rows, "bits": 4, "block_size": block}
+    order = integers(3, size, np.int32)
+    levels = _levels(packed.reshape(rows, -1), 4)[:, :size]
+    weights = (levels - middle[:, order]) * scales[:, order].astype(np.float64)
+    for compiled in (True, False):
+        inputs = [a, packed, scales, points, order]
+        constants = (1, 2, 3, 4) if compiled else (1, 2, 3)
+        (y,) = ours(
+            "MatMulNBits", inputs, constants=constants, compiled=compiled, **form
+        )
+        close(y, a.astype(np.float64) @ weights.T)
+    inputs[4] = order + 2
+    with pytest.raises(onnxplug.errors.OnnxplugError, match="numbers of no block"):
+        ours("MatMulNBits", inputs, constants=(1, 2, 3, 4), **form)
 
 
 def _levels(packed: np.ndarray, bits: int) -> np.ndarray:

@@ -182,6 +182,8 @@ def _matmul_n_bits(
 ) -> str:
     """A product with the weights in full, which are computed when an EP asks for them.
 
+    Where *g_idx* is given, it tells the block of each row of weights.
+
     That an EP has the weights once, and not computes them in each run, is worth their
     memory; an EP that multiplies by small integers takes the node itself.
     """
@@ -190,8 +192,6 @@ def _matmul_n_bits(
             f"its attribute 'weight_prepacked' is {weight_prepacked}; its function is "
             "for 0, the layout that the operator documents"
         )
-    if g_idx is not None:
-        raise NoFunction("it has the input 'g_idx', which its function does not know")
     if bits not in (2, 4, 8):
         raise NoFunction(f"its attribute 'bits' is {bits}; expected 2, 4 or 8")
     _constant(body, B, "B")
@@ -201,30 +201,54 @@ def _matmul_n_bits(
     if zero_points is not None:
         found = _constant(body, zero_points, "zero_points")
         narrow = found.dtype is DataType.UINT8
+    given = {"zeros": zero_points, "order": g_idx}
+    if g_idx is not None:
+        _constant(body, g_idx, "g_idx")
     blocks = -(-K // block_size)
 
-    def compute(packed: Any, factors: Any, zeros: Any = None) -> np.ndarray[Any, Any]:
-        levels = _unpacked(packed.reshape(N, -1), bits)
-        levels = levels[:, : blocks * block_size].reshape(N, blocks, block_size)
+    def compute(
+        packed: Any, factors: Any, *others: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        found = dict(zip([n for n, each in given.items() if each], others, strict=True))
+        block_of = _blocks_of_rows(found.get("order"), K, block_size)
+        levels = _unpacked(packed.reshape(N, -1), bits)[:, :K]
         middle: Any = np.float32(1 << (bits - 1))
-        if zeros is not None:
-            rows = zeros.reshape(N, -1)
+        if "zeros" in found:
+            rows = found["zeros"].reshape(N, -1)
             if narrow:
                 rows = _unpacked(rows, bits)[:, :blocks]
-            middle = rows.astype(np.float32)[:, :, None]
-        scale = factors.reshape(N, blocks, 1).astype(np.float32)
-        weights = ((levels - middle) * scale).reshape(N, -1)[:, :K]
-        return np.array(weights.T, dtype.numpy, order="C")
+            middle = rows.astype(np.float32)[:, block_of]
+        scale = factors.reshape(N, blocks).astype(np.float32)[:, block_of]
+        return np.array(((levels - middle) * scale).T, dtype.numpy, order="C")
 
     weights = ComputedConstant(
         dtype=dtype,
         shape=(K, N),
-        of=[B, scales, *([] if zero_points is None else [zero_points])],
+        of=[B, scales, *[each for each in given.values() if each is not None]],
         compute=compute,
-        key=("MatMulNBits", block_size, bits),
+        key=("MatMulNBits", block_size, bits, g_idx is not None),
     )
     y = body.op("MatMul", A, body.computed(weights))
     return y if bias is None else body.op("Add", y, bias)
+
+
+def _blocks_of_rows(
+    order: np.ndarray[Any, Any] | None, inner: int, block_size: int
+) -> np.ndarray[Any, Any]:
+    """The block of each row of weights, which *order* tells if it is given.
+
+    Raises:
+        ValueError: it tells none.
+    """
+    plain = np.arange(inner) // block_size
+    if order is None:
+        return plain
+    if order.shape != plain.shape or ((order < 0) | (order > plain[-1])).any():
+        raise ValueError(
+            f"g_idx of MatMulNBits has shape {order.shape} or numbers of no block; "
+            f"expected {plain.shape}, and 0 to {plain[-1]}"
+        )
+    return order
 
 
 def _constant(body: Body, name: str, formal: str) -> ValueInfo:
