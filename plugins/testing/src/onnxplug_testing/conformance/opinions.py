@@ -29,6 +29,9 @@ NEAR: Final = {
 """How far results may be, relative and absolute, by the coarsest type in the model; of
 others nothing is allowed, but for floats of eight bits and less."""
 
+DRAWN: Final = frozenset({"mutated", "shape"})
+"""Kinds of cases that may be none of ONNX's, and where its reference may err."""
+
 _COARSE: Final = (0.26, 0.1)
 
 
@@ -169,7 +172,7 @@ def may_be_blamed(subject: Subject, tried: Variation, case: Case) -> bool:
     """Whether what an EP raises of *case* is wrong, and not the case."""
     if tried.expected is not None:
         return True
-    if tried.kind in ("mutated", "shape"):
+    if tried.kind in DRAWN:
         return is_agreed(case, subject)
     return contradiction([], case, subject)[1]
 
