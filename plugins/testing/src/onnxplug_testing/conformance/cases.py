@@ -26,14 +26,18 @@ SEVERAL: Final = 16
 KINDS: Final = (
     "suite",
     "mutated",
+    "version",
     "dtype",
     "dynamic",
-    "mutated",
     "version",
+    "mutated",
     "shape",
+    "version",
     "suite",
     "constant",
+    "mutated",
     "values",
+    "version",
     "special",
 )
 """In which order kinds take turns, as long as there are any of them."""

@@ -111,9 +111,16 @@ def _round(trial: Trial, runner: Runner, turns: _Turns, names: Sequence[str]) ->
         if not trial.has_time:
             return
         tried = next(turns[name], None)
-        why = "" if tried is None else _try(trial, runner, tried)
-        if tried is None or f" {ep.RefusalCode.OP}: " in f" {why}":
+        why = "" if tried is None else f" {_try(trial, runner, tried)}"
+        if tried is None or f" {ep.RefusalCode.OP}: " in why:
             del turns[name]
+        elif f" {ep.RefusalCode.OPSET}: " in why:
+            turns[name] = _without_version(turns[name], tried.since)
+
+
+def _without_version(cases: Iterator[Variation], since: int) -> Iterator[Variation]:
+    """*cases* but for those of a version that the EP has not."""
+    return (tried for tried in cases if tried.since != since)
 
 
 @check("operators", share=1.2)
