@@ -21,7 +21,9 @@ from typing import Any, Final
 from onnxplug_testing.conformance.check import Check
 from onnxplug_testing.conformance.contract import STREAMS, Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.networks import vocabulary
 from onnxplug_testing.conformance.subject import Subject
+from onnxplug_testing.conformance.taps import ignoring_failures
 from onnxplug_testing.conformance.trial import LATENESS, Trial, in_words, outcome_of
 
 CAN_FORK: Final = hasattr(os, "fork")
@@ -185,6 +187,8 @@ def _child(
         sender.send(("so far", tell[0]()))
         sender.send(("case", case))
 
+    with ignoring_failures():
+        vocabulary(subject)  # importing an engine is not of the check's time
     trial = Trial(check.group, check.name, subject, tell=told, **settings)
     tell.append(lambda: dict(outcome_of(trial)))
     _carry_out(check, trial)
