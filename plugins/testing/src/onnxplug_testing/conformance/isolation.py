@@ -182,10 +182,11 @@ def _child(
     warnings.simplefilter("ignore")
     tell: list[Callable[[], Outcome]] = []
 
-    def told(case: Case) -> None:
+    def told(case: Case | None) -> None:
         # with what was found until then, which is lost with the process
         sender.send(("so far", tell[0]()))
-        sender.send(("case", case))
+        if case is not None:
+            sender.send(("case", case))
 
     with ignoring_failures():
         vocabulary(subject)  # importing an engine is not of the check's time

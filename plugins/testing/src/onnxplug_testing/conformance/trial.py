@@ -19,6 +19,9 @@ from onnxplug_testing.conformance.subject import Subject
 
 OUT_OF_TIME: Final = "no time was left"
 
+_OFTEN: Final = 1.0
+"""Seconds between two signs of life of a check that has no cases."""
+
 LATENESS: Final = 3.0
 """A check may last so many times longer than it has processor time."""
 
@@ -47,7 +50,7 @@ class Trial:
         quick: bool = False,
         folder: Path | None = None,
         skip: int = 0,
-        tell: Callable[[Case], None] | None = None,
+        tell: Callable[[Case | None], None] | None = None,
     ) -> None:
         self.subject = subject
         self.seed = seed
@@ -61,6 +64,7 @@ class Trial:
         self._skip = skip
         self._attempts = 0
         self._tell = tell
+        self._told = 0.0
         self._end = time.process_time() + seconds
         self._latest = time.monotonic() + LATENESS * seconds
 
@@ -103,6 +107,9 @@ class Trial:
     def count(self, number: int = 1) -> None:
         """Say that so many things were tried, which are no cases."""
         self.tried += number
+        if self._tell is not None and time.monotonic() - self._told > _OFTEN:
+            self._told = time.monotonic()
+            self._tell(None)
 
     def leave_out(self, why: str, number: int = 1) -> None:
         """Say that so many things were not tried, and why."""

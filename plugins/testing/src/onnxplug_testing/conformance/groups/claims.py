@@ -49,6 +49,9 @@ SAID: Final = Sentence(
 _FEW: Final = 20
 """Operators whose element types are compared when there is little time."""
 
+_AT_ONCE: Final = 10
+"""Operators that are asked about together."""
+
 _FOREIGN: Final = "com.example.conformance"
 
 
@@ -179,16 +182,16 @@ def element_types(trial: Trial) -> None:
     if trial.quick:
         trial.leave_out(OUT_OF_TIME, len(names[_FEW:]))
         del names[_FEW:]
-    cases = {
-        name: list(trials_of(suite[name][:2], trial.draw(name), ("dtype",)))
-        for name in names
-    }
-    answers = survey(trial.subject, cases, of_each=30)
-    for name, answered in answers.items():
-        for dtype in {_first_type(each.case) for each in answered}:
-            same = [each for each in answered if _first_type(each.case) == dtype]
-            trial.count(len(same))
-            _compare_with_said(trial, name, dtype, same, said)
+    for start in trial.in_time(range(0, len(names), _AT_ONCE)):
+        cases = {
+            name: list(trials_of(suite[name][:2], trial.draw(name), ("dtype",)))
+            for name in names[start : start + _AT_ONCE]
+        }
+        for name, answers in survey(trial.subject, cases, of_each=30).items():
+            for dtype in {_first_type(each.case) for each in answers}:
+                same = [each for each in answers if _first_type(each.case) == dtype]
+                trial.count(len(same))
+                _compare_with_said(trial, name, dtype, same, said)
 
 
 def _first_type(case: Variation) -> str:
