@@ -146,18 +146,20 @@ def test_costs_that_the_host_refuses_are_told_of(simulated) -> None:
 
 @pytest.mark.skipif(not isolation.CAN_FORK, reason="checks have no processes here")
 def test_a_crash_is_a_finding_and_the_rest_is_tried(faulty, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+
     def relu(x: Any) -> Any:
-        if x.size == 0:
+        if not done.exists():
+            done.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return np.maximum(x, np.float32(0))
+        return np.asarray(np.maximum(x, np.float32(0)))
 
     name = faulty({"Relu": relu})
     report = of(name, "operators/nodes", folder=tmp_path)
-    ended = [each for each in report.findings if "SIGKILL" in each.what]
-    assert ended
-    assert 0 in [size for shape in ended[0].shapes.values() for size in shape]
-    assert (Path(ended[0].file) / "reproduce.py").exists()
-    assert report.tried > 50
+    (finding,) = report.findings
+    assert "SIGKILL" in finding.what
+    assert (Path(finding.file) / "reproduce.py").exists()
+    assert report.tried > 20
 
 
 @pytest.mark.skipif(not isolation.CAN_FORK, reason="checks have no processes here")
