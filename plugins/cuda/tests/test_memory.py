@@ -367,3 +367,12 @@ def test_uploads_wait_for_no_other_streams(
         assert len(rooms) == 1
         slow.is_done = True
         staging.trim()
+
+
+def test_what_is_in_use_is_counted(device: CudaDevice) -> None:
+    before = device.used_bytes()
+    stream = device.new_stream()
+    memories = [device.memory(MIB, stream) for _ in range(3)]
+    assert device.used_bytes() == before + 3 * MIB
+    memories.clear()
+    assert device.used_bytes() == before

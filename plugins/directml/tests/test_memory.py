@@ -169,3 +169,12 @@ def test_arrays_are_stacked_and_taken_there(
             taken = np.zeros(part.shape, np.int8)
             context.transfer.copy([(part, taken)], None)
             np.testing.assert_array_equal(taken, found.take(index, axis))
+
+
+def test_what_is_in_use_is_counted(windows: Windows, factory: DmlFactory) -> None:
+    with closing(open_one()) as device:
+        before = device.used_bytes()
+        memories = [device.memory(1 << 20) for _ in range(3)]
+        assert device.used_bytes() == before + (3 << 20)
+        memories.clear()
+        assert device.used_bytes() == before

@@ -130,3 +130,11 @@ def test_the_child_of_a_fork_is_told(adapter: Any, parse: Any) -> None:
         command, capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.split() == ["3", "True"], done.stdout + done.stderr
+
+
+def test_what_is_in_use_is_counted(device: Any) -> None:
+    before = device.used_bytes()
+    memories = [device.memory(1 << 20) for _ in range(3)]
+    assert device.used_bytes() == before + (3 << 20)
+    memories.clear()
+    assert device.used_bytes() == before

@@ -67,9 +67,6 @@ EMPTY: Final = Sentence(
     "Allocator.empty",
     "A new array of unspecified content, usable by work queued on *stream*.",
 )
-AT_ONCE: Final = Sentence(
-    "Allocator.empty", "``None``: the array is usable at once, in any order."
-)
 NO_MEMORY: Final = Sentence(
     "Allocator.empty", "MemoryError: there is not enough memory."
 )
@@ -99,11 +96,6 @@ STACK: Final = Sentence(
 )
 TAKE: Final = Sentence(
     "DeviceContext.take", "The part of *array* at *index* of *axis*, without that axis."
-)
-LAST_USE: Final = Sentence(
-    "The last use",
-    "what an EP keeps there of its own it lets go of in its `close`.",
-    STREAMS,
 )
 OPEN_AGAIN: Final = Sentence(
     "MemorySpaces.create_context",
@@ -173,9 +165,6 @@ ADOPT: Final = Sentence(
 ADOPTED_CLOSE: Final = Sentence(
     "DeviceContext.adopt_stream", "Its ``close`` leaves the user's stream open."
 )
-NO_STREAM: Final = Sentence(
-    "DeviceContext.adopt_stream", "LookupError: there is no such stream."
-)
 DONE: Final = Sentence(
     "Event.done", "Whether the work before the point is done, or has failed."
 )
@@ -209,12 +198,6 @@ CAPTURED_MEMORY: Final = Sentence(
 
 FORKED: Final = Sentence(
     "WeightStore", "It may be used from any thread, and in a child of a fork."
-)
-OUT_AT_WAIT: Final = Sentence(
-    "Streams",
-    "A failure in queued work comes out where its result is waited for, as the EP's "
-    "failure in `run`",
-    STREAMS,
 )
 GOES_ON: Final = Sentence(
     "Streams",
