@@ -46,12 +46,15 @@ def found(*only: str, **knobs: Any) -> list[Finding]:
 @pytest.mark.parametrize(
     "knobs",
     [
-        {},
-        {"schedule": "threaded"},
-        {"streams": False, "pinned": False, "stacks": False},
         {"captures": True, "max_concurrent_runs": None},
+        pytest.param({}, marks=pytest.mark.exhaustive),
+        pytest.param({"schedule": "threaded"}, marks=pytest.mark.exhaustive),
+        pytest.param(
+            {"streams": False, "pinned": False, "stacks": False},
+            marks=pytest.mark.exhaustive,
+        ),
     ],
-    ids=["late", "threaded", "at once", "captures"],
+    ids=["captures", "late", "threaded", "at once"],
 )
 def test_nothing_is_found_where_there_is_no_mistake(
     group: str, knobs: dict[str, Any]
