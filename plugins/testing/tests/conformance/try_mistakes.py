@@ -1,0 +1,142 @@
+"""Lets the conformance kit look for the planted mistakes, and notes what it finds.
+
+    python plugins/testing/tests/conformance/try_mistakes.py [NAME …]
+
+examines one EP after the other, all of them or those of the mistakes that are named,
+and writes ``planted/outcomes.json`` and the table of ``planted-mistakes.md``.  Each
+check of the mistake's group has the time that it has where all are carried out, and
+the first that tells of the mistake ends it.  It takes up to two minutes for each.
+
+    python plugins/testing/tests/conformance/try_mistakes.py --one NAME
+
+prints the outcome of one mistake as JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+HERE: Final = Path(__file__).parent
+OUTCOMES: Final = HERE / "planted" / "outcomes.json"
+PAGE: Final = HERE.parents[3] / "docs" / "explanation" / "planted-mistakes.md"
+BEGIN, END = "<!-- outcomes -->", "<!-- end of outcomes -->"
+
+Outcome = dict[str, str]
+"""``by``: the check that found it, empty if none did; ``says``: what that said of it,
+or, where ``by`` is empty, of anything else."""
+
+
+def mistakes() -> Mapping[str, Any]:
+    """All planted mistakes, by name."""
+    if str(HERE) not in sys.path:
+        sys.path.insert(0, str(HERE))
+    for module in ("compile_mistakes", "device_mistakes"):
+        importlib.import_module(f"planted.{module}")
+    found: Mapping[str, Any] = importlib.import_module("planted.mistake").MISTAKES
+    return found
+
+
+def outcome_of(name: str) -> Outcome:
+    """What the kit finds of a mistake, in this process, which has started no EP."""
+    import onnxplug
+    from onnxplug_testing.conformance import (
+        Settings,
+        all_checks,
+        carry_out,
+        find_subject,
+    )
+    from onnxplug_testing.conformance.cases import load_suite
+
+    mistake = mistakes()[name]
+    factory = mistake.factory()
+    onnxplug.register_ep_library("planted", factory)
+    subject, settings = find_subject(factory.name, "", None), Settings()
+    checks = all_checks()
+    shares = sum(each.share for each in checks)
+    if mistake.group in ("operators", "claims"):
+        load_suite()  # which the processes of the checks inherit
+    other = ""
+    for check in checks:
+        if check.group != mistake.group.lower():
+            continue
+        seconds = settings.seconds * check.share / shares
+        for finding in carry_out(check, subject, settings, seconds).findings:
+            says = " ".join(f"{finding.node} {finding.what}".split())
+            if blames(finding, mistake.blames):
+                return {"by": check.full_name, "says": says}
+            other = other or f"{check.full_name}: {says}"
+    return {"by": "", "says": other}
+
+
+def blames(finding: Any, words: Sequence[str]) -> bool:
+    """Whether a finding names one of *words*, in whatever it says."""
+    said = (
+        finding.group,
+        finding.check,
+        finding.sentence.of,
+        finding.sentence.says,
+        finding.node,
+        finding.what,
+    )
+    text = " ".join(said).lower()
+    return any(word.lower() in text for word in words)
+
+
+def tried_apart(name: str) -> Outcome:
+    """What the kit finds of a mistake, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", name],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=900,
+    )
+    outcome: Outcome = json.loads(done.stdout.splitlines()[-1])
+    return outcome
+
+
+def table(outcomes: Mapping[str, Outcome]) -> str:
+    """The rows of the page, by EP and group, and what they add up to."""
+    rows = [
+        "| mistake | EP | group | what a finding has to say | found by |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, mistake in mistakes().items():
+        style = "device" if "device" in mistake.factory.__module__ else "compile"
+        by = f"`{outcomes[name]['by']}`" if outcomes[name]["by"] else "**nothing**"
+        finding = mistake.finding.replace("|", "\\|")
+        rows.append(f"| `{name}` | {style} | {mistake.group} | {finding} | {by} |")
+    found = sum(bool(each["by"]) for each in outcomes.values())
+    return f"{found} of {len(outcomes)} are found.\n\n" + "\n".join(rows)
+
+
+def page_with(outcomes: Mapping[str, Outcome]) -> str:
+    """The page, as it has to be for these outcomes."""
+    text = PAGE.read_text("utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    return f"{before}{BEGIN}\n\n{table(outcomes)}\n\n{END}{after}"
+
+
+def main(names: Sequence[str]) -> None:
+    """Try the mistakes, and write down what was found."""
+    outcomes = json.loads(OUTCOMES.read_text("utf-8")) if OUTCOMES.exists() else {}
+    for name in names or mistakes():
+        outcomes[name] = tried_apart(name)
+        print(name, outcomes[name])
+    ordered = {name: outcomes[name] for name in mistakes() if name in outcomes}
+    OUTCOMES.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+    if ordered.keys() == mistakes().keys():
+        PAGE.write_text(page_with(ordered), "utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(outcome_of(sys.argv[2])))
+    else:
+        main(sys.argv[1:])
