@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 import pytest
 
+import onnxplug
 from onnxplug.ep import RefusalCode
 from onnxplug.errors import EpWarning
 
@@ -74,6 +76,38 @@ def test_products(run: Run, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     types = [f"float[{', '.join(map(str, each))}]" for each in (a, b, shape)]
     text = f"g ({types[0]} a, {types[1]} b) => ({types[2]} y) {{ y = MatMul (a, b) }}"
     check(run(text, {"a": drawn(*a), "b": drawn(*b, seed=2)}))
+
+
+@pytest.mark.parametrize(
+    ("node", "a", "b"),
+    [
+        ("Add (a, b)", (4, 6), (3, 6)),
+        ("Add (a, b)", (3, 6), (4, 6)),
+        ("Add (a, b)", (0, 6), (4, 6)),
+        ("MatMul (a, b)", (3, 4), (3, 4)),
+        ("MatMul (a, b)", (2, 3, 4), (5, 4, 3)),
+        ("Reshape (a, shape)", (3, 4), (1, 1)),
+    ],
+)
+def test_shapes_that_do_not_go_together(
+    node: str, a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
+    sizes = [
+        ", ".join(f"{name}{axis}" for axis in range(len(shape)))
+        for name, shape in (("a", a), ("b", b))
+    ]
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 21]>
+        g (float[{sizes[0]}] a, float[{sizes[1]}] b) => (float y)
+        <int64[2] shape = {{5, 5}}>
+        {{ unused = Neg (b) z = {node} y = Identity (z) }}
+    """)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with onnxplug.InferenceSession(model, providers=["opencl"]) as session:
+        assert session.explain().nodes[0].ep == "OpenClExecutionProvider"
+        feed = {"a": drawn(*a), "b": drawn(*b)}
+        with pytest.raises(onnxplug.errors.OnnxplugError):
+            session.run(None, feed)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 5), (7,), (4, 1), (0, 3)])

@@ -131,7 +131,19 @@ def strides_of(shape: Shape) -> list[int]:
 
 
 def broadcast_strides(shape: Shape, target: Shape) -> list[int]:
-    """The strides of an array of *shape* that is repeated to have *target*."""
+    """The strides of an array of *shape* that is repeated to have *target*.
+
+    Raises:
+        ValueError: it is not repeated so, and a kernel would read beyond it.
+    """
+    fits = len(shape) <= len(target) and all(
+        size in (1, wanted)
+        for size, wanted in zip(shape[::-1], target[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"an array of {list(shape)} is not broadcast to {list(target)}"
+        )
     strides = [
         0 if size == 1 else step
         for size, step in zip(shape, strides_of(shape), strict=True)

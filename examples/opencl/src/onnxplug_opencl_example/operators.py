@@ -101,16 +101,15 @@ def _by(
     """What makes an element of those at its place in the inputs, which are repeated."""
 
     def launch(attributes: Attributes, inputs: Sequence[Shape], y: Shape) -> Launch:
-        return elementwise(
-            expression, y, [broadcast_strides(shape, y) for shape in inputs]
-        )
+        strides = [broadcast_strides(shape, y) for shape in inputs]
+        return elementwise(expression, y, strides)
 
     return Operator(launch, versions, frozenset(attributes))
 
 
 def _matmul(attributes: Attributes, inputs: Sequence[Shape], y: Shape) -> Launch:
     a, b = inputs
-    if a[-1] != b[-2]:
+    if a[-1] != b[-2] or a[-2] != y[-2] or b[-1] != y[-1]:
         raise ValueError(f"cannot multiply matrices {list(a)} and {list(b)}")
     return matmul(a, b, y)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -29,7 +30,7 @@ class Call(NamedTuple):
         inputs: names of the arrays that its kernel reads.
         output: the name of the result.
         shape: sizes of the result.
-        launch: what to launch; ``None``: nothing, as there are no elements, or a copy.
+        launch: what to launch, if there are elements; ``None``: a copy.
     """
 
     node: ep.Node
@@ -168,9 +169,12 @@ class OpenClPartition(ep.CompiledPartition):
         shape = found[0].shape
         if operator.sizes is not None:
             names = names[: operator.sizes]
+        given = [facts[name].shape for name in names]
         launch = None
-        if operator.launch is not None and 0 not in shape:
-            given = [facts[name].shape for name in names]
+        if operator.launch is None and math.prod(given[0]) != math.prod(shape):
+            raise ValueError(f"{list(given[0])} cannot have the shape {list(shape)}")
+        # what does not go together is an error of the launch, elements or not
+        if operator.launch is not None:
             launch = operator.launch(node.attributes, given, shape)
         return Call(node, tuple(names), output, shape, launch)
 
