@@ -114,13 +114,13 @@ def test_a_stream_does_not_wait_for_what_is_not_its_context_s(context: Any) -> N
 
 def test_memory_is_counted_and_has_an_end(context: Any) -> None:
     arrays = [context.memory.empty((10,), DataType.FLOAT32) for _ in range(3)]
-    assert context.live_bytes() == 120
+    assert context.live_bytes == 120
     for huge in ((1 << 50,), (1 << 62, 1 << 62)):
         with pytest.raises(MemoryError, match=r"has no \d+ bytes for float32"):
             context.memory.empty(huge, DataType.FLOAT32)
     del arrays
     gc.collect()
-    assert context.live_bytes() == 0
+    assert context.live_bytes == 0
 
 
 def test_a_bound_run_returns_while_the_device_works() -> None:

@@ -36,6 +36,7 @@ class OpenClContext(ep.DeviceContext):
         self._kernels: dict[tuple[str, str], Kernel] = {}
         self._process = os.getpid()
 
+    @property
     def live_bytes(self) -> int:
         """Bytes of arrays that are not gone."""
         return self.memory.live_bytes

@@ -189,6 +189,7 @@ class DeviceContext(ep.DeviceContext):
             weakref.WeakValueDictionary()
         )
 
+    @property
     def live_bytes(self) -> int:
         """Bytes of arrays that are not gone, and of captured graphs."""
         return self.device.live_bytes

@@ -113,7 +113,7 @@ def _(factory: Any) -> bool:
         for _each in range(4):
             session.run(None, {"x": X})
             gc.collect()
-            live.append(contexts[0].live_bytes())
+            live.append(contexts[0].live_bytes)
     return live[-1] > live[0]
 
 
@@ -126,7 +126,7 @@ def _(factory: Any) -> bool:
         pass
     kept = getattr(factory.partition, "kept", [])
     gc.collect()
-    return contexts[0].live_bytes() > 0 or any(kept)
+    return contexts[0].live_bytes > 0 or any(kept)
 
 
 @shows("clears-results-with-the-session")
