@@ -101,6 +101,57 @@ def attention(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
     check(case, run.run(None, feeds), BOUNDS[case.dtype.name])
 
 
+def roomy(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
+    """MultiHeadAttention whose caches have room, and with lengths of any size."""
+    batch, heads, size, room = 2, 2, int(rng.choice([4, 20])), int(rng.choice([9, 33]))
+    rows, causal = int(rng.choice([1, 2, 5, 8])), int(rng.integers(4) > 0)
+    shapes = dict.fromkeys("qkv", (batch, rows, heads * size))
+    shapes |= dict.fromkeys(("past_k", "past_v"), (batch, heads, room, size))
+    feeds: dict[str, Array] = {
+        name: rng.standard_normal(shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    feeds["length"] = np.array([rng.integers(room - rows + 1)], np.int32)
+    node = helper.make_node(
+        "MultiHeadAttention",
+        ["q", "k", "v", "", "", "", "past_k", "past_v", "length"],
+        ["y", "new_k", "new_v"], domain="com.microsoft", num_heads=heads,
+        unidirectional=causal,
+    )  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
+        for name, array in feeds.items()
+    ]
+    outputs = [helper.make_tensor_value_info(n, 1, None) for n in node.output]
+    graph = helper.make_graph([node], "attention", inputs, outputs)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    run = Guarded(model, **guarded)
+    first = int(feeds["length"][0])
+    split = batch, rows, heads, size
+    apart = {name: feeds[name].reshape(split).swapaxes(1, 2) for name in "qkv"}
+    seen = [
+        np.concatenate([feeds[f"past_{n}"][:, :, :first], apart[n]], 2) for n in "kv"
+    ]
+    scores = apart["q"].astype(np.float64) @ seen[0].swapaxes(2, 3) / size**0.5
+    if causal:
+        keys = np.arange(first + rows)
+        hidden = keys > first + np.arange(rows)[:, None]
+        scores[:, :, hidden] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = weights @ seen[1] / weights.sum(-1, keepdims=True)
+    wanted = wanted.swapaxes(1, 2).reshape(batch, rows, -1)
+    for length in (first, -1, -30, -1000, room, np.iinfo(np.int32).min, first):
+        given = {**feeds, "length": np.array([length], np.int32)}
+        if length == first:
+            np.testing.assert_allclose(run.run(None, given)[0], wanted, 1e-5, 1e-5)
+        else:
+            refused(run, given)
+    assert not [node.note for node in run.explain().nodes if node.note]
+
+
 def experts(rng: np.random.Generator, guarded: dict[str, Any]) -> None:
     """MoE and QMoE of any form."""
     bits, gated = int(rng.choice([0, 0, 2, 4, 8])), rng.integers(2)
@@ -139,7 +190,7 @@ def main(first: int, last: int) -> None:
         for at_end in (True, False):
             rng = np.random.default_rng(seed)
             guarded = {"at_end": at_end, "threads": 1 + seed // 2 % 2}
-            (product, experts, attention)[seed % 3](rng, guarded)
+            (product, experts, attention, roomy)[seed % 4](rng, guarded)
 
 
 if __name__ == "__main__":

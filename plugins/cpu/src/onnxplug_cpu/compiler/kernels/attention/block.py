@@ -185,7 +185,7 @@ class _Chunk:
         self.cache, self.used = None, self.keys
         if self.form.cache is not None:
             self.cache = Cache(k, self.form.cache, self.batch)
-            self.used, self.past = self.cache.used(self.keys), self.cache.first
+            self.used, self.past = self.cache.used(self.keys), self.cache.past
         self._place_scratch()
         self._find_keys(first_head // k.group)
 

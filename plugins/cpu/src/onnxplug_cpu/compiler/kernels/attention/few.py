@@ -147,7 +147,7 @@ class _Head:
         self.cache = None
         if self.form.cache is not None:
             self.cache = Cache(k, self.form.cache, self.batch)
-            self.keys, self.past = self.cache.used(self.keys), self.cache.first
+            self.keys, self.past = self.cache.used(self.keys), self.cache.past
         self.score_row = k.score_row
         self.scores = move(f, k.scores, k.worker * k.scores_distance)
         kv_head = self.head // k.group

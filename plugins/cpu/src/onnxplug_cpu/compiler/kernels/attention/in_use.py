@@ -87,6 +87,12 @@ class Cache:
             self.first = f.maximum(self.first, f.value(0, I64))
         self.end = start + k.integer("end")
 
+    @property
+    def past(self) -> Value:
+        """Keys before the first query's own: none where a start is below 0, which is
+        an error, but one that is told of after all is computed."""
+        return self.f.maximum(self.first, self.f.value(0, I64))
+
     def used(self, keys: Value) -> Value:
         """Keys in use, of so many."""
         zero = self.f.value(0, I64)
