@@ -186,9 +186,10 @@ def test_rows_that_are_padding(ours, theirs, close, fresh, cache, turns, compile
         close(found[0][image, :count], wanted[0][image, :count])
         for mine, other in zip(found[1:], wanted[1:], strict=True):
             close(mine[image, :, :length], other[image, :, :length])
-    if not compiled:
+    for count in (5, -1, np.iinfo(np.int32).max, np.iinfo(np.int32).min):
+        wrong = [*given, np.array([3, count, 0], np.int32)]
         with pytest.raises(onnxplug.errors.NodeError, match="query_seqlens"):
-            ours("GroupQueryAttention", [*given, np.array([3, 5, 0], np.int32)], **form)
+            ours("GroupQueryAttention", wrong, compiled=compiled, **form)
 
 
 def test_what_codes_of_caches_lack(ours, fresh, cache):

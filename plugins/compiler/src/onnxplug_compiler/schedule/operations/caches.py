@@ -181,14 +181,19 @@ def _starts(plan: Plan, call: Call, found: Heads) -> Starts:
     if valid is None:
         return Starts(lengths, 1 - found.queries, 1, clamped=True)
     formula = Formula("i64")
-    count = formula.read_wide(of_shape(plan, plan.view(valid), (found.batch,)))
-    count = formula.step("Max", count, formula.number(0))
+    wanted = formula.read_wide(of_shape(plan, plan.view(valid), (found.batch,)))
+    count = formula.step("Max", wanted, formula.number(0))
     count = formula.step("Min", count, formula.number(found.queries))
     length = formula.step("Add", formula.read_wide(lengths), formula.number(1))
-    starts = plan.recorder.temporary(np.dtype(np.int64), (found.batch,))
-    formula.record(
-        plan.recorder, formula.step("Sub", length, count), starts, call.op_type
+    # no sequence has such a start, which is told of where its rows would be placed
+    start = formula.step(
+        "Where",
+        formula.step("Equal", wanted, count, element="i1"),
+        formula.step("Sub", length, count),
+        formula.number(-1),
     )
+    starts = plan.recorder.temporary(np.dtype(np.int64), (found.batch,))
+    formula.record(plan.recorder, start, starts, call.op_type)
     return Starts(starts, 0, found.queries)
 
 

@@ -25,7 +25,8 @@ _ELEMENTS: Final = {
     "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
 }  # fmt: skip
 _FAULTS: Final = {
-    1: "a row has no place in the cache: give it room for all rows",
+    1: "a row has no place in the cache: give it room for all rows, no negative "
+    "lengths, and as query_seqlens from 0 to as many rows as there are",
     2: "a row stands at a position that the tables of cosines and sines have not",
     3: "the cache before has fewer rows than the lengths say",
 }
