@@ -23,6 +23,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 
+SUMS: Final = "SHA256SUMS"
+
+AGAIN: Final = "again"
+"""The folder of what is built a second time, until it was compared."""
+
 
 class ReleaseError(Exception):
     """The release cannot be built; the text says what to do."""
@@ -148,12 +153,33 @@ def check(first: Path, second: Path) -> None:
         )
 
 
+def clear(out: Path) -> None:
+    """Make *out* a folder with nothing in it.
+
+    Raises:
+        ReleaseError: something is there that no release has; nothing is deleted.
+    """
+    if out.exists():
+        others = [
+            path.name
+            for path in sorted(out.iterdir())
+            if path.suffix not in (".whl", ".gz")
+            and path.name not in (AGAIN, SUMS, ".gitignore")
+        ]
+        if others:
+            raise ReleaseError(
+                f"{out} has {others[0]}, which is not of a release, and would be "
+                "deleted; name a folder that is for releases only"
+            )
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+
+
 def release(out: Path, *, dirty: bool) -> None:
     """Build everything into *out*, which is made anew, twice, and write the sums."""
     time = epoch(dirty=dirty)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    again = out / "again"
+    clear(out)
+    again = out / AGAIN
     for name, folder in folders().items():
         print(f"building {name} {project(folder)['version']} …", flush=True)
         build(folder, out, time)
@@ -161,7 +187,7 @@ def release(out: Path, *, dirty: bool) -> None:
     check(out, again)
     shutil.rmtree(again)
     lines = [f"{digest}  {name}\n" for name, digest in sums(out).items()]
-    (out / "SHA256SUMS").write_text("".join(lines), "utf-8")
+    (out / SUMS).write_text("".join(lines), "utf-8")
     print(f"{len(lines)} archives in {out}, each built twice with the same bytes")
 
 

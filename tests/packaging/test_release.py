@@ -66,6 +66,20 @@ def test_a_difference_is_told(tmp_path: Path) -> None:
         wheels.check(first, second)
 
 
+def test_only_an_earlier_release_is_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "dist"
+    wheels.clear(out)
+    for name in ("a.whl", "a.tar.gz", "SHA256SUMS", "again/a.whl"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("")
+    wheels.clear(out)
+    assert not list(out.iterdir())
+    (out / "notes.md").write_text("mine")
+    with pytest.raises(wheels.ReleaseError, match=r"notes\.md, which is not"):
+        wheels.clear(out)
+    assert (out / "notes.md").read_text() == "mine"
+
+
 def test_nothing_built_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(wheels.ReleaseError, match="nothing"):
         wheels.check(tmp_path, tmp_path)
