@@ -27,11 +27,13 @@ def model(
     zeros: bool = True,
     biased: bool = True,
     also: bool = False,
+    one: bool = False,
     opset: int = 23,
     **form: Any,
 ) -> onnx.ModelProto:
-    """Codes to codes; *also* gives the floats that are quantised."""
-    columns = shape[-1]
+    """Codes to codes; *also* gives the floats that are quantised; weights are *one*
+    number for all columns."""
+    columns = 1 if one else shape[-1]
     normal = RNG.standard_normal
     constants = {
         "s": np.array(0.03, np.float32),
@@ -75,6 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
     "LayerNormalization": {"shape": (2, 19, 96)},
     "LayerNormalization of odd rows": {"shape": (33, 101), "codes": np.int8},
     "LayerNormalization without a bias": {"shape": (4, 5000), "biased": False},
+    "LayerNormalization by one number": {"shape": (5, 33), "one": True},
     "RMSNormalization": {"shape": (3, 7, 64), "results": np.int8},
 }
 

@@ -84,8 +84,9 @@ def _number(plan: Plan, call: Call, position: int) -> View | None:
 
 
 def _row(plan: Plan, call: Call, position: int, columns: int) -> View | None:
+    """What columns are multiplied with, or what is added; one number is for all."""
     name = call.input(position)
-    return None if name is None else as_shape(plan, plan.view(name), (columns,))
+    return None if name is None else plan.view(name).broadcast_to((columns,))
 
 
 register("QuantizedRows", Operation(_record, _made_by_pattern))
