@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from onnxplug import ep
 from onnxplug.errors import OptionError
 from onnxplug.run import profiling
 from onnxplug.run.profiling import Profile, stage
@@ -154,6 +155,45 @@ def test_threads_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     # a thread's number may be given to a later one
     assert 1 <= len({event["tid"] for event in events}) <= 4
     assert "worker 0" in Path(path).read_text()
+
+
+class _Done(ep.Event):
+    def done(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return
+
+
+class _Stream(ep.Stream):
+    def record(self) -> ep.Event:
+        return _Done()
+
+    def wait(self, event: ep.Event) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        return
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_does_not_ask_for_events_of_its_parent(tmp_path: Path) -> None:
+    profile = Profile(str(tmp_path / "t"))
+    told: list[int] = []
+    profile.of("Acme", _Stream(), is_noting=False).when_done(
+        lambda: told.append(os.getpid())
+    )
+    child = os.fork()
+    if not child:
+        try:
+            with profile.run():
+                profile.hear(wait=True)
+        finally:
+            os._exit(len(told))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    profile.end()
+    assert told == [os.getpid()]
 
 
 def test_a_stage_is_taken_down_even_if_it_fails(tmp_path: Path) -> None:

@@ -184,8 +184,9 @@ class Profile:
         """Call what is to be called after events that are done, or, with *wait*, all.
 
         A later one whose event is done sooner has its turn when those before had.
+        A forked child calls nothing: the events are of its parent's devices.
         """
-        while self._reports:
+        while self._reports and self._process == os.getpid():
             with self._lock:
                 if not self._reports:
                     return
