@@ -150,6 +150,7 @@ def test_traces_have_the_device_s_times(tmp_path: Any) -> None:
             events = json.load(file)
     (kernel,) = (each for each in events if each["cat"] == "Node")
     assert kernel["args"]["op_name"] == "Neg"
+    assert kernel["name"] == "y_kernel_time"
     assert kernel["dur"] > 50  # µs, for 16 MiB
 
 

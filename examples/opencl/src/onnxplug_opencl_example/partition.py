@@ -195,7 +195,7 @@ def _record(
         if event is None:
             continue
         profiler.record(
-            f"{call.node.name or call.output}_kernel_time",
+            call.node.name or call.output,
             category="Node",
             start_ns=event.profile.start + offset,
             duration_ns=event.profile.end - event.profile.start,
