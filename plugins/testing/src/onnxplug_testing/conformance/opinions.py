@@ -111,7 +111,7 @@ others, by the coarsest type."""
 
 def _near(dtype: Any, dtypes: Sequence[str]) -> tuple[float, float]:
     names = [dtype.name, *dtypes]
-    if any(name.startswith(("float8", "float4", "float6")) for name in names):
+    if any(name.startswith(("float8_", "float6_", "float4_")) for name in names):
         return _COARSE
     if dtype.name == "complex128":
         return NEAR["float64"]
