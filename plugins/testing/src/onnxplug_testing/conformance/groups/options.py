@@ -50,6 +50,9 @@ _UNKNOWN: Final = "conformance_no_such_option"
 _Tables = Iterator[tuple[str, Mapping[str, ep.Option]]]
 
 
+_OF_THE_HOST: Final = frozenset({"user_compute_stream"})
+"""Options of EPs that the host reads, so that the EP need not."""
+
 def _tables(factory: ep.EpFactory) -> _Tables:
     yield "option", factory.options
     yield "config entry", factory.config_entries
@@ -171,7 +174,7 @@ def _set(
 
 
 def _look_for_unread(trial: Trial, network: Network) -> None:
-    """Options that the EP never looks at, whatever it does."""
+    """Options that neither the EP nor the host ever looks at, whatever is done."""
     case = network.case(trial.numbers(), 3)
     with listening(trial.subject) as talk:
         try:
@@ -181,7 +184,7 @@ def _look_for_unread(trial: Trial, network: Network) -> None:
             return
     declared = trial.subject.factory.options
     for given in talk.options:
-        for name in dict.keys(given) - given.read:
+        for name in dict.keys(given) - given.read - _OF_THE_HOST:
             option = declared.get(name)
             trial.count()
             if option is not None and not (option.refused or option.ignored):
