@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +34,11 @@ ERROR: Final = Sentence(
     "Raising anything but ``OptionError`` is a failure of the EP, which the host "
     "reports with the exception, and after which it tries the next EP.",
 )
+COMPILED_IN: Final = Sentence(
+    "Option",
+    "what is compiled depends on it: what was serialised with another value is not "
+    "restored.",
+)
 OPEN: Final = Sentence("OpenOptions", "The EP refuses what it does not know.")
 RUN: Final = Sentence(
     "EpFactory.run_options",
@@ -45,13 +50,13 @@ _SAID_DEFAULT: Final = re.compile(
     r"\bdefaults?(?: is| to|:)? (-?\d+(?:\.\d+)?|true|false)\b", re.IGNORECASE
 )
 
+_OF_THE_HOST: Final = frozenset({"user_compute_stream"})
+"""Options of EPs that the host reads, so that the EP need not."""
+
 _UNKNOWN: Final = "conformance_no_such_option"
 
 _Tables = Iterator[tuple[str, Mapping[str, ep.Option]]]
 
-
-_OF_THE_HOST: Final = frozenset({"user_compute_stream"})
-"""Options of EPs that the host reads, so that the EP need not."""
 
 def _tables(factory: ep.EpFactory) -> _Tables:
     yield "option", factory.options
@@ -234,3 +239,70 @@ def _refused(option: ep.Option) -> Iterator[tuple[Sentence, Any]]:
         yield BOUNDS, type(option.default)(option.minimum - 1)
     if option.maximum is not None and np.isfinite(option.maximum):
         yield BOUNDS, type(option.default)(option.maximum + 1)
+
+
+@check("options", share=0.5)
+def compiled_in(trial: Trial) -> None:
+    """What was compiled with another value of an option that is declared not to be
+    compiled in computes, where it is restored, as the session there is set."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    pairs = [
+        (name, option.default, value)
+        for name, option in trial.subject.factory.options.items()
+        if not option.compiled_in
+        for value in _accepted(option)
+        if value != option.default
+    ]
+    if not pairs:
+        trial.leave_out("what is compiled depends on all options")
+    summing = [each for each in words.operators if each in _SUMMING]
+    rounds = 2 if trial.quick else 6
+    for number in trial.in_time(range(rounds if pairs else 0)):
+        # options of precision, say, show in sums
+        of = words._replace(operators=summing) if number % 2 and summing else words
+        network = draw_network(of, trial.draw(number), nodes=4, rows=24)
+        for name, *values in pairs:
+            case = network.case(trial.numbers(number), 24, f"a network, {name} changes")
+            if trial.attempt(case):
+                _restore_with_another(trial, case, name, values)
+                _restore_with_another(trial, case, name, values[::-1])
+
+
+_SUMMING: Final = ("MatMul", "Softmax")
+
+
+def _restore_with_another(
+    trial: Trial, case: Case, name: str, values: Sequence[ep.OptionValue]
+) -> None:
+    """Compile *case* with the first of two values, and restore it with the other."""
+    subject = trial.subject
+    before, now = ({name: value} for value in values)
+    try:
+        as_before, as_now, again = (
+            _bytes(subject.run(case.model, case.feeds, options=each))
+            for each in (before, now, now)
+        )
+        if as_before == as_now or as_now != again:
+            trial.leave_out("nothing in the results tells which value an option has")
+            return
+        settings = onnxplug.SessionOptions()
+        settings.add_provider_for_devices([subject.pair], {**subject.options, **before})
+        compiler = onnxplug.ModelCompiler(settings, case.model, True)
+        model = compiler.compile_to_bytes()
+        found = _bytes(subject.run(model, case.feeds, options=now))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        trial.leave_out(f"{type(error).__name__}, which others tell of")
+        return
+    if found == as_before:
+        text = (
+            f"compiled with {name}={values[0]!r} and restored with {values[1]!r}, it "
+            f"computes as with {values[0]!r}, though compiled_in is False"
+        )
+        trial.find(COMPILED_IN, text, case=case, kind=name)
+
+
+def _bytes(results: Sequence[Any]) -> list[bytes]:
+    return [np.asarray(each).tobytes() for each in results]
