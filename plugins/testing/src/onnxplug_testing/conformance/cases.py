@@ -11,9 +11,11 @@ import pickle
 import random
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import onnx
+from onnx import helper
 
 from onnxplug.authoring.entries import Cache, fingerprint
 from onnxplug_testing.conformance.finding import Case
@@ -27,6 +29,7 @@ KINDS: Final = (
     "suite",
     "mutated",
     "version",
+    "axis",
     "dtype",
     "dynamic",
     "version",
@@ -39,6 +42,7 @@ KINDS: Final = (
     "values",
     "version",
     "special",
+    "dtype",
 )
 """In which order kinds take turns, as long as there are any of them."""
 
@@ -86,12 +90,13 @@ def trials_of(
     Mutations never end, where there is something to mutate.
     """
     waiting: dict[str, list[Variation]] = {kind: [] for kind in kinds}
+    waiting["axis"] = [turned for case in cases if (turned := from_the_end(case))]
     source = _made(cases)
     mutated = mutations(Pool(cases), draw)
     fruitless = 0
     for turn in itertools.count():
         kind = kinds[turn % len(kinds)]
-        while kind != "mutated" and not waiting[kind]:
+        while kind not in ("mutated", "axis") and not waiting[kind]:
             made = next(source, None)
             if made is None:
                 break
@@ -106,6 +111,36 @@ def trials_of(
             yield found
         elif fruitless == len(kinds):
             return
+
+
+def from_the_end(case: Variation) -> Variation | None:
+    """*case* with axes counted from the end; ``None`` if it has none, or they may not
+    be."""
+    schema = onnx.defs.get_schema(case.node.op_type, case.opset, case.node.domain)
+    if not case.inputs or case.inputs[0] is None:
+        return None
+    rank = case.inputs[0].ndim
+    node = onnx.NodeProto()
+    node.CopyFrom(case.node)
+    given = {attribute.name: attribute for attribute in node.attribute}
+    changed = False
+    for name in {"axis", "axes"} & schema.attributes.keys():
+        declared = schema.attributes[name]
+        if "negative" not in declared.description.lower():
+            continue
+        value = helper.get_attribute_value(given.get(name, declared.default_value))
+        numbers = value if isinstance(value, Sequence) else [value]
+        if not all(isinstance(each, int) for each in numbers):
+            continue  # it has no default
+        turned = [each - rank if each >= 0 else each for each in numbers]
+        changed = changed or turned != list(numbers)
+        if name in given:
+            node.attribute.remove(given[name])
+        put = turned if numbers is value else turned[0]
+        node.attribute.append(helper.make_attribute(name, put))
+    if not changed:
+        return None
+    return replace(case, kind="axis", node=node, expected=None)
 
 
 def _made(order: Sequence[Variation]) -> Iterator[Variation]:

@@ -108,10 +108,20 @@ _IDLE: Final = "runs no node of the model"
 """What the host says of an EP that was asked for and takes nothing."""
 
 
-def refusal(error: BaseException) -> str | None:
-    """Why the EP takes no node, if it is that what a session of it alone raised."""
+def refusal(error: BaseException, operator: str = "") -> str | None:
+    """Why the EP takes no node, if it is that what a session of it alone raised.
+
+    Args:
+        operator: only what is said of its nodes, and not of those that it was expanded
+            to; empty for all.
+    """
     if isinstance(error, UnassignedNode):
-        return "; ".join(text for said in error.reasons.values() for text in said)
+        return "; ".join(
+            text
+            for node, said in error.reasons.items()
+            for text in said
+            if not operator or node.startswith(f"{operator} ")
+        )
     if isinstance(error, EpError) and _IDLE in str(error):
         return str(error).partition(f"{_IDLE}: ")[2]
     return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from onnxplug import ep
 from onnxplug_testing.conformance.subject import Subject
@@ -35,8 +36,8 @@ def survey(
     of_each: int = 12,
     domain: str = "",
 ) -> dict[str, list[Answer]]:
-    """What the EP says of *suite*'s cases, by operator; those left out that cannot be
-    asked about with others.
+    """What the EP says of *suite*'s cases, by operator, with lists such as axes fed and
+    again as constants; those left out that cannot be asked about with others.
 
     Args:
         of_each: cases of an operator that are asked about at most.
@@ -47,12 +48,25 @@ def survey(
         if operator in _WITH_BODIES:
             continue
         for case in cases[:of_each]:
-            by_opset.setdefault(case.opset, []).append(case)
+            asked = by_opset.setdefault(case.opset, [])
+            asked.append(case)
+            if case.lists() - case.constants:  # as models have them
+                asked.append(replace(case, constants=case.constants | case.lists()))
     answers: dict[str, list[Answer]] = {}
     for opset, cases in sorted(by_opset.items()):
         for answer in _ask(subject, opset, cases, domain):
             answers.setdefault(answer.case.node.op_type, []).append(answer)
     return answers
+
+
+def claimed_of(answers: Sequence[Answer]) -> list[Variation]:
+    """The cases that are claimed, each once: fed where that is, and else with lists as
+    constants."""
+    found: dict[str, Variation] = {}
+    for answer in answers:
+        if answer.reason is None:
+            found.setdefault(answer.case.case, answer.case)
+    return list(found.values())
 
 
 def ask(subject: Subject, model: bytes, **session: Any) -> Asked | None:
@@ -88,6 +102,7 @@ def _joined(opset: int, cases: Sequence[Variation], domain: str) -> bytes:
     nodes: list[onnx.NodeProto] = []
     inputs: list[onnx.ValueInfoProto] = []
     outputs: list[onnx.ValueInfoProto] = []
+    weights: dict[str, onnx.TensorProto] = {}
     for number, case in enumerate(cases):
         node = onnx.NodeProto()
         node.CopyFrom(case.node)
@@ -97,8 +112,14 @@ def _joined(opset: int, cases: Sequence[Variation], domain: str) -> bytes:
             del names[:]
             names.extend(renamed)
         nodes.append(node)
-        for name, array in zip(node.input, case.inputs, strict=True):
-            if name and array is not None and name not in {i.name for i in inputs[-9:]}:
+        for place, (name, array) in enumerate(
+            zip(node.input, case.inputs, strict=True)
+        ):
+            if not name or array is None:
+                continue
+            if place in case.constants:
+                weights[name] = numpy_helper.from_array(array, name)
+            elif name not in {i.name for i in inputs[-9:]}:
                 kind = helper.np_dtype_to_tensor_dtype(array.dtype)
                 inputs.append(helper.make_tensor_value_info(name, kind, array.shape))
         outputs += [
@@ -106,7 +127,7 @@ def _joined(opset: int, cases: Sequence[Variation], domain: str) -> bytes:
             for name, kind in zip(node.output, case.output_types, strict=False)
             if name
         ]
-    graph = helper.make_graph(nodes, "many", inputs, outputs)
+    graph = helper.make_graph(nodes, "many", inputs, outputs, weights.values())
     imports = [helper.make_opsetid("", opset)]
     if domain:
         imports.append(helper.make_opsetid(domain, 1))

@@ -248,7 +248,7 @@ def variations(case: Variation, position: int) -> Iterator[Variation]:
         if position < 2:
             yield from _modes(older)
     if position < 2:
-        yield from _element_types(case)
+        yield from element_types(case)
     yield from _other_values(case, generator)
     if position < 4:
         yield from _other_shapes(case, generator)
@@ -334,7 +334,7 @@ def _for_version(case: Variation, since: int) -> tuple[Any, tuple[Any, ...]]:
     return node, tuple(inputs)
 
 
-def _element_types(case: Variation) -> Iterator[Variation]:
+def element_types(case: Variation) -> Iterator[Variation]:
     """Every element type the schema allows, one type variable at a time."""
     schema = defs.get_schema(case.node.op_type, case.opset, "")
     allowed = {
@@ -380,8 +380,9 @@ def _element_types(case: Variation) -> Iterator[Variation]:
             )
 
 
-_NOT_NARROW: Final = 1 + 2.0**-30
-"""A factor that makes of a float32 a float64 between two of them."""
+_NOT_NARROW: Final = 1 + 0.9 * 2.0**-25
+"""A factor that makes of a float32 a float64 that is rounded to it again, as far from
+it as can be, so that a result of float32 is seen to be one."""
 
 
 def _cast(array: Any, dtype: Any) -> Any:

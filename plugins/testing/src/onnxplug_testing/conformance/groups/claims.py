@@ -21,7 +21,7 @@ from onnxplug_testing.conformance.groups.operators import CLAIM, READY
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
 from onnxplug_testing.conformance.opinions import contradiction, may_be_blamed
 from onnxplug_testing.conformance.subject import Runner, refusal
-from onnxplug_testing.conformance.survey import Answer, ask, survey
+from onnxplug_testing.conformance.survey import Answer, ask, claimed_of, survey
 from onnxplug_testing.conformance.taps import Asked, listening
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
@@ -93,7 +93,7 @@ def computed(trial: Trial) -> None:
     answers = survey(trial.subject, suite)
     turns = {}
     for name, said in answers.items():
-        taken = [answer.case for answer in said if answer.reason is None]
+        taken = claimed_of(said)
         if taken:
             kinds = ("dtype", "suite", "dynamic", "dtype", "constant")
             turns[name] = _with_unknown_ranks(

@@ -19,7 +19,7 @@ from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
 from onnxplug_testing.conformance.opinions import DRAWN, contradiction, may_be_blamed
 from onnxplug_testing.conformance.subject import Runner, refusal
-from onnxplug_testing.conformance.survey import Answer, survey
+from onnxplug_testing.conformance.survey import Answer, claimed_of, survey
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
 from onnxplug_testing.random_models import draw_model
@@ -58,7 +58,7 @@ def nodes(trial: Trial) -> None:
     others = _turns(trial, {n: suite[n] for n in suite if n not in taken})
     with Runner(trial.subject) as runner:
         while taken or others:
-            _round(trial, runner, taken, list(taken))
+            _round(trial, runner, taken, list(taken), are_taken=True)
             # those that it was not seen to claim may be, in other forms
             few = list(others)[: max(1, len(taken) // 4)]
             _round(trial, runner, others, few)
@@ -86,10 +86,10 @@ def _by_claim(
     first, in random order."""
     found = {}
     for name, said in answers.items():
-        claimed = [answer.case for answer in said if answer.reason is None]
+        claimed = claimed_of(said)
         if claimed:
-            chosen = {id(case) for case in claimed}
-            rest = [case for case in suite[name] if id(case) not in chosen]
+            chosen = {case.case for case in claimed}
+            rest = [case for case in suite[name] if case.case not in chosen]
             trial.draw("order", name).shuffle(claimed)
             trial.draw("rest", name).shuffle(rest)
             found[name] = [*claimed, *rest]
@@ -105,13 +105,26 @@ def _turns(trial: Trial, cases: Mapping[str, Sequence[Variation]]) -> _Turns:
     }
 
 
-def _round(trial: Trial, runner: Runner, turns: _Turns, names: Sequence[str]) -> None:
-    """One case of each operator; those go that have no more, or that the EP has not."""
+def _round(
+    trial: Trial,
+    runner: Runner,
+    turns: _Turns,
+    names: Sequence[str],
+    *,
+    are_taken: bool = False,
+) -> None:
+    """One case of each operator; those go that have no more, or that the EP has not.
+
+    Args:
+        are_taken: the EP was seen to claim them, so that what it says of the nodes that
+            one is expanded to, where it refuses it, is not said of the operator.
+    """
     for name in names:
         if not trial.has_time:
             return
         tried = next(turns[name], None)
-        why = "" if tried is None else f" {_try(trial, runner, tried)}"
+        of = name if are_taken else ""
+        why = "" if tried is None else f" {_try(trial, runner, tried, of)}"
         if tried is None or f" {ep.RefusalCode.OP}: " in why:
             del turns[name]
         elif f" {ep.RefusalCode.OPSET}: " in why:
@@ -185,8 +198,12 @@ def control_flow(trial: Trial) -> None:
             trial.find(GIVES, text, case=case, kind="bodies")
 
 
-def _try(trial: Trial, runner: Runner, tried: Variation) -> str:
-    """Why the EP does not take the node; empty if it does."""
+def _try(trial: Trial, runner: Runner, tried: Variation, of: str = "") -> str:
+    """Why the EP does not take the node; empty if it does.
+
+    Args:
+        of: see :func:`refusal`.
+    """
     try:
         case = as_case(tried)
     except Exception:  # noqa: BLE001 (a variation that ONNX does not allow)
@@ -197,7 +214,7 @@ def _try(trial: Trial, runner: Runner, tried: Variation) -> str:
     try:
         found = runner.run(case.model, case.feeds)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
-        why = refusal(error)
+        why = refusal(error, of)
         if why is None:
             _raised(trial, tried, case, node, error)
             return ""
