@@ -1,4 +1,7 @@
-"""Whether an EP computes what it claims, and says why it refuses the rest."""
+"""Whether an EP computes what it claims, and says why it refuses the rest.
+
+Beside it :mod:`.digits` asks of whole numbers that are claimed.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from onnxplug_testing.conformance.cases import (
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups import digits
 from onnxplug_testing.conformance.groups.operators import CLAIM, READY
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
 from onnxplug_testing.conformance.opinions import contradiction, may_be_blamed
@@ -25,6 +29,8 @@ from onnxplug_testing.conformance.survey import Answer, ask, claimed_of, survey
 from onnxplug_testing.conformance.taps import Asked, listening
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
+
+__all__ = ["digits"]
 
 WORDS: Final = Sentence(
     "Reason",
