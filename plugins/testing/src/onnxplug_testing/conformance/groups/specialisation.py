@@ -1,4 +1,7 @@
-"""Whether an EP computes right for shapes that come and go."""
+"""Whether an EP computes right for shapes that come and go.
+
+Beside it :mod:`.sizes` asks of each operator.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import onnxplug
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups.sizes import EACH
 from onnxplug_testing.conformance.networks import (
     NO_WORDS,
     Network,
@@ -23,12 +27,6 @@ from onnxplug_testing.conformance.trial import Trial, in_words
 GIVES: Final = Sentence(
     "CompiledPartition.run",
     "One array per output, of the element type and shape that the operators give",
-)
-EACH: Final = Sentence(
-    "Specialiser",
-    "A partition whose inputs have sizes that are not known is not compiled when the "
-    "session is made, but for each set of shapes in the first run that has it, "
-    "specialised to these.",
 )
 LIMIT: Final = Sentence(
     "Specialiser.limit",
