@@ -15,6 +15,7 @@ import onnxplug
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.makings import noting
 from onnxplug_testing.conformance.networks import (
     NO_WORDS,
     WIDTH,
@@ -32,6 +33,9 @@ ONCE: Final = Sentence(
 _ABSURD_NODE: Final = 0.005
 _ABSURD_RUN: Final = 0.1
 """Seconds for a few elements, at best, that no device needs."""
+
+_SEVERAL: Final = 5
+"""Runs in which nothing is to be made any more."""
 
 _LONG: Final = 40
 """Nodes of the longer chain."""
@@ -69,6 +73,7 @@ def _measure(trial: Trial, words: Vocabulary) -> None:
                 if len(talk.compiled) > made:
                     text = f"{times} runs of one shape compiled again"
                     trial.find(ONCE, text, case=case, kind="again")
+                _look_for_makings(trial, run, case, seconds[-1][0])
                 if case is short:
                     _bound(trial, session, case, times)
     used, clock = ([each[kind] for each in seconds] for kind in (0, 1))
@@ -83,6 +88,27 @@ def _measure(trial: Trial, words: Vocabulary) -> None:
         text = f"a run of {3 * WIDTH} elements takes {clock[0] * 1e3:.0f} ms at best"
         trial.find(ONCE, text, case=short, kind="slow run")
     _copies(trial)
+
+
+def _look_for_makings(
+    trial: Trial, run: Callable[[], object], case: Case, seconds: float
+) -> None:
+    """Whether each of some runs, of a shape that was run before, makes anew what there
+    is to be made once.
+
+    Args:
+        seconds: what one of them takes of the processor.
+    """
+    with noting() as made:
+        for _ in range(_SEVERAL):
+            run()
+    for what, count in made.items():
+        if count >= _SEVERAL:
+            text = (
+                f"{_SEVERAL} runs of one shape, run before, {what} {count} times; each "
+                f"takes {seconds * 1e6:.0f} µs of the processor"
+            )
+            trial.find(ONCE, text, case=case, kind=what)
 
 
 def _chain(trial: Trial, words: Vocabulary, count: int) -> Case:
