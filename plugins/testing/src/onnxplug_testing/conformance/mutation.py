@@ -23,7 +23,9 @@ _MOST: Final = 4096
 _KEPT: Final = frozenset({"to", "dtype", "body", "then_branch", "else_branch"})
 """Attributes by which the types of results change, or that hold graphs."""
 
-_SIZING: Final = frozenset({"Range", "HannWindow", "HammingWindow", "BlackmanWindow"})
+_SIZING: Final = frozenset(
+    {"BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range"}
+)
 """Operators whose inputs say how large the result is."""
 
 

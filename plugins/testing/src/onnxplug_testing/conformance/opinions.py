@@ -174,7 +174,8 @@ def may_be_blamed(subject: Subject, tried: Variation, case: Case) -> bool:
         return True
     if tried.kind in DRAWN:
         return is_agreed(case, subject)
-    return contradiction([], case, subject)[1]
+    is_old = tried.kind == "version"
+    return contradiction([], case, subject, is_old=is_old)[1]
 
 
 def _opinions(
