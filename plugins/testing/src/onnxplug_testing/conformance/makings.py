@@ -25,7 +25,7 @@ _listeners: Final[list[Counter[str]]] = []
 
 @contextmanager
 def noting() -> Iterator[Counter[str]]:
-    """A context in which it is counted what is made, by what was done, in any thread."""
+    """A context in which what is made is counted, in any thread, by what was done."""
     heard: Counter[str] = Counter()
     _listen()
     _listeners.append(heard)

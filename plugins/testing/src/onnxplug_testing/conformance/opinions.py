@@ -226,7 +226,7 @@ def by_function(case: Case) -> Results:
     model = onnx.load_model_from_string(case.model)
     (node,) = model.graph.node
     (opset,) = (each.version for each in model.opset_import if not each.domain)
-    schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     body = onnx.FunctionProto()
     if schema.has_function:
         body.CopyFrom(schema.function_body)

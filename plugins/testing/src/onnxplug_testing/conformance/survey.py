@@ -127,7 +127,7 @@ def _joined(opset: int, cases: Sequence[Variation], domain: str) -> bytes:
             for name, kind in zip(node.output, case.output_types, strict=False)
             if name
         ]
-    graph = helper.make_graph(nodes, "many", inputs, outputs, weights.values())
+    graph = helper.make_graph(nodes, "many", inputs, outputs, list(weights.values()))
     imports = [helper.make_opsetid("", opset)]
     if domain:
         imports.append(helper.make_opsetid(domain, 1))
