@@ -165,6 +165,14 @@ class Bench:
         """The EP that owns the memory."""
         return self._owned.owner
 
+    @property
+    def live_bytes(self) -> int | None:
+        """What is in use; ``None``: nobody counts."""
+        found = call(said.LIVE, getattr, self.context, "live_bytes")
+        if found is None:
+            return None
+        return int(_must_be(int, found, said.LIVE))
+
     def weights(self) -> list[Any]:
         """What EPs made of weights here, and is in use."""
         return list(self._owned.weights.values())
@@ -411,11 +419,17 @@ def has_streams(bench: Bench) -> bool:
 
 @contextmanager
 def laboratory(
-    subject: Subject, specimen: Specimen, **session: Any
+    subject: Subject,
+    specimen: Specimen,
+    *,
+    feeds: Mapping[str, Array] | None = None,
+    **session: Any,
 ) -> Iterator[Laboratory]:
     """A session of *specimen*, whose partition is used by hand.
 
     Args:
+        feeds: what it is run with once, if it is compiled by the shapes of a run; by
+            default any numbers.
         session: see :meth:`Subject.session`.
 
     Raises:
@@ -424,27 +438,33 @@ def laboratory(
     with listening(subject) as talk:
         opened = subject.session(specimen.model, checked=False, **session)
         if not talk.compiled:  # it may be by shapes, in runs
-            feeds = specimen.feeds(np.random.default_rng(0))
-            opened.run(None, feeds)
+            if feeds is None:
+                feeds = specimen.feeds(np.random.default_rng(0))
+            opened.run(None, dict(feeds))
     with opened:
         yield Laboratory(subject, specimen, talk, opened)
 
 
 @contextmanager
 def asking(
-    trial: Trial, sentence: Sentence, case: Case | None = None
+    trial: Trial, sentence: Sentence, case: Case | None = None, node: str = ""
 ) -> Iterator[None]:
     """A context in which whatever is raised breaks *sentence*, or another that the
-    host names; what is :class:`Unfit` is left out."""
+    host names; what is :class:`Unfit` is left out.
+
+    Args:
+        node: see :class:`~onnxplug_testing.conformance.finding.Finding`.
+    """
     try:
         yield
     except Unfit as why:
         trial.leave_out(str(why))
     except Breach as error:
-        trial.find(error.sentence, str(error), case=case)
+        trial.find(error.sentence, str(error), case=case, node=node)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         ep.raise_interruption(error)
-        trial.find(broken_by(error, sentence), in_words(error), case=case)
+        what = in_words(error)
+        trial.find(broken_by(error, sentence), what, case=case, node=node)
 
 
 @contextmanager

@@ -478,7 +478,7 @@ def exhausted(trial: Trial) -> None:
         shape = (1 << 50 - 2, max(4 // specimen.dtype.numpy.itemsize, 1))
         trial.count()
         kept = bench.put(np.full((9,), 3, specimen.dtype.numpy))
-        before = bench.context.live_bytes
+        before = bench.live_bytes
         try:
             bench.device.empty(shape, specimen.dtype, None)
         except MemoryError:
@@ -497,7 +497,7 @@ def exhausted(trial: Trial) -> None:
                 trial.find(said.EMPTY, "wrong when there was no memory before")
             if not (bench.get(kept) == 3).all():
                 trial.find(said.EMPTY, "another array was changed", case=case)
-            after = bench.context.live_bytes
+            after = bench.live_bytes
             if before is not None and after is not None and after > before + (1 << 30):
                 trial.find(said.LIVE, "counts what was refused", case=case)
 

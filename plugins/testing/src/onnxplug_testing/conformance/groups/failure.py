@@ -25,6 +25,7 @@ from onnxplug_testing.conformance.injection import (
 )
 from onnxplug_testing.conformance.laboratory import (
     Array,
+    Bench,
     Unfit,
     asking,
     device_of,
@@ -54,23 +55,21 @@ def raised(trial: Trial) -> None:
     for specimen in chosen(trial, several):
         try:
             with device_of(trial.subject, specimen) as bench:
-                _raise_everywhere(trial, specimen, bench.context)
+                _raise_everywhere(trial, specimen, bench)
         except Unfit:
             _raise_everywhere(trial, specimen, None)
 
 
-def _raise_everywhere(
-    trial: Trial, specimen: Specimen, context: ep.DeviceContext | None
-) -> None:
-    if context is None:
+def _raise_everywhere(trial: Trial, specimen: Specimen, bench: Bench | None) -> None:
+    if bench is None:
         trial.leave_out("the EP works in the host's memory: no device fails")
     feeds = specimen.feeds(trial.numbers(specimen.name))
-    for place in trial.in_time(places(on_device=context is not None)):
+    for place in trial.in_time(places(on_device=bench is not None)):
         case = specimen.case(feeds, str(place))
         if not trial.attempt(case):
             continue
         with asking(trial, said.OWN_OF_RUNS, case):
-            _raise_once(trial, specimen, feeds, place, context, case)
+            _raise_once(trial, specimen, feeds, place, bench, case)
 
 
 def _raise_once(
@@ -78,10 +77,11 @@ def _raise_once(
     specimen: Specimen,
     feeds: Mapping[str, Array],
     place: Place,
-    context: ep.DeviceContext | None,
+    bench: Bench | None,
     case: Case,
 ) -> None:
-    before = _in_use(context)
+    before = _in_use(bench)
+    context = None if bench is None else bench.context
     session: onnxplug.InferenceSession | None = None
     with injected(trial.subject, place, context) as injection:
         try:
@@ -101,7 +101,7 @@ def _raise_once(
     session = None
     with trial.subject.session(specimen.model, checked=False) as other:
         _expect_right(trial, other, specimen, feeds, f"{place}, next session", case)
-    after = _in_use(context)
+    after = _in_use(bench)
     if before is not None and after is not None and after > before:
         trial.find(
             said.FREE_AGAIN,
@@ -111,12 +111,12 @@ def _raise_once(
         )
 
 
-def _in_use(context: ep.DeviceContext | None) -> int | None:
+def _in_use(bench: Bench | None) -> int | None:
     """What ``live_bytes`` says, garbage aside; ``None`` if it says nothing."""
-    if context is None or context.live_bytes is None:
+    if bench is None:
         return None
     gc.collect()
-    return context.live_bytes
+    return bench.live_bytes
 
 
 def _expect_right(

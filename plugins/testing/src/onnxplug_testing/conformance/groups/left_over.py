@@ -123,7 +123,7 @@ def _leaks_of_runs(
             threads.append(threading.active_count())
             if lab.bench is not None and number in (runs // 2, runs - 1):
                 gc.collect()
-                counts.append(lab.bench.context.live_bytes)
+                counts.append(lab.bench.live_bytes)
         gc.collect()
         alive = sum(each() is not None for each in fed)
         if alive > runs // 2:
@@ -162,19 +162,19 @@ def _leaks_of_sessions(
     with laboratory(trial.subject, specimen) as keeper:
         if keeper.bench is None:
             trial.leave_out("the EP works in the host's memory: no device is counted")
-        context = None if keeper.bench is None else keeper.bench.context
+        bench = keeper.bench
         counts: list[int | None] = []
-        if context is None:
+        if bench is None:
             for _ in range(3):
                 trial.count()
                 trial.subject.run(specimen.model, feeds)
             return
-        with counted(context) as seen:
+        with counted(bench.context) as seen:
             for _ in range(5):
                 trial.count()
                 trial.subject.run(specimen.model, feeds)
                 gc.collect()
-                counts.append(context.live_bytes)
+                counts.append(bench.live_bytes)
             if seen.alive > 0:
                 trial.find(
                     said.FREE_AGAIN,
@@ -198,18 +198,19 @@ def live_bytes(trial: Trial) -> None:
         if found is None:
             return
         bench, specimen = found
-        before = bench.context.live_bytes
-        if before is None:
-            trial.leave_out("live_bytes is not supplied: leaks are seen less well")
-            return
         case = case_of(specimen, "live_bytes of three arrays of 4 MiB")
         if not trial.attempt(case):
             return
-        trial.count()
         count = (1 << 22) // specimen.dtype.numpy.itemsize
         with asking(trial, said.LIVE, case):
+            before = bench.live_bytes
+            if before is None:
+                why = "live_bytes is not supplied: leaks are seen less well"
+                trial.take_back(why)
+                return
+            trial.count()
             arrays = [bench.empty((count,), specimen.dtype) for _ in range(3)]
-            held = bench.context.live_bytes
+            held = bench.live_bytes
             assert held is not None
             if held - before < 3 << 22:
                 trial.find(
@@ -218,7 +219,7 @@ def live_bytes(trial: Trial) -> None:
                 )  # fmt: skip
             arrays.clear()
             gc.collect()
-            after = bench.context.live_bytes
+            after = bench.live_bytes
             assert after is not None
             if after - before >= 1 << 22:
                 trial.find(
