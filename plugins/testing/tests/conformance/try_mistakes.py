@@ -52,6 +52,7 @@ def outcome_of(name: str) -> Outcome:
         find_subject,
     )
     from onnxplug_testing.conformance.cases import load_suite
+    from onnxplug_testing.conformance.examination import OF_CASES
 
     mistake = mistakes()[name]
     factory = mistake.factory()
@@ -59,7 +60,7 @@ def outcome_of(name: str) -> Outcome:
     subject, settings = find_subject(factory.name, "", None), Settings()
     checks = all_checks()
     shares = sum(each.share for each in checks)
-    if mistake.group in ("operators", "claims"):
+    if mistake.group in OF_CASES:
         load_suite()  # which the processes of the checks inherit
     other = ""
     for check in checks:

@@ -37,6 +37,9 @@ _OF_SESSIONS: Final = (
 
 QUICK_SECONDS: Final = 20.0
 
+OF_CASES: Final = ("operators", "claims", "memory", "time")
+"""Groups that try ONNX's own cases."""
+
 
 class Settings(Record):
     """How an EP is examined.
@@ -91,7 +94,7 @@ def examine(
         subject = find_subject(name, device, options)
     except BrokenDevices as error:
         return _without_devices(name, str(error), checks, settings)
-    if any(each.group in ("operators", "claims") for each in checks):
+    if any(each.group in OF_CASES for each in checks):
         load_suite()  # which the processes of the checks inherit
     load_host()
     left = settings.seconds

@@ -1,11 +1,13 @@
-"""Partitions of specimens, each in a laboratory, and their results held against what is
-expected."""
+"""Partitions of specimens, each in a laboratory, and their inputs and results held
+against what is expected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+
+import numpy as np
 
 from onnxplug import ep
 from onnxplug_testing.conformance import sentences as said
@@ -79,3 +81,47 @@ def settled(lab: Laboratory) -> Iterator[ep.Stream | None]:
         yield stream
         if stream is not None:
             wait_for_all(stream)
+
+
+def check_places(
+    trial: Trial,
+    lab: Laboratory,
+    given: Mapping[str, Any],
+    case: Case,
+    node: str = "",
+) -> None:
+    """Find whether results are in the memory where the partition says that it leaves
+    them."""
+    for name, array in given.items():
+        is_here = isinstance(array, np.ndarray)
+        location = lab.location_of_output(name)
+        if is_here != location.host_accessible and not (is_here and lab.bench is None):
+            trial.find(
+                said.LOCATIONS,
+                f"{name!r} is {'' if is_here else 'not '}an array of the host; its "
+                f"place is {location}",
+                case=case,
+                node=node,
+            )
+
+
+def check_unwritten(
+    trial: Trial,
+    lab: Laboratory,
+    placed: Mapping[str, Any],
+    before: Mapping[str, Array],
+    case: Case,
+    sentence: Any = said.INPUTS,
+    what: str = "in a run",
+    node: str = "",
+) -> None:
+    """Find whether inputs, *placed*, are as *before*."""
+    for name, array in placed.items():
+        found = array if isinstance(array, np.ndarray) else lab.on_device.get(array)
+        if found.tobytes() != before[name].tobytes():
+            trial.find(
+                sentence,
+                f"{name!r}, an input, was written to {what}",
+                case=case,
+                node=node,
+            )

@@ -1,13 +1,13 @@
 """Whether a partition treats arrays as it is to: its inputs, its results, its weights.
 
 Beside it :mod:`.device_memory` asks of a device's memory alone, :mod:`.bound_outputs`
-of what is bound, and :mod:`.left_over` of what is kept.
+of what is bound, :mod:`.left_over` of what is kept, and :mod:`.each_operator` of all
+operators that the EP takes.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups import (
     bound_outputs,
     device_memory,
+    each_operator,
     left_over,
 )
 from onnxplug_testing.conformance.laboratory import (
@@ -25,7 +26,13 @@ from onnxplug_testing.conformance.laboratory import (
     Laboratory,
     asking,
 )
-from onnxplug_testing.conformance.partitions import compare, examined, settled
+from onnxplug_testing.conformance.partitions import (
+    check_places,
+    check_unwritten,
+    compare,
+    examined,
+    settled,
+)
 from onnxplug_testing.conformance.specimens import (
     Node,
     Specimen,
@@ -41,7 +48,7 @@ from onnxplug_testing.conformance.specimens import (
 )
 from onnxplug_testing.conformance.trial import Trial
 
-__all__ = ["bound_outputs", "device_memory", "left_over"]
+__all__ = ["bound_outputs", "device_memory", "each_operator", "left_over"]
 
 
 @check("memory", share=0.6)
@@ -56,7 +63,7 @@ def results(trial: Trial) -> None:
                 feeds = specimen.feeds(trial.numbers(specimen.name, number))
                 with settled(lab) as stream:
                     given = lab.run(lab.put(feeds, stream), None, stream)
-                _check_places(trial, lab, given, case)
+                check_places(trial, lab, given, case)
                 expected = specimen.expected(feeds)
                 if not compare(trial, lab, given, expected, case):
                     break
@@ -67,21 +74,6 @@ def results(trial: Trial) -> None:
                     "when later runs had ended",
                 )  # fmt: skip
             _overwrite(trial, lab, specimen, case)
-
-
-def _check_places(
-    trial: Trial, lab: Laboratory, given: Mapping[str, Any], case: Case
-) -> None:
-    for name, array in given.items():
-        is_here = isinstance(array, np.ndarray)
-        location = lab.location_of_output(name)
-        if is_here != location.host_accessible and not (is_here and lab.bench is None):
-            trial.find(
-                said.LOCATIONS,
-                f"{name!r} is {'' if is_here else 'not '}an array of the host; its "
-                f"place is {location}",
-                case=case,
-            )
 
 
 def _overwrite(trial: Trial, lab: Laboratory, specimen: Specimen, case: Case) -> None:
@@ -119,31 +111,14 @@ def inputs(trial: Trial) -> None:
                 before = {name: np.array(array) for name, array in feeds.items()}
                 given = lab.run(placed, None, stream)
             trial.count()
-            _check_unwritten(trial, lab, placed, before, case)
+            check_unwritten(trial, lab, placed, before, case)
             for name, array in given.items():
                 if isinstance(array, np.ndarray):
                     continue
                 expected = specimen.expected(feeds)[name]
                 lab.on_device.copy(lab.room(name, expected), array, None)
-            _check_unwritten(
+            check_unwritten(
                 trial, lab, placed, before, case, said.VIEWS, "when results were"
-            )
-
-
-def _check_unwritten(
-    trial: Trial,
-    lab: Laboratory,
-    placed: Mapping[str, Any],
-    before: Mapping[str, Array],
-    case: Case,
-    sentence: Any = said.INPUTS,
-    what: str = "in a run",
-) -> None:
-    for name, array in placed.items():
-        found = array if isinstance(array, np.ndarray) else lab.on_device.get(array)
-        if found.tobytes() != before[name].tobytes():
-            trial.find(
-                sentence, f"{name!r}, an input, was written to {what}", case=case
             )
 
 

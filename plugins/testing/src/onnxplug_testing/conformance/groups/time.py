@@ -19,7 +19,8 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups import captures, device_streams
-from onnxplug_testing.conformance.groups.device_streams import in_threads
+from onnxplug_testing.conformance.groups.device_streams import busy, in_threads
+from onnxplug_testing.conformance.groups.each_operator import of_each_operator
 from onnxplug_testing.conformance.laboratory import (
     Array,
     Laboratory,
@@ -33,7 +34,7 @@ from onnxplug_testing.conformance.laboratory import (
     wait_for_all,
 )
 from onnxplug_testing.conformance.laden import laden
-from onnxplug_testing.conformance.partitions import examined
+from onnxplug_testing.conformance.partitions import examined, settled
 from onnxplug_testing.conformance.specimens import (
     Specimen,
     agrees,
@@ -112,6 +113,7 @@ def hold_against(
     sentence: Sentence,
     what: str,
     case: Case,
+    node: str = "",
 ) -> None:
     """Find what differs."""
     for name, array in found.items():
@@ -119,8 +121,9 @@ def hold_against(
             trial.find(
                 sentence,
                 f"{what}: {name!r}: {differs(array, expected[name])}",
+                node=node,
                 case=case,
-                kind=what,
+                kind=f"{what} {node}",
             )
 
 
@@ -143,6 +146,27 @@ def late_inputs(trial: Trial) -> None:
                     wait_for_all(stream)
                 what = "inputs that were filled by earlier work of the stream"
                 hold_against(trial, found, expected, said.QUEUED, what, case)
+
+
+@check("time", share=0.8)
+def late_operators(trial: Trial) -> None:
+    """Each operator that the EP takes reads what its stream has made of its inputs when
+    it comes to it, and not what they held when the run was queued."""
+
+    def ask(lab: Laboratory, feeds: Mapping[str, Array], case: Case, node: str) -> None:
+        with settled(lab) as stream:
+            given = lab.run(lab.put(feeds, stream), None, stream)
+        expected = {name: lab.get(name, array) for name, array in given.items()}
+        with lab.on_device.stream() as stream:
+            placed = late_feeds(lab, feeds, stream)
+            given = lab.run(placed, None, stream)
+            found = fetch(lab, given, stream)
+            wait_for_all(stream)
+        what = "inputs that were filled by earlier work of the stream"
+        hold_against(trial, found, expected, said.QUEUED, what, case, node)
+
+    for _ in busy(trial, "operators whose inputs are late"):
+        of_each_operator(trial, "its inputs are late", ask)
 
 
 @check("time", share=0.4)
