@@ -22,6 +22,8 @@ from onnxplug_testing.conformance.laboratory import (
     asking,
     device_of,
     has_streams,
+    is_done,
+    record,
     wait_for_all,
 )
 from onnxplug_testing.conformance.specimens import (
@@ -432,23 +434,37 @@ def handed_out_again(trial: Trial) -> None:
         for size, other in itertools.product((1000, 1 << 18), (False, True)):
             trial.count()
             with asking(trial, said.HANDED_OUT, case):
-                _hand_out(trial, bench, specimen.dtype, size, other, case)
+                for burdens in (1, 3, 9):
+                    if _hand_out(
+                        trial, bench, specimen.dtype, size, other, case, burdens
+                    ):
+                        break
 
 
 def _hand_out(
-    trial: Trial, bench: Bench, dtype: ep.DataType, size: int, other: bool, case: Case
-) -> None:
+    trial: Trial,
+    bench: Bench,
+    dtype: ep.DataType,
+    size: int,
+    other: bool,
+    case: Case,
+    burdens: int,
+) -> bool:
+    """Whether the stream was late, so that something could be seen."""
     late = np.full((size,), 3, dtype.numpy)
     sources = [np.full((size,), 5 + number, dtype.numpy) for number in range(4)]
     with bench.streams(2) as (first, second):
         old = bench.empty((size,), dtype, first)
-        bench.burden(first)
+        for _ in range(burdens):
+            bench.burden(first)
         bench.copy(late, old, first)
-        del old
-        gc.collect()
-        # the copy to what was let go has not been done yet, maybe
+        behind = record(first)
+        del (
+            old
+        )  # not by collecting garbage, for which the stream may not be late enough
         stream = second if other else None
         new = [bench.put(source, stream) for source in sources]
+        was_late = not is_done(behind)
         if stream is not None:
             wait_for_all(stream)
         wait_for_all(first)
@@ -463,6 +479,7 @@ def _hand_out(
                     "queued for one that was let go before",
                     case=case,
                 )
+    return was_late
 
 
 @check("memory", share=0.2)
