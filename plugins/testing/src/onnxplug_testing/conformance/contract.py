@@ -49,6 +49,7 @@ _DEVICES: Final = frozenset(
 
 INTERFACE: Final = "reference/spi.md"
 STREAMS: Final = "explanation/memory-and-streams.md"
+ROBUSTNESS: Final = "explanation/robustness.md"
 
 
 class Sentence(Record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug_testing.conformance.contract import STREAMS, Sentence
+from onnxplug_testing.conformance.contract import ROBUSTNESS, STREAMS, Sentence
 
 # of partitions
 
@@ -194,10 +194,27 @@ CAPTURED_MEMORY: Final = Sentence(
     "CapturedGraph", "It reads and writes the same addresses whenever it is launched"
 )
 
+OF_THE_GRAPH: Final = Sentence(
+    "Allocator.empty",
+    "If it is capturing, the memory belongs to the captured graph until that is "
+    "closed.",
+)
+
 # of failures
 
 FORKED: Final = Sentence(
     "WeightStore", "It may be used from any thread, and in a child of a fork."
+)
+SERVES_CHILDREN: Final = Sentence(
+    "What is promised",
+    "a child can make and run sessions, whatever other threads were doing",
+    ROBUSTNESS,
+)
+OUT_OF_MEMORY: Final = Sentence(
+    "What is promised",
+    "what cannot be had is `OutOfMemory`, also a `MemoryError`, with node and bytes; "
+    "the session goes on",
+    ROBUSTNESS,
 )
 GOES_ON: Final = Sentence(
     "Streams",
