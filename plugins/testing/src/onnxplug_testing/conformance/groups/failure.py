@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import numpy as np
+
 import onnxplug
 from onnxplug import ep
 from onnxplug.plugins import registry
@@ -47,6 +49,12 @@ from onnxplug_testing.conformance.taps import replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
 
 CAN_FORK: Final = hasattr(os, "fork")
+
+_CHILD_SECONDS: Final = 30.0
+"""In which a child runs a small model, on a machine that does much else."""
+
+_ADDRESSES: Final = 1 << 48
+"""More bytes than a process can have, whatever the system promises."""
 
 
 @check("failure", share=1.2)
@@ -234,13 +242,70 @@ def refused_sizes(trial: Trial) -> None:
             _expect_right(trial, session, specimen, right, what, case)
 
 
+@check("failure", share=0.4)
+def out_of_memory(trial: Trial) -> None:
+    """A result for which there is no memory raises MemoryError, and the session goes
+    on."""
+    has = taken(trial)
+    if has is None:
+        return
+    if not has.binary:
+        trial.leave_out("the EP takes no node of two inputs")
+        return
+    op_type = has.binary[0]
+    specimen = make(
+        f"one {op_type} of a column and a row",
+        has.dtype,
+        [Node(op_type, ["x", "z"], "y")],
+        {"x": (4, 1), "z": (1, 6)},
+        symbols={"x": ["n", 1], "z": [1, "m"]},
+    )
+    if not takes(trial.subject, specimen):
+        trial.leave_out(f"the EP does not take {specimen.name}")
+        return
+    right = specimen.feeds(trial.numbers())
+    case = specimen.case(right, "before and after results that are too large")
+    if not trial.attempt(case):
+        return
+    with (
+        asking(trial, said.OUT_OF_MEMORY, case),
+        trial.subject.session(specimen.model, checked=False) as session,
+    ):
+        _expect_right(trial, session, specimen, right, "before a failure", case)
+        for _ in range(2):
+            trial.count()
+            _ask_too_much(trial, session, specimen, case)
+            what = "when there was no memory for the results of a run before"
+            _expect_right(trial, session, specimen, right, what, case)
+
+
+def _ask_too_much(
+    trial: Trial, session: onnxplug.InferenceSession, specimen: Specimen, case: Case
+) -> None:
+    dtype, size = specimen.dtype.numpy, 1
+    while size * size * dtype.itemsize < _ADDRESSES:
+        size *= 2
+    feeds = {"x": np.ones((size, 1), dtype), "z": np.ones((1, size), dtype)}
+    what = f"a result of {size} rows of {size}"
+    try:
+        session.run(None, feeds)
+    except MemoryError:
+        return
+    except Exception as error:  # noqa: BLE001 (whatever it raises)
+        ep.raise_interruption(error)
+        text = f"{what}: {in_words(error)}; expected OutOfMemory"
+        trial.find(said.OUT_OF_MEMORY, text, case=case, kind="other")
+    else:
+        trial.find(said.OUT_OF_MEMORY, f"{what}: no error", case=case)
+
+
 # processes
 
 
 @check("failure", share=0.5)
 def forks(trial: Trial) -> None:
-    """A fork of the process leaves the parent as it was, and gives a child no wrong
-    numbers."""
+    """A fork of the process leaves the parent as it was; a child has its sessions run,
+    or is told that it cannot, and gets no wrong numbers."""
     if not CAN_FORK:
         trial.leave_out("the system forks no processes")
         return
@@ -256,7 +321,7 @@ def forks(trial: Trial) -> None:
             _expect_right(trial, session, specimen, feeds, "before a fork", case)
             for what, work in _of_children(trial, specimen, feeds):
                 trial.count()
-                _judge(trial, in_child(work, 15.0), what, case)
+                _judge(trial, in_child(work, _CHILD_SECONDS), what, case)
                 what = f"in the parent, when a child had {what}"
                 _expect_right(trial, session, specimen, feeds, what, case)
 
@@ -279,7 +344,8 @@ def _of_children(
 
 def _judge(trial: Trial, child: Child, what: str, case: Case) -> None:
     if child.hung:
-        trial.leave_out(f"a child that {what} hangs: the EP serves no children")
+        text = f"a child had not {what} after {_CHILD_SECONDS:.0f} s"
+        trial.find(said.SERVES_CHILDREN, text, case=case)
     elif child.ended:
         trial.find(said.FORKED, f"a child that {what}: {child.ended}", case=case)
     elif child.said.startswith("raised"):
