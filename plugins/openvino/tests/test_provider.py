@@ -19,7 +19,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug.ep import CapabilityReport
-from onnxplug.errors import OnnxplugError, OutputMismatch, UnassignedNode
+from onnxplug.errors import (
+    OnnxplugError,
+    OutOfMemory,
+    OutputMismatch,
+    UnassignedNode,
+)
 from onnxplug_openvino import provider as provider_module
 from onnxplug_openvino.provider import OpenVINOProvider
 
@@ -463,3 +468,18 @@ def test_bfloat16_and_float16_models(alone: Callable[..., Any]) -> None:
         (found,) = session.run(None, {"x": x})
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, x * x)
+
+
+def test_a_session_goes_on_when_there_was_no_memory(alone: Callable[..., Any]) -> None:
+    # 2**48 bytes are more than a process has addresses for
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n,1] x, float[1,m] z) => (float[n,m] y) { y = Add (x, z) }"""
+    session = alone(onnx.parser.parse_model(text))
+    small = {"x": np.ones((4, 1), np.float32), "z": np.ones((1, 6), np.float32)}
+    count = 1 << 23
+    large = {"x": np.ones((count, 1), np.float32), "z": np.ones((1, count), np.float32)}
+    for _ in range(2):
+        assert session.run(None, small)[0].shape == (4, 6)
+        with pytest.raises(OutOfMemory, match="281474976710656 bytes"):
+            session.run(None, large)
+    np.testing.assert_array_equal(session.run(None, small)[0], np.full((4, 6), 2))

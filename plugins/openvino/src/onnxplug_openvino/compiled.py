@@ -6,17 +6,21 @@ Owns: how models are compiled, and which infer request a run gets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.record import Record
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.model import writable
 from onnxplug_openvino.options import Settings
 from onnxplug_openvino.request import Request, make_port
+
+_NO_MEMORY: Final = "Failed to allocate"
+"""What OpenVINO's plugin for CPUs says in a ``RuntimeError`` of no kind of its own."""
 
 
 class PortTypes(Record):
@@ -63,10 +67,21 @@ class OpenVINOPartition(ep.CompiledPartition):
     """A compiled model with its infer requests.
 
     Runs may overlap: each takes a request that is idle, or makes another.
+
+    Args:
+        again: compiles the model once more.
     """
 
-    def __init__(self, compiled: Any, types: PortTypes, weights: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        compiled: Any,
+        types: PortTypes,
+        weights: Sequence[Any],
+        again: Callable[[], Any],
+    ) -> None:
         self._compiled = compiled
+        self._again: Callable[[], Any] | None = again
+        self._lock = new_lock()
         self._weights = weights  # or a blob: OpenVINO uses their memory
         self._inputs = [
             make_port(*pair) for pair in zip(compiled.inputs, types.inputs, strict=True)
@@ -82,22 +97,44 @@ class OpenVINOPartition(ep.CompiledPartition):
             raise RuntimeError("the partition was closed")
         return Request(self._compiled, self._inputs, self._outputs)
 
+    def _start_anew(self, idle: deque[Request]) -> None:
+        """Compile again, unless another run has since *idle* was in use.
+
+        A compiled model of OpenVINO's keeps asking for the memory that it did not get,
+        whatever it is given next, through each of its requests.
+        """
+        with self._lock:
+            if self._idle is idle and self._again is not None:
+                self._compiled = self._again()
+                self._idle = deque()
+
     def run(
         self,
         inputs: Sequence[Any],
         outputs: Sequence[Any | None],
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
-        """Infer; GIL released."""
+        """Infer; GIL released.
+
+        Raises:
+            MemoryError: OpenVINO did not get the memory that it needs.
+        """
         if context is not None and context.cancelled:
             raise ep.RunCancelled("the run was cancelled before OpenVINO began")
+        idle = self._idle
         try:
-            request = self._idle.pop()
+            request = idle.pop()
         except IndexError:
             request = self._make_request()
-        results = request.run(inputs, outputs)
+        try:
+            results = request.run(inputs, outputs)
+        except RuntimeError as error:
+            if _NO_MEMORY not in str(error):
+                raise
+            self._start_anew(idle)
+            raise MemoryError(str(error).strip().splitlines()[-1]) from error
         # after a failure a request is not used again: its tensors are in doubt
-        self._idle.append(request)
+        idle.append(request)
         return results
 
     def exported(self) -> memoryview:
@@ -121,6 +158,7 @@ class OpenVINOPartition(ep.CompiledPartition):
 
     def close(self) -> None:
         """Release the requests and the compiled model, then the weights' memory."""
-        self._idle.clear()
-        self._compiled = None
+        with self._lock:
+            self._idle.clear()
+            self._compiled = self._again = None
         self._weights = ()

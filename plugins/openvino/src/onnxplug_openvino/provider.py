@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -50,7 +51,8 @@ class OpenVINOProvider(ep.ExecutionProvider):
             "%d nodes compiled for %s with %d weights shared",
             len(partition.nodes), self._settings.device, len(weights),
         )  # fmt: skip
-        return OpenVINOPartition(compiled, types, weights)
+        again = partial(self._compiler, model)
+        return OpenVINOPartition(compiled, types, weights, again)
 
     @property
     def specialiser(self) -> ep.Specialiser | None:  # type: ignore[override]
@@ -123,7 +125,8 @@ class OpenVINOSerialiser(ep.Serialiser):
         except RuntimeError as error:
             _decline(f"OpenVINO cannot import it: {_summary(error)}")
         types = _check_ports(compiled, partition)
-        return OpenVINOPartition(compiled, types, [blob])
+        again = partial(self._compiler.restore, blob)
+        return OpenVINOPartition(compiled, types, [blob], again)
 
 
 def _is_static(value: ep.ValueInfo) -> bool:
