@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxplug import ep
 from onnxplug.plugins import registry
 from onnxplug_testing import Knobs, SimulatedFactory
-from onnxplug_testing.conformance import Finding, Settings, examine
+from onnxplug_testing.conformance import Finding, Settings, examination, examine
+from onnxplug_testing.conformance.groups import each_operator
+from onnxplug_testing.measuring.variations import Variation
 from onnxplug_testing.simulated import (
     DeviceArray,
     SimulatedAllocator,
@@ -29,6 +32,32 @@ from onnxplug_testing.simulated.storage import Pool
 GROUPS = ("memory", "time", "failure")
 EP = "SimulatedExecutionProvider"
 Patch = pytest.MonkeyPatch
+
+
+def case_of(op_type: str, *inputs: Any) -> Variation:
+    """A case of an operator, as those that ONNX has."""
+    names = [f"x{number}" for number in range(len(inputs))]
+    node = onnx.helper.make_node(op_type, names, ["y"])
+    kind = onnx.helper.np_dtype_to_tensor_dtype(inputs[0].dtype)
+    return Variation(
+        case=op_type.lower(),
+        kind="suite",
+        node=node,
+        since=13,
+        opset=17,
+        inputs=inputs,
+        output_types=(kind,),
+    )
+
+
+@pytest.fixture(autouse=True)
+def few_cases(monkeypatch: Patch) -> None:
+    """ONNX's cases take half a minute to write, and a few of others do here."""
+    x = np.array([[-2, 1, 3], [4, -5, 6]], np.float32)
+    cases = [case_of("Relu", x), case_of("Neg", x), case_of("Add", x, x[:1])]
+    suite = {each.node.op_type: [each] for each in cases}
+    for module in (each_operator, examination):
+        monkeypatch.setattr(module, "load_suite", lambda: suite)
 
 
 def found(*only: str, **knobs: Any) -> list[Finding]:
@@ -164,6 +193,29 @@ def ignores_its_stream(
         context = type("Context", (), {**vars(context), "stream": None})()
         context.capture = None
     return run(self, inputs, outputs, context)
+
+
+@instead(SimulatedPartition, "run")
+def leaves_results_on_the_host(
+    run: Any, self: Any, inputs: Any, outputs: Any, context: Any
+) -> Any:
+    given = run(self, inputs, outputs, context)
+    return [np.zeros(array.shape, array.storage.dtype) for array in given]
+
+
+@instead(SimulatedPartition, "run")
+def hides_a_lack_of_memory(
+    run: Any, self: Any, inputs: Any, outputs: Any, context: Any
+) -> Any:
+    try:
+        return run(self, inputs, outputs, context)
+    except MemoryError as error:
+        raise RuntimeError("it did not work") from error
+
+
+@instead(SimulatedContext, "live_bytes")
+def counts_in_a_method(live_bytes: Any, self: Any) -> int:
+    return 0
 
 
 @instead(SimulatedPartition, "run")
@@ -347,6 +399,13 @@ PLANTED: list[tuple[Callable[[Patch], None], str, str]] = [
     (data_type_lies, "memory/allocator", "DeviceContext.data_type"),
     (takes_the_first, "memory/parts", "DeviceContext.take"),
     (stacks_in_front, "memory/parts", "DeviceContext.stack"),
+    (writes_to_input, "memory/each-operator", "CompiledPartition.run"),
+    (
+        leaves_results_on_the_host,
+        "memory/each-operator",
+        "CompiledPartition.output_locations",
+    ),
+    (counts_in_a_method, "memory/live-bytes", "DeviceContext.live_bytes"),
     (counts_nothing, "memory/live-bytes", "DeviceContext.live_bytes"),
     (raises_another_error, "memory/exhausted", "Allocator.empty"),
     (hands_out_at_once, "memory/handed-out-again", "Allocator"),
@@ -354,6 +413,7 @@ PLANTED: list[tuple[Callable[[Patch], None], str, str]] = [
     (copies_the_first_pair, "memory/pairs", "DataTransfer.copy"),
     (forgets_strides, "memory/strides", "DataTransfer.copy"),
     (ignores_its_stream, "time/late-inputs", "CompiledPartition.run"),
+    (ignores_its_stream, "time/late-operators", "CompiledPartition.run"),
     (shares_scratch, "time/overlapping-runs", "Many runs at once"),
     (done_too_early, "time/waiting", "Event.done"),
     (done_is_no_bool, "time/waiting", "Event.done"),
@@ -362,6 +422,7 @@ PLANTED: list[tuple[Callable[[Patch], None], str, str]] = [
     (stream_does_not_wait, "time/waiting", "Stream.synchronize"),
     (records_the_beginning, "time/waiting", "Event.synchronize"),
     (adopts_another, "time/adopted", "DeviceContext.adopt_stream"),
+    (hides_a_lack_of_memory, "failure/out-of-memory", "What is promised"),
     (swallows, "failure/signals", "raise_interruption"),
 ]
 
@@ -369,7 +430,7 @@ PLANTED: list[tuple[Callable[[Patch], None], str, str]] = [
 @pytest.mark.parametrize(
     ("plant", "check", "blamed"),
     PLANTED,
-    ids=[plant.__name__ for plant, _, _ in PLANTED],
+    ids=[f"{plant.__name__} {check}" for plant, check, _ in PLANTED],
 )
 def test_what_is_planted_is_found_and_blamed(
     plant: Callable[[Patch], None],

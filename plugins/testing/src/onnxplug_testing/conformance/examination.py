@@ -37,8 +37,10 @@ _OF_SESSIONS: Final = (
 
 QUICK_SECONDS: Final = 20.0
 
-OF_CASES: Final = ("operators", "claims", "memory", "time")
-"""Groups that try ONNX's own cases."""
+_OF_CASES: Final = frozenset(
+    {"operators", "claims", "memory/each-operator", "time/late-operators"}
+)
+"""Groups, and checks of others, that try ONNX's own cases."""
 
 
 class Settings(Record):
@@ -94,7 +96,7 @@ def examine(
         subject = find_subject(name, device, options)
     except BrokenDevices as error:
         return _without_devices(name, str(error), checks, settings)
-    if any(each.group in OF_CASES for each in checks):
+    if any(map(tries_cases, checks)):
         load_suite()  # which the processes of the checks inherit
     load_host()
     left = settings.seconds
@@ -107,6 +109,11 @@ def examine(
         left -= min(outcomes[-1].seconds, left * share)
     seconds = time.monotonic() - began
     return _report(subject.factory, str(subject.pair), settings, outcomes, seconds)
+
+
+def tries_cases(check: Check) -> bool:
+    """Whether *check* tries ONNX's own cases, which are to be loaded before."""
+    return not _OF_CASES.isdisjoint((check.group, check.full_name))
 
 
 def load_host() -> None:

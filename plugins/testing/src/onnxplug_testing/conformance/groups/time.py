@@ -154,8 +154,9 @@ def late_operators(trial: Trial) -> None:
     it comes to it, and not what they held when the run was queued."""
 
     def ask(lab: Laboratory, feeds: Mapping[str, Array], case: Case, node: str) -> None:
+        there = lab.put(feeds)  # at once, so kept until the work is done
         with settled(lab) as stream:
-            given = lab.run(lab.put(feeds, stream), None, stream)
+            given = lab.run(there, None, stream)
         expected = {name: lab.get(name, array) for name, array in given.items()}
         with lab.on_device.stream() as stream:
             placed = late_feeds(lab, feeds, stream)
