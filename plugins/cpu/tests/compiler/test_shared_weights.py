@@ -139,8 +139,10 @@ def test_sessions_of_one_model_pack_once(
     check(second, x=X[:3])
     del second
     assert given_up(made)
+    # few rows may have wanted another layout
+    before = len(made)
     check(make())
-    assert len(made) == 2
+    assert len(made) == before + 1
     assert given_up(made)
 
 

@@ -75,6 +75,9 @@ LEAST_DEPTH: Final = 64
 """Below these, splitting A and the rest cost more than tiles save.  Several taps share
 what is split: then half as many columns do."""
 
+MOST_TAPS: Final = 1 << 14
+"""Above it, planning would look at each of them for too long."""
+
 _TERMS_OF: Final = {"float16": TERMS_OF_F16, "bfloat16": 1}
 """How many terms numbers of fewer than 24 bits have."""
 
@@ -184,16 +187,18 @@ def _share_of_fma(
     Args:
         each: cycles of a step of a pixel that is no multiplication.
     """
-    pixels = pixels_of(contraction)
     lines, rows, columns = contraction.out.shape[2:]
     taps, depth = len(contraction.offsets), contraction.a.shape[4]
     inner = taps * depth
     if (
-        pixels is None
-        or lines * rows < LEAST_ROWS
+        lines * rows < LEAST_ROWS
         or columns * min(taps, 2) < LEAST_COLUMNS
         or inner < LEAST_DEPTH
+        or taps > MOST_TAPS
     ):
+        return math.inf
+    pixels = pixels_of(contraction)
+    if pixels is None:
         return math.inf
     steps = -(-depth // STEP)
     tiled = lines_of(pixels, lines, rows)
