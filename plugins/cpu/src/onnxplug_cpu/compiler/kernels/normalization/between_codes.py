@@ -196,16 +196,12 @@ class BetweenCodes(Generator):
         tile = f.at(k.tile, k.worker * k.block * k.columns, F32)
         none = f.value(0, I64)
 
-        def widened(raw: Value) -> Value:
-            number = f.convert(f.convert(raw, I32.vector(LANES)), wide)
-            return (number - zero) * scale
+        def widen(source: Value, count: Value) -> None:
+            """Write the numbers of *count* codes to the tile."""
 
-        def block(number: Value) -> None:
-            first = number * k.block
-            rows = f.minimum(k.rows - first, k.block)
-            source = f.at(k.codes, first * k.columns, codes.scalar)
-            count = rows * k.columns
-            full = count - count % LANES
+            def widened(raw: Value) -> Value:
+                number = f.convert(f.convert(raw, I32.vector(LANES)), wide)
+                return (number - zero) * scale
 
             def whole(at: Value) -> None:
                 raw = f.load(f.at(source, at, codes.scalar), codes, align=1)
@@ -216,8 +212,14 @@ class BetweenCodes(Generator):
                 raw = f.load_masked(f.at(source, at, codes.scalar), lanes, codes)
                 f.store_masked(widened(raw), f.at(tile, at, F32), lanes)
 
+            full = count - count % LANES
             f.loop(full, whole, step=LANES)
             f.loop(count, part, start=full, step=LANES)
+
+        def block(number: Value) -> None:
+            first = number * k.block
+            rows = f.minimum(k.rows - first, k.block)
+            widen(f.at(k.codes, first * k.columns, codes.scalar), rows * k.columns)
             f.call_pointer(k.inner, k.inner_words, k.worker, k.worker)
             finished = FinishedTile(
                 words=k.epilogue_words,
