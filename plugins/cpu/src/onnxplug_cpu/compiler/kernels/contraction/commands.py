@@ -114,7 +114,8 @@ def record_contraction(
         from onnxplug_cpu.compiler.kernels.contraction import bf16_product
 
         ways = [contraction]
-        if contraction.taps != a.shape[4:-1]:
+        taps = a.shape[4:-1]
+        if contraction.taps != taps and math.prod(taps) <= bf16_product.MOST_TAPS:
             ways.append(fold(a, b, out, epilogue, lengthens=False))
         # of short lines, which do not fill tiles, pixels may lie as rows of a matrix
         single = once(a)
