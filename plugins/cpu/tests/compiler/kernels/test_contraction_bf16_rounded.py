@@ -101,6 +101,24 @@ def test_two_terms_of_float16() -> None:
         assert worst > 3e-7  # which three terms are not off by
 
 
+@pytest.mark.parametrize("depth", [1700, 2400])
+def test_three_terms_times_float16_in_several_passes(depth: int) -> None:
+    """Sums that begin anew in a pass are not those of another panel in the next one."""
+    rng = np.random.default_rng(depth)
+    interpreter = an_interpreter(EMULATED[0], rounds=())
+    a = rng.standard_normal((70, depth), np.float32)
+    b = rng.standard_normal((depth, 97)).astype(np.float16)
+    found = multiply(interpreter, a, b)
+    (product,) = (
+        command
+        for command in interpreter.recorder.commands
+        if command.label.endswith("(bf16x3)")
+    )
+    words = dict(zip(product.kernel.words, product.words, strict=True))
+    assert words["outer_blocks"] > 1 and words["chain"] > 1
+    assert errors(found, a, b).max() < 3e-7
+
+
 def test_special_values_times_float16() -> None:
     """Over several blocks of K, in which pairs of tiles take turns."""
     rng = np.random.default_rng(8)

@@ -364,10 +364,12 @@ class _Block:
         self.b = terms.b_terms if terms.narrow else self.source
         # where sums are those of blocks before, which go on or are added to
         link = number % terms.chain
-        self.goes_on = f.convert(link.compare("ne", 0), I64)
         self.is_apart = number.compare("ge", terms.chain)
+        # those apart are added as a pass ends: others are there before the next one
+        begins = self.is_apart & index.compare("eq", 0)
+        self.goes_on = f.convert(link.compare("ne", 0) & (begins ^ 1), I64)
         is_end = (link + 1).compare("eq", terms.chain)
-        is_last = (number + 1).compare("eq", terms.blocks)
+        is_last = (index + 1).compare("eq", self.pass_.blocks)
         self.adds = self.is_apart & (is_end | is_last)
 
     def widen(self) -> None:
