@@ -34,7 +34,7 @@ from onnxplug_testing.conformance.partitions import (
     settled,
 )
 from onnxplug_testing.conformance.specimens import Specimen
-from onnxplug_testing.conformance.subject import refusal
+from onnxplug_testing.conformance.survey import survey
 from onnxplug_testing.conformance.trial import Trial
 from onnxplug_testing.measuring.variations import DTYPES, Variation
 
@@ -44,7 +44,7 @@ Ask: TypeAlias = Callable[[Laboratory, Mapping[str, Array], Case, str], None]
 NOT_ALONE: Final = "the EP compiles no case of the operator that is tried"
 
 _CASES: Final = 3
-"""So many cases of an operator are tried, until the EP takes one."""
+"""So many cases of an operator that is claimed are tried, until one is compiled."""
 
 
 class Named(Record):
@@ -58,7 +58,8 @@ class Named(Record):
 
 
 def of_each_operator(trial: Trial, what: str, ask: Ask) -> None:
-    """Compile a case of each operator that the EP takes, and *ask* something of it.
+    """Compile a case of each operator that the EP takes, and *ask* something of it;
+    those that it claims at once come first.
 
     Args:
         what: is done with it, in words.
@@ -66,16 +67,23 @@ def of_each_operator(trial: Trial, what: str, ask: Ask) -> None:
     suite = load_suite()
     names = sorted(suite)
     trial.draw("order").shuffle(names)
-    for name in trial.in_time(names):
-        forms = list(_forms(suite[name]))
+    answers = survey(trial.subject, suite, of_each=2)
+    claimed = {
+        name
+        for name, said_of_it in answers.items()
+        if any(answer.reason is None for answer in said_of_it)
+    }
+    for name in trial.in_time(sorted(names, key=lambda name: name not in claimed)):
+        # what is folded, or asked about in another form, is seen to be claimed here
+        forms = list(_forms(suite[name], _CASES if name in claimed else 1))
         if forms and trial.attempt(_case(forms[0], what)):
             _ask_of_one(trial, forms, what, ask)
 
 
-def _forms(cases: Sequence[Variation]) -> Iterator[Variation]:
+def _forms(cases: Sequence[Variation], count: int) -> Iterator[Variation]:
     """Cases on numbers, of sizes that are not known before, and of those that are."""
     plain = [each for each in cases if _is_of_numbers(each)]
-    for case in plain[:_CASES]:
+    for case in plain[:count]:
         yield dataclasses.replace(case, kind="dynamic", dynamic=True, sized=True)
         yield case
 
@@ -106,8 +114,6 @@ def _ask_of_one(trial: Trial, forms: Sequence[Variation], what: str, ask: Ask) -
                 continue
             except (Exception, SystemExit) as error:  # noqa: BLE001 (asked elsewhere)
                 ep.raise_interruption(error)
-                if f" {ep.RefusalCode.OP}: " in f" {refusal(error) or ''}":
-                    break
                 continue
             with asking(trial, said.RESULTS, case, node):
                 ask(lab, feeds, case, node)

@@ -148,7 +148,7 @@ def late_inputs(trial: Trial) -> None:
                 hold_against(trial, found, expected, said.QUEUED, what, case)
 
 
-@check("time", share=0.8)
+@check("time", share=1.2)
 def late_operators(trial: Trial) -> None:
     """Each operator that the EP takes reads what its stream has made of its inputs when
     it comes to it, and not what they held when the run was queued."""
