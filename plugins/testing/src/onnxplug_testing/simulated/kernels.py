@@ -60,6 +60,8 @@ def _concat(node: ep.Node, *parts: Array) -> Array:
 
 def _softmax(node: ep.Node, x: Array) -> Any:
     axis = node.attributes.get("axis", -1)
+    if not x.size:  # there is no maximum
+        return x.copy()
     powers = np.exp(x - x.max(axis=axis, keepdims=True))
     return powers / powers.sum(axis=axis, keepdims=True)
 
