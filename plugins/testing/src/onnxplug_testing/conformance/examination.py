@@ -38,7 +38,13 @@ _OF_SESSIONS: Final = (
 QUICK_SECONDS: Final = 20.0
 
 _OF_CASES: Final = frozenset(
-    {"operators", "claims", "memory/each-operator", "time/late-operators"}
+    {
+        "operators",
+        "claims",
+        "memory/each-operator",
+        "specialisation/sizes",
+        "time/late-operators",
+    }
 )
 """Groups, and checks of others, that try ONNX's own cases."""
 
