@@ -23,7 +23,7 @@ _MOST: Final = 4096
 _KEPT: Final = frozenset({"to", "dtype", "body", "then_branch", "else_branch"})
 """Attributes by which the types of results change, or that hold graphs."""
 
-_SIZING: Final = frozenset(
+SIZING: Final = frozenset(
     {"BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range"}
 )
 """Operators whose inputs say how large the result is."""
@@ -75,7 +75,7 @@ def mutations(pool: Pool, draw: random.Random) -> Iterator[Variation]:
 
 def _data(case: Variation) -> list[int]:
     """Positions of inputs that are data, and no lists of sizes or axes."""
-    if case.node.op_type in _SIZING:
+    if case.node.op_type in SIZING:
         return []
     lists = case.lists()
     return [
