@@ -18,7 +18,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
     Pointer,
 )
 from onnxplug_cpu.compiler.codegen.lanes import stored
-from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse
+from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse, seen
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments
@@ -185,7 +185,7 @@ class _Chunk:
         self.cache, self.used = None, self.keys
         if self.form.cache is not None:
             self.cache = Cache(k, self.form.cache, self.batch)
-            self.used, self.past = self.cache.used(self.keys), self.cache.past
+            self.used, self.past = self.cache.used(self.keys), self.cache.first
         self._place_scratch()
         self._find_keys(first_head // k.group)
 
@@ -303,7 +303,7 @@ class _Chunk:
         """How many keys the queries before *end_row* see."""
         if not self.form.causal:
             return self.used
-        return self.f.minimum(self.used, self.past + end_row)
+        return seen(self.f, self.used, self.past + end_row)
 
     def _copy_queries(self) -> None:
         k, f = self.k, self.f

@@ -28,7 +28,7 @@ from onnxplug_cpu.compiler.codegen.kernel import (
 )
 from onnxplug_cpu.compiler.codegen.lanes import stored
 from onnxplug_cpu.compiler.codegen.math.narrow import widened
-from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse
+from onnxplug_cpu.compiler.kernels.attention.in_use import Cache, InUse, seen
 from onnxplug_cpu.compiler.kernels.attention.scores import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque, spread
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
@@ -147,7 +147,7 @@ class _Head:
         self.cache = None
         if self.form.cache is not None:
             self.cache = Cache(k, self.form.cache, self.batch)
-            self.keys, self.past = self.cache.used(self.keys), self.cache.past
+            self.keys, self.past = self.cache.used(self.keys), self.cache.first
         self.score_row = k.score_row
         self.scores = move(f, k.scores, k.worker * k.scores_distance)
         kv_head = self.head // k.group
@@ -220,7 +220,7 @@ class _Head:
         def row(i: Value) -> None:
             count = self.keys
             if self.form.causal:
-                count = f.minimum(count, self.past + i + 1)
+                count = seen(f, count, self.past + i + 1)
             mask = self.rows.mask_at(k, self.batch, self.head, i)
             scores = move(f, self.scores, i * self.score_row)
             sink = None

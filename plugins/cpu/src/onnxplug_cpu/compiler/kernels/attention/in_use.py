@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onnxplug_compiler.ir.parameters import Parameters
-from onnxplug_cpu.compiler.codegen.emit import F32, I64, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.kernels.rows import element_of, move, opaque
 from onnxplug_cpu.compiler.machine.isa import LANES
@@ -87,12 +87,6 @@ class Cache:
             self.first = f.maximum(self.first, f.value(0, I64))
         self.end = start + k.integer("end")
 
-    @property
-    def past(self) -> Value:
-        """Keys before the first query's own: none where a start is below 0, which is
-        an error, but one that is told of after all is computed."""
-        return self.f.maximum(self.first, self.f.value(0, I64))
-
     def used(self, keys: Value) -> Value:
         """Keys in use, of so many."""
         zero = self.f.value(0, I64)
@@ -120,6 +114,11 @@ class Cache:
         at = head * k.integer("sinks_head") + query * k.integer("sinks_row")
         place = opaque(f, move(f, k.pointer("sinks"), at))
         return f.load_splat(place, F32.vector(LANES))
+
+
+def seen(f: Function, keys: Value, end: Value) -> Value:
+    """How many of *keys* are before *end*, which is below 0 where a query sees none."""
+    return f.maximum(f.minimum(keys, end), f.value(0, I64))
 
 
 def read_start(k: KernelFunction, form: InUse, batch: Value) -> Value:
