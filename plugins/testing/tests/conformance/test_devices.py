@@ -91,7 +91,11 @@ def test_nothing_is_found_where_there_is_no_mistake(
     assert found(group, **knobs) == []
 
 
-@pytest.mark.parametrize("name", ["cpu", "openvino"])
+@pytest.mark.parametrize(
+    # whose engine starts in each check's process, which takes long
+    "name",
+    ["cpu", pytest.param("openvino", marks=pytest.mark.exhaustive)],
+)
 def test_an_ep_on_the_host_is_told_what_was_not_tried(name: str) -> None:
     if name == "openvino":
         pytest.importorskip("onnxplug_openvino")
