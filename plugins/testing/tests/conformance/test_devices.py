@@ -108,11 +108,7 @@ assert reasons == {"the EP works in the host's memory"}, reasons
 """
 
 
-@pytest.mark.parametrize(
-    # whose engine starts in each check's process, which takes long
-    "name",
-    ["cpu", pytest.param("openvino", marks=pytest.mark.exhaustive)],
-)
+@pytest.mark.parametrize("name", ["cpu", "openvino"])
 def test_an_ep_on_the_host_is_told_what_was_not_tried(name: str) -> None:
     """In a process that has started no engine, whose threads no child would have."""
     if name == "openvino":
