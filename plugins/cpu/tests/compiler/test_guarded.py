@@ -89,7 +89,7 @@ def test_a_touch_beside_a_buffer_is_caught() -> None:
             ("guarded_pools", "0:8", "0:24"),
             ("guarded_winograd", "0:6", "0:20"),
             ("guarded_narrow", "0:3", "0:24"),
-            ("guarded_codes", "0:6", "0:60"),
+            ("guarded_codes", "0:28", "0:60"),
             ("guarded_decoding", "0:8", "0:90"),
         )
         for seeds, marks in ((sample, ()), (every, pytest.mark.exhaustive))

@@ -32,7 +32,10 @@ class ChainBody:
         self.isa = isa
         self.chain = with_codes(chain)
         self.live = _live_values(self.chain)
-        self._quotients = quotients(self.chain, self.live) if self._has_fma else {}
+        # without registers for masks an assertion of LLVM 22 ends the process where all
+        # lanes of several registers are asked for
+        has_masks = isa.has("avx512f") and self._has_fma
+        self._quotients = quotients(self.chain, self.live) if has_masks else {}
         self._divisors: dict[int, Divisor] = {}
 
     @property
