@@ -34,13 +34,9 @@ class ChainBody:
         self.live = _live_values(self.chain)
         # without registers for masks an assertion of LLVM 22 ends the process where all
         # lanes of several registers are asked for
-        has_masks = isa.has("avx512f") and self._has_fma
+        has_masks = isa.has("avx512f") and isa.fuses
         self._quotients = quotients(self.chain, self.live) if has_masks else {}
         self._divisors: dict[int, Divisor] = {}
-
-    @property
-    def _has_fma(self) -> bool:
-        return self.isa.name == "neon" or self.isa.has("fma")
 
     def constants(self) -> dict[int, Value]:
         """The chain's constants, by value number."""
@@ -80,7 +76,7 @@ class ChainBody:
 
     def _fused(self, step: Step, values: dict[int, Value]) -> Value | None:
         """A sum whose product is not rounded, if there may be such."""
-        if not self._has_fma or not dict(step.attributes).get("fused"):
+        if not self.isa.fuses or not dict(step.attributes).get("fused"):
             return None
         start = len(self.chain.inputs) + len(self.chain.constants)
         for product, other in (step.operands, step.operands[::-1]):
