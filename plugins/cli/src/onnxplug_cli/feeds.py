@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnxplug import InferenceSession, NodeArg
+    from onnxplug_cli.ranges import Range
 
 RANDOM: Final = "random"
 
@@ -93,7 +95,11 @@ def read_feeds(
         CommandFailed: a file cannot be read.
     """
     _check_sizes(session.get_inputs(), arguments.dim)
-    reader = FeedReader(session.get_inputs(), scaling, arguments)
+
+    def ranges() -> Mapping[str, Range]:
+        return _ranges(arguments.model, dict(arguments.dim))
+
+    reader = FeedReader(session.get_inputs(), scaling, arguments, ranges)
     return reader.read(arguments.input, arguments.feed)
 
 
@@ -134,12 +140,22 @@ class Feed:
 
 
 class FeedReader:
-    """Reads what the command line names, as each input wants it."""
+    """Reads what the command line names, as each input wants it.
+
+    Args:
+        ranges: tells which integers inputs can take; asked at most once, and only if
+            there are integers to draw.
+    """
 
     def __init__(
-        self, inputs: Sequence[NodeArg], scaling: Scaling, arguments: argparse.Namespace
+        self,
+        inputs: Sequence[NodeArg],
+        scaling: Scaling,
+        arguments: argparse.Namespace,
+        ranges: Callable[[], Mapping[str, Range]] = dict,
     ) -> None:
         self._inputs = {item.name: item for item in inputs}
+        self._ranges = functools.cache(ranges)
         self._scaling = scaling
         self._sizes: dict[str, int] = dict(arguments.dim)
         self._seed: int = arguments.seed
@@ -196,7 +212,7 @@ class FeedReader:
 
     def _read_one(self, item: NodeArg, what: str) -> Feed:
         if what == RANDOM:
-            return Feed(self._random(item), RANDOM)
+            return self._random(item)
         path = Path(what)
         if _is_picture(path):
             layout = Layout.of(item.name, self._shape(item))
@@ -233,10 +249,11 @@ class FeedReader:
             for dim in item.shape
         ]
 
-    def _random(self, item: NodeArg) -> NDArray[Any]:
-        """Normally distributed numbers; integers are 0 or 1.
+    def _random(self, item: NodeArg) -> Feed:
+        """Normally distributed numbers, and integers that the model can take.
 
-        Those are valid where integers most often are inputs: indices, tokens, masks.
+        Those of which nothing is found are 0 or 1: valid where integers most often are
+        inputs: indices, tokens, masks.
         """
         import numpy as np
 
@@ -251,10 +268,16 @@ class FeedReader:
         # each input has numbers of its own, whichever others are random too
         position = list(self._inputs).index(item.name)
         rng = np.random.default_rng([self._seed, position])
+        if dtype.kind in "iu":
+            found = self._ranges().get(item.name)
+            if found is not None:
+                array = rng.integers(found.low, found.high, sizes, dtype, endpoint=True)
+                said = f"{RANDOM}, {found.low} to {found.high}: {found.what}"
+                return Feed(array, said)
         if dtype.kind in "biu":
-            return rng.integers(0, 2, sizes).astype(dtype)
+            return Feed(rng.integers(0, 2, sizes).astype(dtype), RANDOM)
         if dtype.kind in "fcV":
-            return rng.standard_normal(sizes).astype(dtype)
+            return Feed(rng.standard_normal(sizes).astype(dtype), RANDOM)
         raise UsageError(
             f"input {item.name!r} is {_describe(item)}, of which there are no values "
             f"at random; give a file: --input {escape(item.name)}=FILE"
@@ -264,6 +287,19 @@ class FeedReader:
         return ", ".join(
             f"{name!r} ({_describe(item)})" for name, item in self._inputs.items()
         )
+
+
+def _ranges(model: str, sizes: Mapping[str, int]) -> Mapping[str, Range]:
+    """Which integers inputs of *model* can take; none that only a session reads."""
+    from onnxplug.errors import ModelError
+    from onnxplug_cli.comparison.reproduction import read_model
+    from onnxplug_cli.ranges import integer_ranges
+
+    try:
+        proto, _ = read_model(model)
+    except ModelError:
+        return {}
+    return integer_ranges(proto, sizes)
 
 
 def _check_sizes(inputs: Sequence[NodeArg], sizes: Sequence[tuple[str, int]]) -> None:
