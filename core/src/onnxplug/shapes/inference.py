@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes.control import control_flow, has_bodies
 from onnxplug.shapes.declared import reconciled, shown
 from onnxplug.shapes.elementwise import Rule
-from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Scope
+from onnxplug.shapes.facts import UNKNOWN, Content, Fact, Facts, NodeCall, Scope
 from onnxplug.shapes.rules import find_rule, followed
 from onnxplug.shapes.stated import names_of_sizes
 from onnxplug.shapes.values import RULES as CONTENT_RULES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onnxplug.plugins.domains import SuppliedOperator
 
 
-def infer_symbolically(graph: Graph) -> None:
+def infer_symbolically(graph: Graph) -> Mapping[str, Content | None]:
     """Complete ``Graph.types`` of *graph* and of bodies within.
 
     Operators without a rule keep the types that are declared; more than is known of
@@ -37,12 +37,15 @@ def infer_symbolically(graph: Graph) -> None:
     Args:
         graph: a main graph.
 
+    Returns:
+        The elements of small tensors of integers, as far as they follow.
+
     Raises:
         InvalidModel: a value is declared with another element type than it gets, or a
             node of *graph* has attributes or constants with which it cannot run.
     """
     scope = Scope(_first_unused(graph))
-    _read(graph, Facts(graph, scope))
+    return _read(graph, Facts(graph, scope)).contents
 
 
 def _first_unused(graph: Graph) -> int:

@@ -16,6 +16,7 @@ from onnxplug.authoring.operators import having
 from onnxplug.authoring.sizes import Size, names_in, product
 from onnxplug.ep import DataType, Dimension
 from onnxplug.graph import Graph, Node
+from onnxplug.shapes.inference import infer_symbolically
 
 COUNT: Final = -1
 """In place of an axis: sizes that depend on how many positions there are."""
@@ -40,13 +41,14 @@ def axes_of_positions(
         Mixed: it is not proven that positions are computed by themselves.
     """
     found = {name: _axis_in(graph, name, dimension) for name in inputs}
+    without = _known_without(graph, inputs, dimension)
     states = {name: axis for name, axis in found.items() if axis is not None}
     for node in graph.nodes:
         call = _Call(graph, node, states)
         if not call.depends:
             continue
         for name, state in zip(node.outputs, _states(call), strict=False):
-            if not name:
+            if not name or name in without:
                 continue
             if state >= 0 and _axis_in(graph, name, dimension) != state:
                 raise Mixed(
@@ -59,6 +61,27 @@ def axes_of_positions(
         if states.get(name) == COUNT:
             raise Mixed(f"output {name!r} depends on the size of {dimension!r}")
     return {name: states[name] for name in (*inputs, *outputs) if name in states}
+
+
+def _known_without(
+    graph: Graph, inputs: Sequence[str], dimension: str
+) -> frozenset[str]:
+    """Small tensors of sizes, such as a part of a Shape, that *dimension* is not in."""
+    if not any(node.op_type in ("Shape", "Size") for node in graph.nodes):
+        return frozenset()
+    given = [size for name in inputs for size in graph.value(name).shape or ()]
+    # of a name that only inference has nobody knows what it depends on
+    others = {name for size in given for name in _names(size)} - {dimension}
+    return frozenset(
+        name
+        for name, content in infer_symbolically(graph).items()
+        if content is not None
+        and all(
+            isinstance(each, int)
+            or (isinstance(each, Size) and names_in(each) <= others)
+            for each in content.elements
+        )
+    )
 
 
 def _axis_in(graph: Graph, name: str, dimension: str) -> int | None:

@@ -1,0 +1,216 @@
+"""A model that is served: its session, what it takes and gives, and its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnxplug
+from onnxplug.ep import DataType, TensorType
+from onnxplug.session.model_info import type_name
+from onnxplug_serve.batching import BatchPlan, find_plan
+from onnxplug_serve.datatypes import datatype_of
+from onnxplug_serve.errors import Abandoned, BadRequest, NotReady
+from onnxplug_serve.metrics import Metrics
+from onnxplug_serve.requests import InferRequest, InferResponse
+from onnxplug_serve.scheduler import Scheduler
+from onnxplug_serve.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxplug import NodeArg
+
+PLATFORM = "onnx_onnxv1"
+"""What the protocol calls ONNX models."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or output, as the protocol tells of it.
+
+    Attributes:
+        shape: -1 for sizes that vary; ``None`` if its rank does.
+        required: it has to be fed.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] | None
+    required: bool = True
+
+
+class CannotServe(onnxplug.errors.OnnxplugError, ValueError):
+    """The model has inputs or outputs that the protocol has no words for."""
+
+
+class ServedModel:
+    """One version of a model.
+
+    Args:
+        path: of the model's file.
+        settings: the server's.
+
+    Raises:
+        OnnxplugError: a session cannot be made of it.
+        CannotServe: see there.
+    """
+
+    def __init__(
+        self, name: str, version: str, path: Path, settings: Settings, metrics: Metrics
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.path = path
+        options = onnxplug.SessionOptions()
+        for key, value in settings.config.items():
+            options.add_session_config_entry(key, value)
+        self.session = onnxplug.InferenceSession(
+            str(path), options, providers=settings.providers, policy=settings.policy
+        )
+        self._running = 0
+        self._idle = threading.Condition()
+        self._is_closing = False
+        try:
+            self.inputs = _described(self.session.get_inputs(), "input")
+            self.outputs = _described(self.session.get_outputs(), "output")
+            self.optional = _described(
+                self.session.get_overridable_initializers(), "input", required=False
+            )
+            self.plan, self.why_not_joined = self._find_plan(settings)
+            self._scheduler = Scheduler(
+                self.session,
+                self.plan,
+                settings.batching,
+                instances=settings.instances,
+                queued=settings.limits.queued,
+                timeout=settings.timeout,
+                name=name,
+                observe=metrics.observer(name, version),
+            )
+        except BaseException:
+            self.session.close()
+            raise
+
+    def _find_plan(self, settings: Settings) -> tuple[BatchPlan | None, str]:
+        if settings.batching.size == 1:
+            return None, "batches have one position"
+        return find_plan(self.path, self.session.get_inputs())
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return self._scheduler.waiting
+
+    def check(self, request: InferRequest) -> None:
+        """Check the names of what is fed and asked for.
+
+        Raises:
+            BadRequest: the model has no such input or output, or one is missing.
+        """
+        known = {each.name: each for each in (*self.inputs, *self.optional)}
+        for name in request.feeds:
+            if name not in known:
+                raise BadRequest(
+                    f"the model has no input {name!r}; it has {_listed(self.inputs)}"
+                )
+        for each in self.inputs:
+            if each.name not in request.feeds:
+                raise BadRequest(f"input {each.name!r} is missing")
+        outputs = {each.name for each in self.outputs}
+        for name in request.outputs:
+            if name not in outputs:
+                raise BadRequest(
+                    f"the model has no output {name!r}; it has {_listed(self.outputs)}"
+                )
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Run the model, when it is the request's turn.
+
+        Raises:
+            RequestError: it is refused, or fails.
+        """
+        self.check(request)
+        with self._idle:
+            if self._is_closing:
+                raise NotReady(f"model {self.name!r} is being unloaded")
+            self._running += 1
+        try:
+            future = self._scheduler.submit(request)
+            try:
+                results, joined = await asyncio.wrap_future(future)
+            except asyncio.CancelledError:
+                if future.cancelled():  # by nobody but who waits
+                    raise
+                raise Abandoned("nobody waits for the answer") from None
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
+        names = request.outputs or [each.name for each in self.outputs]
+        return InferResponse(
+            self.name,
+            self.version,
+            request.id,
+            {name: results[name] for name in names},
+            {"batched_requests": joined} if joined > 1 else {},
+        )
+
+    def close(self, timeout: float) -> None:
+        """Finish the requests that there are, for *timeout* seconds at most."""
+        end = time.monotonic() + timeout
+        with self._idle:
+            self._is_closing = True
+            while self._running and time.monotonic() < end:
+                self._idle.wait(end - time.monotonic())
+        if self._scheduler.close(max(end - time.monotonic(), 0.0)):
+            self.session.close()
+
+    def metadata(self) -> Mapping[str, Any]:
+        """What the protocol tells of a model, but for its versions."""
+        return {
+            "name": self.name,
+            "platform": PLATFORM,
+            "inputs": [_told(each) for each in self.inputs],
+            "outputs": [_told(each) for each in self.outputs],
+        }
+
+
+def _told(info: TensorInfo) -> dict[str, Any]:
+    # the protocol has no tensors of unknown rank: one dimension that varies
+    shape = [-1] if info.shape is None else list(info.shape)
+    return {"name": info.name, "datatype": info.datatype, "shape": shape}
+
+
+def _listed(infos: list[TensorInfo]) -> str:
+    return ", ".join(repr(each.name) for each in infos) or "none"
+
+
+def _described(
+    items: list[NodeArg], kind: str, *, required: bool = True
+) -> list[TensorInfo]:
+    found = []
+    for item in items:
+        datatype = next(
+            (
+                datatype_of(dtype)
+                for dtype in DataType
+                if item.type == type_name(TensorType(dtype))
+            ),
+            None,
+        )
+        if datatype is None:
+            raise CannotServe(
+                f"{kind} {item.name!r} is {item.type}, for which the Open Inference "
+                "Protocol has no datatype; serve a model with a tensor of another type"
+            )
+        shape = (
+            tuple(size if isinstance(size, int) else -1 for size in item.shape)
+            if item.rank_is_known
+            else None
+        )
+        found.append(TensorInfo(item.name, datatype, shape, required))
+    return found

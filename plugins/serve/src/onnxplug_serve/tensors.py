@@ -1,0 +1,210 @@
+"""Tensors as they travel: numbers in JSON or in messages, and raw bytes.
+
+Raw bytes are little-endian and in C order; of ``BYTES`` each element is four bytes of
+its length, and then these (the protocol's `binary tensor data extension
+<https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol/binary-tensor-data-extension>`_).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_serve.datatypes import BYTES, DATATYPES, numpy_dtype
+from onnxplug_serve.errors import BadRequest, TooLarge
+from onnxplug_serve.settings import Limits
+
+_LENGTH: Final = struct.Struct("<I")
+
+_IS_LITTLE: Final = sys.byteorder == "little"
+
+MOST_ELEMENTS: Final = 1 << 40
+"""More than fit in any request: shapes are checked before they are multiplied."""
+
+
+def check_head(name: object, datatype: object, shape: object, limits: Limits) -> None:
+    """Check what a request says of a tensor, before its data.
+
+    Raises:
+        BadRequest: it is nothing that a tensor has.
+        TooLarge: its rank is beyond the limit.
+    """
+    if not isinstance(name, str) or not name:
+        raise BadRequest(f"an input's name is {_shown(name)}; expected a text")
+    if datatype not in DATATYPES:
+        raise BadRequest(
+            f"input {name!r} is of datatype {_shown(datatype)}; expected one of "
+            + ", ".join(DATATYPES)
+        )
+    if not isinstance(shape, Sequence) or isinstance(shape, str | bytes):
+        raise BadRequest(f"the shape of input {name!r} is {_shown(shape)}")
+    if len(shape) > limits.rank:
+        raise TooLarge(
+            f"input {name!r} has {len(shape)} dimensions; expected {limits.rank} or less"
+        )
+    for size in shape:
+        if type(size) is not int or not 0 <= size <= MOST_ELEMENTS:
+            raise BadRequest(
+                f"the shape of input {name!r} has {_shown(size)}; expected sizes from 0 "
+                f"to {MOST_ELEMENTS}"
+            )
+
+
+def _shown(value: object) -> str:
+    """*value* in an error: not all of it, whatever its length."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    if isinstance(value, int | float | None):
+        return repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "…"
+    return f"a {type(value).__name__}"
+
+
+def from_raw(name: str, datatype: str, shape: Sequence[int], raw: Any) -> Any:
+    """The array of a tensor of raw bytes, which it shares.
+
+    Args:
+        raw: a buffer of bytes.
+
+    Raises:
+        BadRequest: there are more or fewer bytes than its shape says.
+    """
+    count = math.prod(shape)
+    if datatype == BYTES:
+        return _array_of_texts(name, shape, _split(name, raw))
+    dtype = numpy_dtype(datatype)
+    if len(raw) != count * dtype.itemsize:
+        raise BadRequest(
+            f"input {name!r} has {len(raw)} bytes; expected {count * dtype.itemsize} for "
+            f"{datatype} of shape {list(shape)}"
+        )
+    array = np.frombuffer(raw, dtype.newbyteorder("<") if not _IS_LITTLE else dtype)
+    # other bytes than 0 and 1 would be neither to what computes with them
+    if datatype == "BOOL" and array.size and array.view(np.uint8).max() > 1:
+        raise BadRequest(f"input {name!r} is BOOL, and has bytes other than 0 and 1")
+    return array.reshape(shape)
+
+
+def _split(name: str, raw: Any) -> Iterable[bytes]:
+    view = memoryview(raw)
+    at = 0
+    while at < len(view):
+        if len(view) - at < _LENGTH.size:
+            raise BadRequest(f"input {name!r} ends within the length of an element")
+        (length,) = _LENGTH.unpack_from(view, at)
+        at += _LENGTH.size
+        if length > len(view) - at:
+            raise BadRequest(f"input {name!r} ends within an element of {length} bytes")
+        yield bytes(view[at : at + length])
+        at += length
+
+
+def _array_of_texts(name: str, shape: Sequence[int], items: Iterable[Any]) -> Any:
+    texts = []
+    for item in items:
+        if isinstance(item, bytes):
+            try:
+                item = item.decode()
+            except UnicodeDecodeError as error:
+                raise BadRequest(f"input {name!r} is no UTF-8: {error}") from error
+        if not isinstance(item, str):
+            raise BadRequest(f"input {name!r} has {_shown(item)}; expected texts")
+        if not item.isascii() and any("\ud800" <= each <= "\udfff" for each in item):
+            raise BadRequest(f"input {name!r} has half of a character of UTF-16")
+        texts.append(item)
+    _check_count(name, texts, shape)
+    array = np.empty(len(texts), object)
+    array[:] = texts
+    return array.reshape(shape)
+
+
+def _check_count(name: str, items: Sequence[Any], shape: Sequence[int]) -> None:
+    count = math.prod(shape)
+    if len(items) != count:
+        raise BadRequest(
+            f"input {name!r} has {len(items)} elements; expected {count} for the shape "
+            f"{list(shape)}"
+        )
+
+
+def from_numbers(
+    name: str, datatype: str, shape: Sequence[int], numbers: Sequence[Any]
+) -> Any:
+    """The array of a tensor whose elements are *numbers*, or lists of these in C order.
+
+    Raises:
+        BadRequest: there are more or fewer than its shape says, or one is not of its
+            type.
+    """
+    flat = _flat(name, numbers)
+    if datatype == BYTES:
+        return _array_of_texts(name, shape, flat)
+    _check_count(name, flat, shape)
+    dtype = numpy_dtype(datatype)
+    kind = _kind(datatype)
+    if not all(type(each) in kind for each in flat):
+        wrong = next(each for each in flat if type(each) not in kind)
+        raise BadRequest(f"input {name!r} is {datatype}, and has {_shown(wrong)}")
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(flat, dtype).reshape(shape)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise BadRequest(f"input {name!r} has no {datatype}: {error}") from error
+
+
+def _kind(datatype: str) -> frozenset[type]:
+    if datatype == "BOOL":
+        return frozenset({bool})
+    if "INT" in datatype:
+        return frozenset({int})
+    return frozenset({int, float})
+
+
+def _flat(name: str, data: Any) -> list[Any]:
+    """The elements of *data*, which may be nested deeper than calls can be."""
+    if not isinstance(data, list | tuple):
+        raise BadRequest(
+            f"the data of input {name!r} is {_shown(data)}; expected a list"
+        )
+    while any(type(each) is list for each in data):
+        if not all(type(each) is list for each in data):
+            raise BadRequest(f"the data of input {name!r} is nested unevenly")
+        data = [each for part in data for each in part]
+    return list(data)
+
+
+def to_raw(array: Any) -> bytes:
+    """The raw bytes of *array*."""
+    if array.dtype.kind in "OUST":
+        parts = []
+        for item in array.reshape(-1):
+            text = item if isinstance(item, bytes) else str(item).encode()
+            parts += [_LENGTH.pack(len(text)), text]
+        return b"".join(parts)
+    return bytes(np.ascontiguousarray(array).astype(_little(array.dtype)).tobytes())
+
+
+def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if _IS_LITTLE else dtype.newbyteorder("<")
+
+
+def to_numbers(array: Any) -> list[Any]:
+    """The elements of *array* in C order, as JSON has them.
+
+    NaN and infinities are what Python's ``json`` writes for them; bfloat16 and float16
+    are numbers that float32 has.
+    """
+    if array.dtype.kind in "OUST":
+        return [
+            item.decode(errors="replace") if isinstance(item, bytes) else str(item)
+            for item in array.reshape(-1)
+        ]
+    if array.dtype.kind == "V" or (
+        array.dtype.itemsize == 2 and array.dtype.kind == "f"
+    ):
+        array = array.astype(np.float32)
+    return list(array.reshape(-1).tolist())
