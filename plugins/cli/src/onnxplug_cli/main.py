@@ -32,6 +32,7 @@ from onnxplug_cli import (
     ops,
     prepare,
     run,
+    serving,
 )
 from onnxplug_cli.error_reporter import ErrorReporter, LogHandler, failure_data
 from onnxplug_cli.failure import BadCommandLine, CommandFailed, UsageError
@@ -41,7 +42,7 @@ from onnxplug_cli.text import print_json, say
 
 _COMMANDS = (
     run, bench, comparing, prepare, explain, compiling, devices, eps, ops, doctor,
-    examining, cache, new_ep,
+    examining, serving, cache, new_ep,
 )  # fmt: skip
 
 

@@ -24,6 +24,11 @@ _REQUIRE: Final = "session.require"
 def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
     """Declare the model, and which EPs run it; the group of what excludes ``--ep``."""
     add_model_argument(parser)
+    return add_ep_arguments(parser)
+
+
+def add_ep_arguments(parser: argparse.ArgumentParser) -> Any:
+    """Declare which EPs run models; the group of what excludes ``--ep``."""
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--ep",

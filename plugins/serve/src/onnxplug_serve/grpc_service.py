@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from onnxplug_serve.datatypes import BYTES, datatype_of_array
 from onnxplug_serve.errors import (
@@ -72,7 +73,6 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
         {
             name: grpc.unary_unary_rpc_method_handler(
                 _guarded(service, name, call),
-                request_deserializer=MESSAGES[f"{name}Request"].FromString,
                 response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
             )
             for name, call in answers.items()
@@ -83,15 +83,22 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
 def _guarded(service: Service, name: str, call: Call) -> Call:
     """*call*, which asks for the token, and ends as gRPC has it where it fails."""
 
-    async def guarded(request: Any, context: Any) -> Any:
+    async def guarded(request: bytes, context: Any) -> Any:
         try:
             if service.settings.token and name not in _OPEN:
                 _check_token(context, service.settings.token)
-            return await call(request, context)
+            return await call(_message(name, request), context)
         except RequestError as error:
             await context.abort(getattr(grpc.StatusCode, error.code), str(error))
 
     return guarded
+
+
+def _message(name: str, data: bytes) -> Any:
+    try:
+        return MESSAGES[f"{name}Request"].FromString(data)
+    except DecodeError as error:
+        raise BadRequest(f"the message is no {name}Request") from error
 
 
 def _check_token(context: Any, token: str) -> None:

@@ -24,6 +24,8 @@ from onnxplug_serve.errors import (
     BadRequest,
     Overloaded,
     RequestError,
+    TooLarge,
+    TooSlow,
     Unauthenticated,
 )
 from onnxplug_serve.inference_json import read_request, written
@@ -112,6 +114,8 @@ def refused(error: RequestError) -> Response:
         headers["retry-after"] = _RETRY
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
+    if isinstance(error, TooLarge | TooSlow):
+        headers["connection"] = "close"  # the rest of the body is not read
     return JSONResponse({"error": str(error)}, error.status, headers)
 
 

@@ -65,11 +65,11 @@ class ServedModel:
         self.name = name
         self.version = version
         self.path = path
-        options = onnxplug.SessionOptions()
-        for key, value in settings.config.items():
-            options.add_session_config_entry(key, value)
         self.session = onnxplug.InferenceSession(
-            str(path), options, providers=settings.providers, policy=settings.policy
+            str(path),
+            settings.options(),
+            providers=settings.providers,
+            policy=settings.policy,
         )
         self._running = 0
         self._idle = threading.Condition()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from onnxplug import SessionOptions
 from onnxplug.errors import InvalidArgument
 
 MIB: Final = 1 << 20
@@ -59,7 +60,8 @@ class Settings:
     Attributes:
         models: name to the path of a model, or of a folder of versions.
         repository: a folder of such folders, whose models can be loaded by name.
-        providers, policy, config: of all sessions; see ``onnxplug.InferenceSession``.
+        providers, policy: of all sessions; see ``onnxplug.InferenceSession``.
+        options: makes the options of a session.
         host, http_port, grpc_port: where it listens; port 0: any that is free,
             ``None``: not at all.
         token: what requests have to bear, if any.
@@ -73,7 +75,7 @@ class Settings:
     repository: Path | None = None
     providers: Sequence[str] | None = None
     policy: str | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
+    options: Callable[[], SessionOptions] = SessionOptions
     host: str = "127.0.0.1"
     http_port: int | None = 8000
     grpc_port: int | None = 8001

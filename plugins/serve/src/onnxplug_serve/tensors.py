@@ -45,13 +45,13 @@ def check_head(name: object, datatype: object, shape: object, limits: Limits) ->
         raise BadRequest(f"the shape of input {name!r} is {_shown(shape)}")
     if len(shape) > limits.rank:
         raise TooLarge(
-            f"input {name!r} has {len(shape)} dimensions; expected {limits.rank} or less"
+            f"input {name!r} has {len(shape)} dimensions, of {limits.rank} at most"
         )
     for size in shape:
         if type(size) is not int or not 0 <= size <= MOST_ELEMENTS:
             raise BadRequest(
-                f"the shape of input {name!r} has {_shown(size)}; expected sizes from 0 "
-                f"to {MOST_ELEMENTS}"
+                f"the shape of input {name!r} has {_shown(size)}; expected sizes from "
+                f"0 to {MOST_ELEMENTS}"
             )
 
 
@@ -79,8 +79,8 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: Any) -> Any:
     dtype = numpy_dtype(datatype)
     if len(raw) != count * dtype.itemsize:
         raise BadRequest(
-            f"input {name!r} has {len(raw)} bytes; expected {count * dtype.itemsize} for "
-            f"{datatype} of shape {list(shape)}"
+            f"input {name!r} has {len(raw)} bytes; expected {count * dtype.itemsize} "
+            f"for {datatype} of shape {list(shape)}"
         )
     array = np.frombuffer(raw, dtype.newbyteorder("<") if not _IS_LITTLE else dtype)
     # other bytes than 0 and 1 would be neither to what computes with them
