@@ -16,9 +16,10 @@ import onnx
 import pytest
 
 try:
-    import onnxplug_serve
     import tritonclient.grpc
     import tritonclient.http
+
+    import onnxplug_serve
 except ImportError as error:
     if "serve" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
         raise
@@ -115,7 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         w=weights,
     )
     save(
-        "graph (float[N, 4] x) => (float[1, 4] y) { y = ReduceMean <keepdims = 1> (x, a) }",
+        "graph (float[N, 4] x) => (float[1, 4] y) { y = ReduceMean (x, a) }",
         path / "mean.onnx",
         a=np.array([0]),
     )

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxplug_serve
 import pytest
+
+import onnxplug
+import onnxplug_serve
 from onnxplug_serve.batching import find_plan
 from onnxplug_serve.errors import Overloaded, TooLate
 from onnxplug_serve.metrics import Metrics
 from onnxplug_serve.requests import InferRequest
 from onnxplug_serve.scheduler import Scheduler
 from onnxplug_serve.served_model import ServedModel
-
-import onnxplug
 
 
 def _plan(path: Path) -> Any:

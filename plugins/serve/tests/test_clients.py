@@ -188,7 +188,7 @@ def test_what_is_wrong_is_said(served, protocol: str) -> None:
 def test_a_run_that_takes_too_long_is_cancelled(served, protocol: str) -> None:
     x = _input(protocol, "x", "FP32", np.ones(1, np.float32))
     client = served.client(protocol)
-    with pytest.raises(InferenceServerException, match="longer than|waited"):
+    with pytest.raises(InferenceServerException, match=r"longer than|waited"):
         client.infer("endless", [x], timeout=200_000)  # µs
     # nothing of it is left to be waited for
     with pytest.raises(InferenceServerException, match="longer than"):
@@ -203,7 +203,7 @@ def test_models_are_unloaded_and_loaded(served, protocol: str) -> None:
     assert client.is_model_ready("mean")
     with pytest.raises(InferenceServerException, match="not taken from the network"):
         client.load_model("mean", config="{}")
-    with pytest.raises(InferenceServerException, match="no model|not answered"):
+    with pytest.raises(InferenceServerException, match=r"no model|not answered"):
         client.load_model("../../etc/passwd")
 
 
