@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next fourteen, in several
+#   make test             run all tests but those of the next fifteen, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -18,6 +18,7 @@
 #                         checked, and computed by a stand-in
 #   make test-opencl      test the example of an EP for a device, on PoCL, which runs OpenCL
 #                         on the processor
+#   make test-serve       run public clients, hostile requests and a load against the server
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make test-device      ask an EP on this machine's device: verify, run the demo, and put
@@ -42,6 +43,11 @@ PLUGINS := cli kernels compiler microsoft cpu
 # for tests and checks only, not for the demo: EPs to test with, a large engine,
 # operators that few models use, and the names of ONNX Runtime
 FOR_TESTS := testing openvino native training onnxruntime
+# the server, with public clients of its protocol, in an environment of its own: they bring
+# much that nothing else needs
+ON_SERVE := serve
+SERVE_VENV := .venv-serve
+CLIENTS := 'tritonclient[http,grpc]>=2.60' 'psutil>=6'
 # with PyTorch only, which is no small download
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
@@ -111,7 +117,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
-  test-native test-programs test-site test-device site wheels lint bench clean
+  test-serve test-native test-programs test-site test-device site wheels lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -184,6 +190,10 @@ test-opencl: $(VENV)/opencl.stamp
 	ONNXPLUG_REQUIRE=opencl $(BIN)/python -m pytest examples/opencl \
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/tutorials/write-a-device-ep.md]' $(ARGS)
 
+test-serve: $(SERVE_VENV)/serve.stamp
+	ONNXPLUG_REQUIRE=serve $(SERVE_VENV)/$(SCRIPTS)/python -m pytest plugins/serve \
+	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/serve-models.md]' $(ARGS)
+
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest plugins/native $(ARGS)
 
@@ -220,7 +230,7 @@ lint: $(VENV)/development.stamp
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src) \
 	  $(ON_WEBGPU:%=plugins/%/src) $(ON_CUDA:%=plugins/%/src) \
-	  $(ON_DIRECTML:%=plugins/%/src) examples/opencl/src
+	  $(ON_DIRECTML:%=plugins/%/src) $(ON_SERVE:%=plugins/%/src) examples/opencl/src
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/quantised_images.py %/low_precision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/cuda_ep.py %/on_cuda.py %/sharing.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
@@ -229,7 +239,7 @@ bench: $(VENV)/development.stamp
 	done
 
 clean:
-	rm -rf $(VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) build dist .pytest_cache \
+	rm -rf $(VENV) $(SERVE_VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) build dist .pytest_cache \
 	  .mypy_cache .ruff_cache .hypothesis
 	find core plugins examples tests demo benchmarks website release -name __pycache__ \
 	  -prune -exec rm -r {} +
@@ -305,6 +315,14 @@ $(VENV)/directml.stamp: $(VENV)/exporters.stamp
 $(VENV)/opencl.stamp: $(VENV)/development.stamp
 	@echo 'installing pyopencl and PoCL …'
 	@$(BIN)/python -m pip install --quiet $(POCL)
+	@touch $@
+
+$(SERVE_VENV)/serve.stamp: $(PROJECTS) plugins/serve/pyproject.toml
+	@echo 'creating $(SERVE_VENV), with clients of the Open Inference Protocol …'
+	@$(PYTHON) -m venv $(SERVE_VENV)
+	@$(SERVE_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(SERVE_VENV)/$(SCRIPTS)/python -m pip install --quiet $(EDITABLE) \
+	  -e plugins/serve -e plugins/testing 'pytest>=9.0' 'hypothesis>=6' $(CLIENTS)
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

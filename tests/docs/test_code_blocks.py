@@ -45,7 +45,10 @@ PAGES = [
     for page in sorted(ROOT.glob(pattern))
 ]
 
-NEEDS = {"docs/tutorials/write-a-device-ep.md": ("opencl", "pyopencl")}
+NEEDS = {
+    "docs/tutorials/write-a-device-ep.md": ("opencl", "pyopencl"),
+    "docs/how-to/serve-models.md": ("serve", "onnxplug_serve"),
+}
 """What pages need that is installed for one target only: the word by which
 ONNXPLUG_REQUIRE asks for it, and the package."""
 

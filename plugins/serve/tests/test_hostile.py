@@ -50,7 +50,8 @@ def _body(*inputs: Any, **more: Any) -> bytes:
 
 ODD = (
     None, True, False, 0, -1, 1, 1.5, -0.0, 2**31, 2**63, 2**64, -(2**63), 10**400,
-    1e308, "", "x", "\0", "4", "\ud800", "a" * 5000, [], [[]], [None], {}, {"a": 1}, [[[[]]]],
+    1e308, "", "x", "\0", "4", "\ud800", "a" * 5000, [], [[]], [None], {}, {"a": 1},
+    [[[[]]]],
 )  # fmt: skip
 """What is put where something else is expected."""
 
@@ -64,7 +65,8 @@ def _bodies() -> Iterator[Hostile]:
     """Bodies that are no request."""
     for text in (
         b"", b" ", b"null", b"[]", b"1", b'"x"', b"{", b"{}{}", b"\xff\xfe",
-        b"\0" * 100, b"[" * 100_000, b'{"a":' * 50_000, b"NaN", b'{"inputs": NaN}', b"\x80" * 9,
+        b"\0" * 100, b"[" * 100_000, b'{"a":' * 50_000, b"NaN", b'{"inputs": NaN}',
+        b"\x80" * 9,
         b"{'inputs': []}", b'{"inputs": [}', b"<xml/>", b'\xef\xbb\xbf{"inputs": []}',
     ):  # fmt: skip
         yield Hostile(f"the body {text[:20]!r}", text)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from onnxplug_serve.datatypes import BYTES, datatype_of_array
 from onnxplug_serve.errors import (
@@ -167,6 +167,7 @@ class _Calls:
             with (
                 span("infer", headers, model=name, version=found.version),
                 self._service.admission.hold() as held,
+                found.in_use(),
             ):
                 asked = self._read(request, held, context)
                 response = await found.infer(asked)
@@ -211,8 +212,12 @@ class _Calls:
             )
         feeds: dict[str, Any] = {}
         for position, each in enumerate(request.inputs):
-            name, shape = each.name, list(each.shape)
-            check_head(name, each.datatype, shape, self._service.settings.limits)
+            told = {
+                "name": each.name,
+                "datatype": each.datatype,
+                "shape": list(each.shape),
+            }
+            name, _, shape = check_head(told, self._service.settings.limits)
             if name in feeds:
                 raise BadRequest(f"input {name!r} is there twice")
             if raw:

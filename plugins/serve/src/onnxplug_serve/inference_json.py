@@ -121,13 +121,13 @@ def _feeds(
     feeds: dict[str, Any] = {}
     at = 0
     for each in inputs:
-        name, datatype, shape = (each.get(key) for key in ("name", "datatype", "shape"))
-        check_head(name, datatype, shape, limits)
+        name, datatype, shape = check_head(each, limits)
         if name in feeds:
             raise BadRequest(f"input {name!r} is there twice")
         size = _parameters(each, f"input {name!r}").get("binary_data_size")
         if size is None:
-            feeds[name] = from_numbers(name, datatype, shape, each.get("data"))
+            data: Any = each.get("data")
+            feeds[name] = from_numbers(name, datatype, shape, data)
             continue
         if "data" in each:
             raise BadRequest(f"input {name!r} has both data and binary data")

@@ -35,6 +35,7 @@ from onnxplug_serve.tracing import span
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from onnxplug_serve.admission import Held
     from onnxplug_serve.requests import InferResponse
     from onnxplug_serve.served_model import ServedModel
     from onnxplug_serve.service import Service
@@ -197,7 +198,7 @@ class _Rest:
                 span("infer", request.headers, model=name, version=found.version),
                 service.admission.hold() as held,
             ):
-                response = await self._infer(request, found, held)
+                response = await self._infer(request, held)
             status = response.status_code
             return response
         except RequestError as error:
@@ -207,21 +208,23 @@ class _Rest:
             seconds = time.monotonic() - began
             service.metrics.answered(name, "http", status, seconds)
 
-    async def _infer(self, request: Request, model: ServedModel, held: Any) -> Response:
+    async def _infer(self, request: Request, held: Held) -> Response:
         limits = self._service.settings.limits
         body = await read_body(request, held, limits)
         head = request.headers.get(HEADER_LENGTH)
         asked, how = read_request(body, head, limits)
-        done = asyncio.ensure_future(model.infer(asked))
-        gone = asyncio.ensure_future(_disconnected(request))
-        try:
-            await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                raise Abandoned("the client is gone")
-            response: InferResponse = done.result()
-        finally:
-            done.cancel()
-            gone.cancel()
+        # which may be another one by now
+        with self._find(request).in_use() as model:
+            done = asyncio.ensure_future(model.infer(asked))
+            gone = asyncio.ensure_future(_disconnected(request))
+            try:
+                await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not done.done():
+                    raise Abandoned("the client is gone")
+                response: InferResponse = done.result()
+            finally:
+                done.cancel()
+                gone.cancel()
         text, raw = written(response, how)
         headers = {"content-type": "application/json"}
         if raw:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from onnxplug.ep import DataType, TensorType
 from onnxplug.session.model_info import type_name
 from onnxplug_serve.batching import BatchPlan, find_plan
 from onnxplug_serve.datatypes import datatype_of
-from onnxplug_serve.errors import Abandoned, BadRequest, NotReady
+from onnxplug_serve.errors import Abandoned, BadRequest
 from onnxplug_serve.metrics import Metrics
 from onnxplug_serve.requests import InferRequest, InferResponse
 from onnxplug_serve.scheduler import Scheduler
@@ -71,9 +72,8 @@ class ServedModel:
             providers=settings.providers,
             policy=settings.policy,
         )
-        self._running = 0
+        self._users = 0
         self._idle = threading.Condition()
-        self._is_closing = False
         try:
             self.inputs = _described(self.session.get_inputs(), "input")
             self.outputs = _described(self.session.get_outputs(), "output")
@@ -127,6 +127,18 @@ class ServedModel:
                     f"the model has no output {name!r}; it has {_listed(self.outputs)}"
                 )
 
+    @contextmanager
+    def in_use(self) -> Iterator[ServedModel]:
+        """A context in which it stays open, whatever takes its place."""
+        with self._idle:
+            self._users += 1
+        try:
+            yield self
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
+
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run the model, when it is the request's turn.
 
@@ -134,22 +146,13 @@ class ServedModel:
             RequestError: it is refused, or fails.
         """
         self.check(request)
-        with self._idle:
-            if self._is_closing:
-                raise NotReady(f"model {self.name!r} is being unloaded")
-            self._running += 1
+        future = self._scheduler.submit(request)
         try:
-            future = self._scheduler.submit(request)
-            try:
-                results, joined = await asyncio.wrap_future(future)
-            except asyncio.CancelledError:
-                if future.cancelled():  # by nobody but who waits
-                    raise
-                raise Abandoned("nobody waits for the answer") from None
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
+            results, joined = await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if future.cancelled():  # by nobody but who waits
+                raise
+            raise Abandoned("nobody waits for the answer") from None
         names = request.outputs or [each.name for each in self.outputs]
         return InferResponse(
             self.name,
@@ -160,11 +163,11 @@ class ServedModel:
         )
 
     def close(self, timeout: float) -> None:
-        """Finish the requests that there are, for *timeout* seconds at most."""
+        """Finish the requests that there are, for *timeout* seconds at most; nobody
+        finds it any more."""
         end = time.monotonic() + timeout
         with self._idle:
-            self._is_closing = True
-            while self._running and time.monotonic() < end:
+            while self._users and time.monotonic() < end:
                 self._idle.wait(end - time.monotonic())
         if self._scheduler.close(max(end - time.monotonic(), 0.0)):
             self.session.close()

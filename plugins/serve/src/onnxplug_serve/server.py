@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import grpc
@@ -119,7 +119,9 @@ class Server:
             ssl_certfile=settings.certificate,
             ssl_keyfile=settings.key,
         )
-        server = _Uvicorn(config)
+        server = uvicorn.Server(config)
+        # signals are the whole server's
+        server.capture_signals = nullcontext
         task = asyncio.create_task(server.serve(sockets=[bound]))
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
@@ -162,14 +164,6 @@ class _Web:
     def __init__(self, server: uvicorn.Server, task: asyncio.Task[None]) -> None:
         self.server = server
         self.task = task
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn, whose signals are the whole server's."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 @contextmanager

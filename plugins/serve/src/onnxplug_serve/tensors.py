@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,13 +27,17 @@ MOST_ELEMENTS: Final = 1 << 40
 """More than fit in any request: shapes are checked before they are multiplied."""
 
 
-def check_head(name: object, datatype: object, shape: object, limits: Limits) -> None:
-    """Check what a request says of a tensor, before its data.
+def check_head(
+    tensor: Mapping[str, Any], limits: Limits
+) -> tuple[str, str, Sequence[int]]:
+    """The name, the datatype and the shape that a request says of a *tensor*, checked
+    before its data is looked at.
 
     Raises:
         BadRequest: it is nothing that a tensor has.
         TooLarge: its rank is beyond the limit.
     """
+    name, datatype, shape = (tensor.get(key) for key in ("name", "datatype", "shape"))
     if not isinstance(name, str) or not name:
         raise BadRequest(f"an input's name is {_shown(name)}; expected a text")
     if datatype not in DATATYPES:
@@ -53,6 +57,7 @@ def check_head(name: object, datatype: object, shape: object, limits: Limits) ->
                 f"the shape of input {name!r} has {_shown(size)}; expected sizes from "
                 f"0 to {MOST_ELEMENTS}"
             )
+    return name, str(datatype), shape
 
 
 def _shown(value: object) -> str:
