@@ -1,4 +1,4 @@
-"""Forty mistakes of EPs' authors: each breaks the contract, and can be seen.
+"""Mistakes of EPs' authors, twice forty: each breaks the contract, and can be seen.
 
 That a mistake can be seen at all is to be known before it is asked who finds it.
 """
@@ -6,6 +6,7 @@ That a mistake can be seen at all is to be known before it is asked who finds it
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -16,13 +17,14 @@ import pytest
 from .planted.compile_ep import GeneratedFactory
 from .planted.device_ep import DeviceFactory
 from .planted.exhibit import EXHIBITS
-from .planted.mistake import MISTAKES, Group
+from .planted.mistake import MISTAKES, SETS, Group
 
 for module in (
-    "compile_mistakes",
-    "device_mistakes",
+    *itertools.chain.from_iterable(SETS),
     "exhibits_of_results",
     "exhibits_of_runs",
+    "second.exhibits_of_results",
+    "second.exhibits_of_runs",
 ):
     importlib.import_module(f".planted.{module}", __package__)
 
@@ -30,9 +32,12 @@ ROOT = Path(__file__).parents[4]
 CLEAN = {factory.name: factory for factory in (DeviceFactory, GeneratedFactory)}
 
 
-def test_half_of_forty_are_of_each_ep() -> None:
-    eps = Counter(mistake.factory().name for mistake in MISTAKES.values())
-    assert eps == dict.fromkeys(CLEAN, 20)
+def test_half_of_each_forty_are_of_each_ep() -> None:
+    found = Counter(
+        (mistake.set, mistake.factory().name) for mistake in MISTAKES.values()
+    )
+    sets = range(1, len(SETS) + 1)
+    assert found == dict.fromkeys(itertools.product(sets, CLEAN), 20)
     assert {mistake.group for mistake in MISTAKES.values()} == {*get_args(Group)}
 
 

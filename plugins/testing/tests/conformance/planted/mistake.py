@@ -21,7 +21,20 @@ Group = Literal[
     "costs",
     "profiling",
     "speed",
+    "factory",
 ]
+
+SETS: Final[tuple[tuple[str, ...], ...]] = (
+    ("compile_mistakes", "device_mistakes"),
+    (
+        "second.compile_results",
+        "second.compile_runs",
+        "second.device_results",
+        "second.device_runs",
+    ),
+)
+"""The modules of this package that plant the mistakes, by the sets that these were
+written in: each was fixed before the kit was tried on it."""
 
 _Factory = TypeVar("_Factory", bound=type[ep.EpFactory])
 
@@ -47,6 +60,21 @@ class Mistake:
     finding: str
     blames: tuple[str, ...]
     factory: Callable[[], ep.EpFactory]
+
+    @property
+    def set(self) -> int:
+        """In which it was written, counted from 1."""
+        (found,) = (
+            number
+            for number, modules in enumerate(SETS, 1)
+            if self.factory.__module__.endswith(modules)
+        )
+        return found
+
+    @property
+    def is_of_the_device(self) -> bool:
+        """Whether it is in the EP with a device."""
+        return self.factory.__module__.rpartition(".")[2].startswith("device_")
 
 
 MISTAKES: Final[dict[str, Mistake]] = {}
