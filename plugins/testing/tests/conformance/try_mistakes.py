@@ -3,7 +3,7 @@
     python plugins/testing/tests/conformance/try_mistakes.py [NAME …]
 
 examines one EP after the other, all of them or those of the mistakes that are named,
-and writes ``planted/outcomes.json`` and the table of ``planted-mistakes.md``.  Each
+and writes ``planted/outcomes.json`` and the tables of ``planted-mistakes.md``.  Each
 check of the mistake's group has the time that it has where all are carried out, and
 the first that tells of the mistake ends it.  It takes up to two minutes for each.
 
@@ -15,6 +15,7 @@ prints the outcome of one mistake as JSON.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from typing import Any, Final
 HERE: Final = Path(__file__).parent
 OUTCOMES: Final = HERE / "planted" / "outcomes.json"
 PAGE: Final = HERE.parents[3] / "docs" / "explanation" / "planted-mistakes.md"
-BEGIN, END = "<!-- outcomes -->", "<!-- end of outcomes -->"
+BEGIN, END = "<!-- outcomes {} -->", "<!-- end of outcomes {} -->"
 
 Outcome = dict[str, str]
 """``by``: the check that found it, empty if none did; ``says``: what that said of it,
@@ -36,9 +37,10 @@ def mistakes() -> Mapping[str, Any]:
     """All planted mistakes, by name."""
     if str(HERE) not in sys.path:
         sys.path.insert(0, str(HERE))
-    for module in ("compile_mistakes", "device_mistakes"):
+    planted = importlib.import_module("planted.mistake")
+    for module in itertools.chain.from_iterable(planted.SETS):
         importlib.import_module(f"planted.{module}")
-    found: Mapping[str, Any] = importlib.import_module("planted.mistake").MISTAKES
+    found: Mapping[str, Any] = planted.MISTAKES
     return found
 
 
@@ -100,26 +102,30 @@ def tried_apart(name: str) -> Outcome:
     return outcome
 
 
-def table(outcomes: Mapping[str, Outcome]) -> str:
-    """The rows of the page, by EP and group, and what they add up to."""
+def table(outcomes: Mapping[str, Outcome], number: int) -> str:
+    """The rows of one of the page's tables, and what they add up to."""
     rows = [
         "| mistake | EP | group | what a finding has to say | found by |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name, mistake in mistakes().items():
-        style = "device" if "device" in mistake.factory.__module__ else "compile"
+    of_set = {name: each for name, each in mistakes().items() if each.set == number}
+    for name, mistake in of_set.items():
+        style = "device" if mistake.is_of_the_device else "compile"
         by = f"`{outcomes[name]['by']}`" if outcomes[name]["by"] else "**nothing**"
         finding = mistake.finding.replace("|", "\\|")
         rows.append(f"| `{name}` | {style} | {mistake.group} | {finding} | {by} |")
-    found = sum(bool(each["by"]) for each in outcomes.values())
-    return f"{found} of {len(outcomes)} are found.\n\n" + "\n".join(rows)
+    found = sum(bool(outcomes[name]["by"]) for name in of_set)
+    return f"{found} of {len(of_set)} are found.\n\n" + "\n".join(rows)
 
 
 def page_with(outcomes: Mapping[str, Outcome]) -> str:
     """The page, as it has to be for these outcomes."""
     text = PAGE.read_text("utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    return f"{before}{BEGIN}\n\n{table(outcomes)}\n\n{END}{after}"
+    for number in sorted({mistake.set for mistake in mistakes().values()}):
+        begin, end = BEGIN.format(number), END.format(number)
+        before, after = text.split(begin)[0], text.split(end)[1]
+        text = f"{before}{begin}\n\n{table(outcomes, number)}\n\n{end}{after}"
+    return text
 
 
 def main(names: Sequence[str]) -> None:
