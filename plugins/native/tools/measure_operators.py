@@ -2,11 +2,14 @@
 
     python tools/measure_operators.py run EP --results FILE [--library PATH] [OP …]
     python tools/measure_operators.py table EP --results FILE --table FILE …
+    python tools/measure_operators.py run EP --kind whole --results MORE …
+    python tools/measure_operators.py narrow EP --results MORE --table FILE …
 
 ``run`` tries each variation of each node case that the library takes, and appends a
 line of JSON for each; operators already in the file are skipped.  ``table`` writes the
 allow-list from them, and prints the failures that the list would let through: there
-must be none.  Lists in ``onnxplug_native/operators`` come with the distribution; others
+must be none.  ``narrow`` takes from the list what trials of one kind, made later, show
+to be wrong.  Lists in ``onnxplug_native/operators`` come with the distribution; others
 are given to sessions with the option ``onnxplug.allow_list``.
 """
 
@@ -23,7 +26,7 @@ from library import Library, add_arguments, named
 
 import onnxplug
 from onnxplug.errors import InvalidModel, UnassignedNode
-from onnxplug_testing.measuring.learning import Subject, write_table
+from onnxplug_testing.measuring.learning import Subject, narrow_table, write_table
 from onnxplug_testing.measuring.subjects import openvino_subject
 from onnxplug_testing.measuring.trials import Answer, Untaken, run
 from onnxplug_testing.measuring.variations import Variation
@@ -60,8 +63,8 @@ def start(library: Library) -> Answer:
     return answer
 
 
-def write(library: Library, results: Path, table: Path) -> None:
-    """The allow-list."""
+def subject_of(library: Library) -> Subject:
+    """What is known of the EP."""
     library.register()
     device = library.device()
     about = {
@@ -70,28 +73,30 @@ def write(library: Library, results: Path, table: Path) -> None:
         "version": device.metadata["version"],
         "options": dict(device.default_options),
     }
-    subject = KNOWN.get(library.ep, Subject)(about=about, refuses=True)
-    write_table(results, subject, table)
+    return KNOWN.get(library.ep, Subject)(about=about, refuses=True)
 
 
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["run", "table"])
+    parser.add_argument("command", choices=["run", "table", "narrow"])
     add_arguments(parser)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--table", type=Path, help="what the list is written to")
     parser.add_argument("--kind", default="", help="try only this kind of variation")
     parser.add_argument("operators", nargs="*")
     given = parser.parse_intermixed_args()
-    if given.command == "table" and given.table is None:
-        parser.error("table needs --table")
+    if given.command != "run" and given.table is None:
+        parser.error(f"{given.command} needs --table")
     with named(given) as library:
         if given.command == "run":
             begin = functools.partial(start, library)
-            run(begin, given.results, given.operators, given.kind)
+            bits = KNOWN.get(library.ep, Subject)(about={}).int64_bits
+            run(begin, given.results, given.operators, given.kind, int64_bits=bits)
+        elif given.command == "table":
+            write_table(given.results, subject_of(library), given.table)
         else:
-            write(library, given.results, given.table)
+            narrow_table(given.results, subject_of(library), given.table)
 
 
 if __name__ == "__main__":

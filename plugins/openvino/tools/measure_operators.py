@@ -2,11 +2,14 @@
 
     python tools/measure_operators.py run --results FILE [OP …]
     python tools/measure_operators.py table --results FILE
+    python tools/measure_operators.py run --kind whole --results MORE
+    python tools/measure_operators.py narrow --results MORE
 
 ``run`` tries each variation of each node case, and appends a line of JSON for each;
 operators already in the file are skipped.  ``table`` writes the allow-list,
 ``onnxplug_openvino/operators.json``, from them, and prints the failures that the
-list would let through: there must be none.
+list would let through: there must be none.  ``narrow`` takes from the list what trials
+of one kind, made later, show to be wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy as np
 
 import onnxplug_openvino
 from onnxplug_openvino.engine import import_openvino
-from onnxplug_testing.measuring.learning import write_table
+from onnxplug_testing.measuring.learning import narrow_table, write_table
 from onnxplug_testing.measuring.subjects import openvino_subject
 from onnxplug_testing.measuring.trials import Answer, Untaken, run
 from onnxplug_testing.measuring.variations import Variation
@@ -77,16 +80,24 @@ def answer(compiled: Any, tried: Variation) -> tuple[Any, ...]:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["run", "table"])
+    parser.add_argument("command", choices=["run", "table", "narrow"])
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--kind", default="", help="try only this kind of variation")
     parser.add_argument("operators", nargs="*")
     arguments = parser.parse_intermixed_args()
-    if arguments.command == "run":
-        run(start, arguments.results, arguments.operators, arguments.kind)
-        return
     subject = openvino_subject({"openvino": import_openvino().__version__})
-    write_table(arguments.results, subject, TABLE)
+    if arguments.command == "run":
+        run(
+            start,
+            arguments.results,
+            arguments.operators,
+            arguments.kind,
+            int64_bits=subject.int64_bits,
+        )
+    elif arguments.command == "table":
+        write_table(arguments.results, subject, TABLE)
+    else:
+        narrow_table(arguments.results, subject, TABLE)
 
 
 if __name__ == "__main__":

@@ -65,13 +65,7 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
     """Write the allow-list to *table*; print what it leaves out."""
     import onnx
 
-    by_operator: dict[str, list[Trial]] = {}
-    for line in read_results(results):
-        if subject.refuses and line["result"] == "refused":
-            continue
-        good = line["result"] == "right"
-        facts = frozenset(trial_features(line))
-        by_operator.setdefault(line["op"], []).append((facts, good, line))
+    by_operator = _by_operator(results, subject)
     operators = {}
     for name, trials in sorted(by_operator.items()):
         why = "random" if name in having("random") else subject.left_out.get(name)
@@ -96,9 +90,64 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
         "onnx": onnx.__version__,
         "trials": sum(map(len, by_operator.values())),
     }
-    lines = ["{", f'"measured with": {json.dumps(measured)},']
-    lines.append(f'"lacks": {json.dumps(dict(subject.lacks))},')
-    lines.append(f'"int64 bits": {subject.int64_bits},')
+    _write(
+        {
+            "measured with": measured,
+            "lacks": dict(subject.lacks),
+            "int64 bits": subject.int64_bits,
+            "operators": operators,
+        },
+        table,
+    )
+
+
+def narrow_table(results: Path, subject: Subject, table: Path) -> None:
+    """Take from the allow-list *table* what trials of whole numbers, made later, show
+    to be wrong; print it.
+
+    Raises:
+        ValueError: another engine, or another version, was measured for *table*.
+    """
+    known = json.loads(table.read_text(encoding="utf-8"))
+    about = {name: known["measured with"].get(name) for name in subject.about}
+    if about != dict(subject.about):
+        raise ValueError(f"{table} is of {about}, and this is {dict(subject.about)}")
+    by_operator = _by_operator(results, subject)
+    for name, entry in sorted(known["operators"].items()):
+        trials = by_operator.get(name, [])
+        for core in sorted(map(sorted, _cores_of_whole(trials, entry))):
+            (types,) = (word for word in core if word.startswith("types="))
+            if core == [types]:
+                entry["types"].remove(types.removeprefix("types="))
+            else:
+                entry.setdefault("refused", []).append(core)
+            print(f"{name}: {' and '.join(core)}")
+        if not entry["types"]:
+            del known["operators"][name]
+    count = sum(map(len, by_operator.values()))
+    known["measured with"]["trials of whole numbers"] = count
+    _write(known, table)
+
+
+def _by_operator(results: Path, subject: Subject) -> dict[str, list[Trial]]:
+    """The trials that tell something."""
+    found: dict[str, list[Trial]] = {}
+    for line in read_results(results):
+        if subject.refuses and line["result"] == "refused":
+            continue
+        good = line["result"] == "right"
+        facts = frozenset(trial_features(line))
+        found.setdefault(line["op"], []).append((facts, good, line))
+    return found
+
+
+def _write(content: Mapping[str, Any], table: Path) -> None:
+    """A line for each operator, so that changes can be read."""
+    lines = ["{"]
+    for name, value in content.items():
+        if name != "operators":
+            lines.append(f"{json.dumps(name)}: {json.dumps(value)},")
+    operators = content["operators"]
     lines.append('"operators": {')
     lines.append(
         ",\n".join(f"{json.dumps(n)}: {json.dumps(e)}" for n, e in operators.items())
@@ -193,12 +242,13 @@ def learn(trials: list[Trial], subject: Subject) -> dict[str, Any] | None:
     ]
     if subject.widens:
         trials += [twin for trial in trials for twin in _narrower(trial)]
+    cores = _cores_of_whole(trials)
     good = [facts for facts, right, _ in trials if right]
+    good = [facts for facts in good if not any(facts >= core for core in cores)]
     if not good:
         return None
     bad = {facts for facts, right, _ in trials if not right}
     rules = list(subject.manual.get(trials[0][2]["op"], ()))
-    cores: set[frozenset[str]] = set()
     while True:
         entry = _entry(good, rules, trials)
         left = [facts for facts in bad if allows(entry, facts) is None]
@@ -264,6 +314,47 @@ def _core(wrong: Trial, trials: Iterable[Trial]) -> frozenset[str]:
         ):
             core.add(word)
     return frozenset(core)
+
+
+def _cores_of_whole(
+    trials: list[Trial], entry: Mapping[str, Any] | None = None
+) -> set[frozenset[str]]:
+    """What refuses the trials of whole numbers that went wrong, and their like.
+
+    Other trials with the same features, of small numbers, may have gone right: so it is
+    the types, and the fewest features that tell a wrong trial from the right ones of
+    its kind, or none if nothing does.
+
+    Args:
+        entry: only trials that it allows count.
+    """
+    cores = set()
+    for facts, right, line in trials:
+        if right or not line["kind"].startswith("whole"):
+            continue
+        if entry is not None and allows(entry, facts) is not None:
+            continue
+        types = frozenset(word for word in facts if word.startswith("types="))
+        told = sorted(word for word in facts if word.startswith(_TOLD))
+        alike = [
+            others
+            for others, went_right, other in trials
+            if went_right and types <= others and other["kind"] == line["kind"]
+        ]
+        cores.add(types | _telling(told, alike))
+    return {core for core in cores if not any(other < core for other in cores)}
+
+
+_TOLD: Final = ("attribute:", "dynamic", "unsized:", "fed:", "held")
+
+
+def _telling(words: Sequence[str], alike: list[frozenset[str]]) -> frozenset[str]:
+    """The fewest of *words* that none of *alike* has together; none if all have."""
+    for size in (0, 1, 2, 3):
+        for chosen in map(frozenset, itertools.combinations(words, size)):
+            if not any(chosen <= others for others in alike):
+                return chosen
+    return frozenset()
 
 
 def _best_rule(

@@ -6,6 +6,7 @@ one operator, since an engine may end it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import resource
@@ -21,6 +22,7 @@ from onnxplug_testing.measuring.variations import (
     suite_cases,
     variations,
 )
+from onnxplug_testing.measuring.whole_numbers import whole_numbers
 
 SECONDS_PER_OPERATOR = 300
 _MEMORY = 4 * 2**30
@@ -45,6 +47,7 @@ def run_operator(
     results: Path,
     skip: int,
     kind: str,
+    int64_bits: int,
 ) -> None:
     """Append a line for every variation of *name*'s cases after the first *skip*."""
     answer = start()
@@ -52,7 +55,8 @@ def run_operator(
     number = 0
     with results.open("a", encoding="utf-8") as file:
         for position, case in enumerate(cases):
-            for tried in variations(case, position):
+            whole = whole_numbers(case, position, int64_bits=int64_bits)
+            for tried in itertools.chain(variations(case, position), whole):
                 number += 1
                 if number <= skip or not tried.kind.startswith(kind):
                     continue
@@ -61,7 +65,7 @@ def run_operator(
                 file.write(json.dumps(line | {"started": number}) + "\n")
                 file.flush()
                 try:
-                    line |= try_out(answer, tried)
+                    line |= try_out(answer, tried, int64_bits)
                 except Exception as error:  # noqa: BLE001 (whatever a trial raises)
                     text = str(error).strip().splitlines()
                     line |= {"result": "harness", "detail": " ".join(text)[:300]}
@@ -96,14 +100,21 @@ def describe(tried: Variation) -> dict[str, Any]:
     }
 
 
-def try_out(answer: Answer, tried: Variation) -> dict[str, Any]:
-    """How the engine's answer compares."""
+def try_out(answer: Answer, tried: Variation, int64_bits: int = 64) -> dict[str, Any]:
+    """How the engine's answer compares.
+
+    Args:
+        int64_bits: in how many bits the engine computes int64; if 32, whole numbers
+            with results beyond them are not asked for.
+    """
     expected = tried.expected
     if expected is None:
         try:
             expected = cpu_answer(tried)
         except Exception as error:  # noqa: BLE001 (not a variation ONNX allows)
             return {"result": "no answer", "detail": str(error)[:200]}
+    if int64_bits == 32 and tried.kind.startswith("whole") and _is_beyond(expected):
+        return {"result": "no answer", "detail": "the result is beyond 32 bits"}
     try:
         found = answer(tried)
     except Untaken as error:
@@ -111,6 +122,16 @@ def try_out(answer: Answer, tried: Variation) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 (whatever running raises)
         return {"result": "raised", "detail": str(error).strip()[-200:]}
     return compare(expected, found, tried)
+
+
+def _is_beyond(results: Sequence[Any]) -> bool:
+    """Whether 32 bits do not hold what is int64."""
+    low, high = -(2**31), 2**31 - 1
+    return any(
+        array.size and (array.min() < low or array.max() > high)
+        for array in results
+        if array.dtype == np.int64
+    )
 
 
 def cpu_answer(tried: Variation) -> tuple[Any, ...]:
@@ -168,14 +189,20 @@ def compare(
 
 
 def run(
-    start: Callable[[], Answer], results: Path, names: Sequence[str], kind: str
+    start: Callable[[], Answer],
+    results: Path,
+    names: Sequence[str],
+    kind: str,
+    *,
+    int64_bits: int = 64,
 ) -> None:
     """Measure the operators that *results* does not hold yet, a process for each.
 
     Args:
         start: called in each process.
         names: of operators; empty for all.
-        kind: of variations; empty for all.
+        kind: of variations, or what theirs begin with; empty for all.
+        int64_bits: in how many bits the engine computes int64.
     """
     finished = set()
     if results.exists():
@@ -189,7 +216,7 @@ def run(
         skip = 0
         ended: set[int] = set()  # trials at which a process ended
         while name not in finished:
-            arguments = (start, name, cases[name], results, skip, kind)
+            arguments = (start, name, cases[name], results, skip, kind, int64_bits)
             process = context.Process(target=run_operator, args=arguments)
             process.start()
             process.join(SECONDS_PER_OPERATOR)

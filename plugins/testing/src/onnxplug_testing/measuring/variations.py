@@ -65,7 +65,8 @@ class Variation:
     Attributes:
         case: the suite's case it was made from.
         kind: what was varied: ``suite``, ``version``, ``dtype``, ``dynamic``,
-            ``constant``, ``values``, ``shape`` or ``special``.
+            ``constant``, ``values``, ``shape``, ``special``, or as
+            :mod:`.whole_numbers` says.
         since: the version of the operator.
         inputs: arrays by position of the node's input; ``None`` where left out.
         expected: the outputs, where the suite tells them.
