@@ -6,6 +6,7 @@ when it is asked for.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from onnxplug_testing.conformance import Check, CheckOutcome, Subject
+    from onnxplug_testing.conformance.fork_server import ForkServer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +71,8 @@ def pytest_collection_modifyitems(
     except OnnxplugError as error:
         raise pytest.UsageError(str(error)) from error
     shares = sum(each.share for each in checks)
+    processes = Processes(subject, checks)
+    config.add_cleanup(processes.close)
     for each in checks:
         items.append(
             ConformanceItem.from_parent(
@@ -77,6 +81,7 @@ def pytest_collection_modifyitems(
                 check=each,
                 subject=subject,
                 settings=settings,
+                processes=processes,
                 seconds=settings.seconds * each.share / shares,
             )
         )
@@ -84,6 +89,33 @@ def pytest_collection_modifyitems(
 
 class Found(Exception):
     """What a check found."""
+
+
+class Processes:
+    """What the processes of checks are forked from, once the first is needed."""
+
+    def __init__(self, subject: Subject, checks: list[Check]) -> None:
+        self._subject = subject
+        self._checks = checks
+        self._open = ExitStack()
+        self._started: list[ForkServer | None] = []
+        self._hangs = ""
+        self.close = self._open.close
+
+    def server(self) -> ForkServer | None:
+        """See :func:`fork_server`; skips a test where no process can be forked."""
+        from onnxplug.errors import InvalidArgument
+        from onnxplug_testing.conformance.fork_server import fork_server
+
+        if not self._started and not self._hangs:
+            opened = fork_server(self._subject, self._checks)
+            try:
+                self._started.append(self._open.enter_context(opened))
+            except InvalidArgument as error:
+                self._hangs = str(error)
+        if self._hangs:
+            pytest.skip(self._hangs)
+        return self._started[0]
 
 
 class ConformanceItem(pytest.Item):
@@ -95,6 +127,7 @@ class ConformanceItem(pytest.Item):
         check: Check,
         subject: Subject,
         settings: Any,
+        processes: Processes,
         seconds: float,
         **kwargs: Any,
     ) -> None:
@@ -102,6 +135,7 @@ class ConformanceItem(pytest.Item):
         self._check = check
         self._subject = subject
         self._settings = settings
+        self._processes = processes
         self._seconds = seconds
 
     def runtest(self) -> None:
@@ -110,7 +144,11 @@ class ConformanceItem(pytest.Item):
         from onnxplug_testing.conformance.text import of_outcome
 
         outcome: CheckOutcome = carry_out(
-            self._check, self._subject, self._settings, self._seconds
+            self._check,
+            self._subject,
+            self._settings,
+            self._seconds,
+            self._processes.server(),
         )
         text = of_outcome(outcome)
         self.add_report_section("call", "conformance", text)

@@ -20,6 +20,7 @@ from onnxplug.plugins import registry
 from onnxplug_testing.conformance.cases import load_suite
 from onnxplug_testing.conformance.check import Check, all_checks, chosen_checks
 from onnxplug_testing.conformance.finding import Finding
+from onnxplug_testing.conformance.fork_server import ForkServer, fork_server
 from onnxplug_testing.conformance.groups.costs import FINITE
 from onnxplug_testing.conformance.groups.factory import PAIRS
 from onnxplug_testing.conformance.isolation import CAN_FORK, run_apart, run_here
@@ -93,7 +94,8 @@ def examine(
         progress: called before each check.
 
     Raises:
-        PluginError, NotFound, InvalidArgument: there is no such EP, device or check.
+        PluginError, NotFound, InvalidArgument: there is no such EP, device or check;
+            or engines were started in this process, and the EP hangs if it is forked.
     """
     checks = chosen_checks(only)
     settings = settings or Settings()
@@ -107,12 +109,13 @@ def examine(
     load_host()
     left = settings.seconds
     outcomes = []
-    for position, each in enumerate(checks):
-        if progress is not None:
-            progress(each)
-        share = each.share / sum(later.share for later in checks[position:])
-        outcomes.append(carry_out(each, subject, settings, left * share))
-        left -= min(outcomes[-1].seconds, left * share)
+    with fork_server(subject, checks, isolated=settings.isolated) as server:
+        for position, each in enumerate(checks):
+            if progress is not None:
+                progress(each)
+            share = each.share / sum(later.share for later in checks[position:])
+            outcomes.append(carry_out(each, subject, settings, left * share, server))
+            left -= min(outcomes[-1].seconds, left * share)
     seconds = time.monotonic() - began
     return _report(subject.factory, str(subject.pair), settings, outcomes, seconds)
 
@@ -177,19 +180,27 @@ def _report(
 
 
 def carry_out(
-    check: Check, subject: Subject, settings: Settings, seconds: float
+    check: Check,
+    subject: Subject,
+    settings: Settings,
+    seconds: float,
+    server: ForkServer | None = None,
 ) -> CheckOutcome:
-    """What comes of one check in *seconds*."""
+    """What comes of one check in *seconds*.
+
+    Args:
+        server: the process that its own is forked from; by default this one.
+    """
     began = time.monotonic()
-    run = run_apart if settings.isolated and CAN_FORK else run_here
-    found = run(
-        check,
-        subject,
-        seconds=seconds,
-        seed=settings.seed,
-        quick=settings.quick,
-        folder=settings.folder,
-    )
+    known = {
+        "seed": settings.seed,
+        "quick": settings.quick,
+        "folder": settings.folder,
+    }
+    found = server.run(check, seconds, **known) if server is not None else None
+    if found is None:
+        run = run_apart if settings.isolated and CAN_FORK else run_here
+        found = run(check, subject, seconds=seconds, **known)
     return CheckOutcome(
         check.group,
         check.name,
