@@ -103,7 +103,7 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
 
 def narrow_table(results: Path, subject: Subject, table: Path) -> None:
     """Take from the allow-list *table* what trials of whole numbers, made later, show
-    to be wrong; print it.
+    to be wrong, and element types that the engine is known to lack since; print it.
 
     Raises:
         ValueError: another engine, or another version, was measured for *table*.
@@ -113,7 +113,21 @@ def narrow_table(results: Path, subject: Subject, table: Path) -> None:
     if about != dict(subject.about):
         raise ValueError(f"{table} is of {about}, and this is {dict(subject.about)}")
     by_operator = _by_operator(results, subject)
+    known["lacks"] = dict(subject.lacks)
     for name, entry in sorted(known["operators"].items()):
+        entry["types"] = [
+            types for types in entry["types"] if not _lacking(types, subject)
+        ]
+        if "refused" in entry:
+            rules = [
+                rule
+                for rule in entry["refused"]
+                if not any(
+                    word.startswith("types=") and _lacking(word[6:], subject)
+                    for word in rule
+                )
+            ]
+            entry["refused"] = rules
         trials = by_operator.get(name, [])
         for core in sorted(map(sorted, _cores_of_whole(trials, entry))):
             (types,) = (word for word in core if word.startswith("types="))
@@ -127,6 +141,10 @@ def narrow_table(results: Path, subject: Subject, table: Path) -> None:
     count = sum(map(len, by_operator.values()))
     known["measured with"]["trials of whole numbers"] = count
     _write(known, table)
+
+
+def _lacking(types: str, subject: Subject) -> bool:
+    return not subject.lacks.keys().isdisjoint(types.split(","))
 
 
 def _by_operator(results: Path, subject: Subject) -> dict[str, list[Trial]]:
@@ -335,7 +353,11 @@ def _cores_of_whole(
         if entry is not None and allows(entry, facts) is not None:
             continue
         types = frozenset(word for word in facts if word.startswith("types="))
-        told = sorted(word for word in facts if word.startswith(_TOLD))
+        told = sorted(
+            word
+            for word in facts
+            if word.startswith(_TOLD) and not word.startswith(_FREE)
+        )
         alike = [
             others
             for others, went_right, other in trials
@@ -346,6 +368,9 @@ def _cores_of_whole(
 
 
 _TOLD: Final = ("attribute:", "dynamic", "unsized:", "fed:", "held")
+
+_FREE: Final = "attribute:equation="
+"""Of many values, of which few were tried in each type."""
 
 
 def _telling(words: Sequence[str], alike: list[frozenset[str]]) -> frozenset[str]:

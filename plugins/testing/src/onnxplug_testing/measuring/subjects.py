@@ -10,7 +10,10 @@ from onnxplug_testing.measuring.learning import Subject
 
 _OPENVINO: Final = Subject(
     about={},
-    lacks=dict.fromkeys(("float64", "uint64"), "for which OpenVINO has 32 bits"),
+    lacks={
+        **dict.fromkeys(("float64", "uint64"), "for which OpenVINO has 32 bits"),
+        "uint32": "for which OpenVINO has 31 bits in many an operator",
+    },
     left_out={"Attention": "wrong in most of its forms; its function body is right"},
     # it multiplies by the reciprocal, which may round to the next whole number; with a
     # scale made of the very values, as many a dynamic one, that is common
