@@ -37,6 +37,11 @@ def reasons(model: Any, **options: Any) -> dict[str, Any]:
         ("y = Add (x, x)", "int64[2] x", "int64[2] y", "Add", RefusalCode.DTYPE),
         ("y = Add (x, x)", "int8[2] x", "int8[2] y", "Add", RefusalCode.DTYPE),
         (
+            "y = AffineGrid (x, size)",  # of which it computes any, without an error
+            "float[n, k, l] x", "float[n, 3, 2, 2] y", "AffineGrid",
+            RefusalCode.DYNAMIC_SHAPE,
+        ),
+        (
             "y = Cast <to = 7> (x)",
             "float[2] x", "int64[2] y", "Cast", RefusalCode.DTYPE,
         ),
@@ -59,7 +64,8 @@ def test_every_refusal_has_its_code(
     operator: str,
     code: RefusalCode,
 ) -> None:
-    reason = reasons(parse(body, inputs, outputs))[operator]
+    model = parse(body, inputs, outputs, weights="int64[4] size = {2, 1, 3, 2}")
+    reason = reasons(model)[operator]
     assert reason.code is code
     assert reason.detail
 

@@ -168,6 +168,15 @@ def is_agreed(case: Case, subject: Subject) -> bool:
     return not difference(*opinions, dtypes_of(case))
 
 
+def is_computed(case: Case) -> bool:
+    """Whether the CPU EP, which looks at what it is fed, computes *case* at all."""
+    try:
+        by_cpu(case)
+    except Exception:  # noqa: BLE001 (whatever is wrong with the case)
+        return False
+    return True
+
+
 def may_be_blamed(subject: Subject, tried: Variation, case: Case) -> bool:
     """Whether what an EP raises of *case* is wrong, and not the case."""
     if tried.expected is not None:

@@ -17,7 +17,12 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
-from onnxplug_testing.conformance.opinions import DRAWN, contradiction, may_be_blamed
+from onnxplug_testing.conformance.opinions import (
+    DRAWN,
+    contradiction,
+    is_computed,
+    may_be_blamed,
+)
 from onnxplug_testing.conformance.subject import Runner, refusal
 from onnxplug_testing.conformance.survey import Answer, claimed_of, survey
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
@@ -226,6 +231,8 @@ def _try(trial: Trial, runner: Runner, tried: Variation, of: str = "") -> str:
     )
     if text and trial.subject.is_reference and tried.kind in DRAWN:
         trial.take_back("ONNX's reference alone says otherwise, and may be wrong")
+    elif text and tried.kind in DRAWN and not is_computed(case):
+        trial.take_back("the CPU EP raises of what was drawn, which may be no ONNX")
     elif text:
         trial.find(GIVES, text, node=node, case=case, kind=_kind(tried, text))
     elif not asked:
