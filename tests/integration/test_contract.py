@@ -215,11 +215,10 @@ def test_a_run_that_waits_for_another_one_can_be_timed_out(
     )
     options = onnxplug.RunOptions()
     options.timeout = 0.2
-    with (
-        limit.take(None, lambda: None, lambda: None),
-        pytest.raises(onnxplug.errors.RunCancelled, match="timeout"),
-    ):
+    limit.begin("another", None, lambda: None)
+    with pytest.raises(onnxplug.errors.RunCancelled, match="timeout"):
         session.run(None, FEED, options)
+    limit.running.discard("another")
     assert len(session.run(None, FEED, onnxplug.RunOptions())) == 2
 
 

@@ -255,3 +255,64 @@ def test_anywhere(tier: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+ON_A_DEVICE = """
+import random, signal, sys, time
+import numpy as np, onnx, onnxplug
+from onnxplug.plugins import registry
+from onnxplug_testing import Knobs, SimulatedFactory
+
+registry.add(SimulatedFactory(Knobs(schedule=sys.argv[1])))
+model = onnx.parser.parse_model('''
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[4] x) => (float[4] y) { a = Relu (x) y = Add (a, x) }
+''').SerializeToString()
+sys.unraisablehook = lambda unraisable: None  # what is raised in a finalizer
+chance, x = random.Random(0), np.arange(-2, 2).astype(np.float32)
+
+
+class Late(Exception):
+    pass
+
+
+def handle(number, frame):
+    raise Late
+
+
+def run():
+    (y,) = session.run(None, {"x": x})
+    assert (y == np.maximum(x, 0) + x).all(), y
+
+
+session = onnxplug.InferenceSession(model, providers=["SimulatedExecutionProvider"])
+run()
+began = time.perf_counter()
+run()
+usual = time.perf_counter() - began
+signal.signal(signal.SIGALRM, handle)
+interrupted, kept, end = 0, None, time.monotonic() + 2
+while interrupted < 20 or time.monotonic() < end:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.random() * usual + 1e-5)
+        run()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Late as error:
+        interrupted, kept = interrupted + 1, error  # with its frames, as shells do
+    run()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no setitimer")
+@pytest.mark.parametrize("schedule", ["late", "threaded"])
+def test_a_run_on_a_device_that_is_interrupted_anywhere_is_none_of_the_next(
+    schedule: str,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_DEVICE, schedule],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

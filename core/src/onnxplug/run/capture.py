@@ -6,7 +6,6 @@ captured, and a run on other ones starts anew.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -130,21 +129,26 @@ class CapturedRun:
             return results
         stream = run.stream(self._device.location)
         assert stream is not None
-        with contextlib.ExitStack() as ends:
-            # partitions that may not overlap may not in replays either
-            for step in plan.steps:
-                if (
-                    isinstance(step, RunPartition)
-                    and step.concurrency_limit is not None
-                ):
-                    record = run.record_at(step.location)
-                    ends.enter_context(
-                        step.concurrency_limit.take(stream, record, run.check)
-                    )
+        # partitions that may not overlap may not in replays either
+        limits = [
+            step.concurrency_limit
+            for step in plan.steps
+            if isinstance(step, RunPartition) and step.concurrency_limit is not None
+        ]
+        turn = object()
+        try:
+            for limit in limits:
+                limit.begin(turn, stream, run.check)
             if self._graph is None:
                 self._graph = self._capture(stream, bound, execute)
             with blaming(self._device.ep, "run", "CapturedGraph.launch"):
                 self._graph.launch(stream)
+            for limit in limits:
+                limit.note(stream, run.record_at(self._device.location))
+        finally:
+            for limit in limits:
+                limit.running.discard(turn)
+                limit.wake()
         return bound
 
     def _capture(

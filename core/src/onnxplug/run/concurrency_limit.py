@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
+import queue
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.guard import ignoring_failures
@@ -20,48 +19,88 @@ if TYPE_CHECKING:
 class ConcurrencyLimit:
     """Lets so many runs of a partition overlap, the work that they queue included.
 
+    A run has a turn, any object of its own:
+
+        turn = object()
+        try:
+            limit.begin(turn, stream, go_on)
+            …
+            limit.note(stream, event)
+        finally:
+            limit.running.discard(turn)
+            limit.wake()
+
+    An interrupt may come between any two steps of Python's, also before the first of
+    a function.  So a turn is ended by a call of a set's, as the first thing in a
+    ``finally``: a turn that nobody ended would keep later runs waiting for ever.
+
     Args:
         limit: how many.
+
+    Attributes:
+        running: the turns of the runs that are in the partition.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._changed = threading.Condition(new_rlock())
-        self._running: set[object] = set()
+        self.running: set[object] = set()
+        # such that Python has no step between taking one and what releases it
+        self._changing = new_rlock()
+        self._ordering = new_rlock()
+        self._waiting: set[object] = set()
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._ends: deque[tuple[Stream, OwnedEvent]] = deque()
 
-    @contextlib.contextmanager
-    def take(
-        self,
-        stream: Stream | None,
-        record: Callable[[], OwnedEvent],
-        go_on: Callable[[], None],
-    ) -> Iterator[None]:
-        """A context in which one run may run the partition.
+    def begin(
+        self, turn: object, stream: Stream | None, go_on: Callable[[], None]
+    ) -> None:
+        """Wait until a run may run the partition.
 
         Args:
             stream: what it queues its work on.
-            record: gives the event after that work.
             go_on: asked while other runs have their turn; raises to give up.
         """
-        turn = object()
-        try:  # from here on, as an interrupt may come right after it is taken
-            with self._changed:
-                while len(self._running) >= self._limit:
-                    if not self._changed.wait(PATIENCE):
-                        go_on()
-                self._running.add(turn)
-            if stream is not None and len(self._ends) >= self._limit:
-                before, event = self._ends.popleft()
+        if not self._is_taken(turn):
+            try:
+                self._waiting.add(turn)
+                while not self._is_taken(turn):
+                    self._wait(go_on)
+            finally:
+                self._waiting.discard(turn)
+        if stream is not None:
+            self._order(stream)
+
+    def note(self, stream: Stream, event: OwnedEvent) -> None:
+        """Note what the run has queued on *stream*, before *event*."""
+        self._ends.append((stream, event))
+
+    def wake(self) -> None:
+        """Say to runs that wait that one has ended; they look by themselves, too."""
+        if self._waiting:
+            self._ended.put(None)
+
+    def _is_taken(self, turn: object) -> bool:
+        with self._changing:
+            if len(self.running) < self._limit:
+                self.running.add(turn)
+                return True
+        return False
+
+    def _wait(self, go_on: Callable[[], Any]) -> None:
+        try:
+            self._ended.get(timeout=PATIENCE)
+        except queue.Empty:
+            go_on()
+
+    def _order(self, stream: Stream) -> None:
+        """Wait for work of runs that have ended, where too many would overlap."""
+        with self._ordering:
+            while self._ends and len(self._ends) + len(self.running) > self._limit:
+                before, event = self._ends[0]
                 # on one stream the work is in order; what failed in another run is
                 # none of this one's
                 if before is not stream:
                     with ignoring_failures():
                         event.synchronize()
-            yield
-            if stream is not None:
-                self._ends.append((stream, record()))
-        finally:
-            with self._changed:
-                self._running.discard(turn)
-                self._changed.notify()
+                # not before: the next run would not know of it after an interrupt
+                self._ends.popleft()

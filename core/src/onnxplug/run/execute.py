@@ -162,18 +162,35 @@ def _run_partition(
     if step.concurrency_limit is None or is_captured:
         results = _call(step, arguments, outputs, context)
     else:
-        with step.concurrency_limit.take(
-            stream, run.record_at(step.location), run.check
-        ):
-            try:
-                results = _call(step, arguments, outputs, context)
-            except BaseException:
-                with ignoring_failures():  # the caller gets the first
-                    run.synchronize(step.location)
-                raise
+        results = _call_in_turn(step, arguments, outputs, context)
     if stream is not None and step.location.host_accessible and not is_captured:
         run.fills(results, step.location)
     return results
+
+
+def _call_in_turn(
+    step: RunPartition,
+    arguments: Sequence[Any],
+    outputs: Sequence[Any | None],
+    context: Context,
+) -> Sequence[Any]:
+    limit, run, stream = step.concurrency_limit, context.run, context.stream
+    assert limit is not None
+    turn = object()
+    try:
+        limit.begin(turn, stream, run.check)
+        try:
+            results = _call(step, arguments, outputs, context)
+            if stream is not None:
+                limit.note(stream, run.record_at(step.location))
+        except BaseException:
+            with ignoring_failures():  # the caller gets the first
+                run.synchronize(step.location)
+            raise
+        return results
+    finally:
+        limit.running.discard(turn)
+        limit.wake()
 
 
 def _call(

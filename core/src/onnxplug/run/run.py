@@ -204,15 +204,11 @@ class Run:
         assert maker is not None
         hop.device.wait(stream, maker.record(before))
 
-    def record_at(self, location: MemoryLocation) -> Callable[[], OwnedEvent]:
-        """A function that gives the event after the run's work at *location*."""
-
-        def record() -> OwnedEvent:
-            device = self.memory.device(location)
-            assert device is not None
-            return device.record(self._used[location])
-
-        return record
+    def record_at(self, location: MemoryLocation) -> OwnedEvent:
+        """The event after the run's work at *location*, which has a stream."""
+        device = self.memory.device(location)
+        assert device is not None
+        return device.record(self._used[location])
 
     def after(self, location: MemoryLocation, event: OwnedEvent) -> None:
         """Let the run's work at *location* start after *event*."""

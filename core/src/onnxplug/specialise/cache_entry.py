@@ -61,8 +61,9 @@ class CacheEntry:
         if context is None or context.stream is None:
             if self._concurrency_limit is None:
                 return self.compiled.run(inputs, outputs, context)
-            with self._concurrency_limit.take(None, _nothing, lambda: check(context)):
-                return self.compiled.run(inputs, outputs, context)
+            return self._run_in_turn(
+                self._concurrency_limit, inputs, outputs, context, None
+            )
         return self._run_queued(inputs, outputs, context, context.stream)
 
     def _run_queued(
@@ -83,19 +84,38 @@ class CacheEntry:
         if self._concurrency_limit is None:
             results = self.compiled.run(inputs, outputs, context)
         else:
-            with self._concurrency_limit.take(
-                stream, lambda: record(stream, self._ep), lambda: check(context)
-            ):
-                try:
-                    results = self.compiled.run(inputs, outputs, context)
-                except BaseException:
-                    with ignoring_failures():  # the caller gets the first
-                        stream.synchronize()
-                    raise
+            results = self._run_in_turn(
+                self._concurrency_limit, inputs, outputs, context, stream
+            )
         if not is_captured:
             # what is queued uses it when the run has ended, too
             self._ends[id(stream)] = stream, record(stream, self._ep)
         return results
+
+    def _run_in_turn(
+        self,
+        limit: ConcurrencyLimit,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: RunContext | None,
+        stream: Stream | None,
+    ) -> Sequence[Any]:
+        turn = object()
+        try:
+            limit.begin(turn, stream, lambda: check(context))
+            try:
+                results = self.compiled.run(inputs, outputs, context)
+                if stream is not None:
+                    limit.note(stream, record(stream, self._ep))
+            except BaseException:
+                if stream is not None:
+                    with ignoring_failures():  # the caller gets the first
+                        stream.synchronize()
+                raise
+            return results
+        finally:
+            limit.running.discard(turn)
+            limit.wake()
 
     def close_once(self) -> None:
         """Close it, unless another thread has; what it queued is done then."""
@@ -111,10 +131,6 @@ class CacheEntry:
                 event.synchronize()
         self._ends.clear()
         self.compiled.close()
-
-
-def _nothing() -> Any:
-    raise AssertionError("nothing is queued without a stream")
 
 
 class Cancellable(Protocol):

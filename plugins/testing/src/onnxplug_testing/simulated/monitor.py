@@ -2,7 +2,11 @@
 
 An array is released wherever Python destroys it: in any thread, also in one that is
 about to change the very queue that the release belongs to.  So what a finalizer asks
-for waits until the thread leaves the lock.
+for waits until the thread has left the lock, and next does something with a device.
+
+What a signal handler raises may come between any two steps of Python's.  So the lock is
+entered and left by ``threading.RLock``'s own methods, which are none: one that was left
+locked would have the threads of devices wait for ever.
 """
 
 from __future__ import annotations
@@ -11,61 +15,45 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.authoring.locks import new_rlock
+if TYPE_CHECKING:
+    _Lock = threading.RLock
+else:
+    _Lock = type(threading.RLock())
 
 
-class Monitor:
+class Monitor(_Lock):  # type: ignore[misc]  # final only to typeshed
     """A lock that a thread may take again, and leave to wait for a condition."""
 
     def __init__(self) -> None:
-        self._lock = new_rlock()
-        self._depth = 0
+        super().__init__()
         self._later: deque[Callable[[], None]] = deque()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._depth += 1
-
-    def __exit__(self, *_exception: object) -> None:
-        try:
-            while self._depth == 1 and self._later:
-                self._later.popleft()()
-        finally:
-            self._depth -= 1
-            self._lock.release()
 
     def call(self, function: Callable[[], None]) -> None:
         """Call *function* under the lock, when this thread does nothing else there."""
         self._later.append(function)
-        with self:
-            pass
+        self.settle()
+
+    def settle(self) -> None:
+        """Do what finalizers asked for, unless this thread is in the lock."""
+        while self._later and not self._is_owned():  # type: ignore[attr-defined]
+            with self:
+                try:
+                    function = self._later.popleft()
+                except IndexError:  # another thread does it
+                    return
+                function()
 
     def condition(self) -> threading.Condition:
-        """What a thread that has entered can notify, and wait for by :meth:`wait`."""
-        return threading.Condition(self._lock)
-
-    def wait(
-        self, condition: threading.Condition, timeout: float | None = None
-    ) -> None:
-        """Wait until another thread notifies, for at most *timeout* seconds.
-
-        The thread has entered once.
-        """
-        if self._depth != 1:
-            raise RuntimeError("a simulated device waits for itself")
-        self._depth = 0
-        try:
-            condition.wait(timeout)
-        finally:
-            self._depth = 1
+        """What a thread that has entered can notify, and wait for."""
+        return threading.Condition(self)
 
     def start_child(self) -> None:
-        """In the child of a fork, forget that a thread that is gone had entered."""
-        lock: Any = self._lock
+        """In the child of a fork, be free of a thread that is gone."""
+        lock: Any = self
         if not lock._is_owned():
-            self._depth = 0
+            lock._at_fork_reinit()
 
 
 MONITOR: Final = Monitor()

@@ -47,6 +47,7 @@ class Point(Record):
     def block(self) -> None:
         """Wait until it is passed."""
         self.queue.schedule.run_until(self.queue, self.position)
+        MONITOR.settle()
 
     def raise_failure(self) -> None:
         """Raise what work before the point raised."""
@@ -76,7 +77,7 @@ class Queue:
 
     Attributes:
         handle: what a user calls the stream.
-        queued, done: how many pieces of work were queued, and are done or dropped.
+        done: how many pieces of work are done or dropped.
         failure: what the first piece that failed raised; *failed_at* is its position.
         capture: what notes the work instead.
         adopted: how many streams that adopted it are open.
@@ -88,7 +89,6 @@ class Queue:
         self.schedule = schedule
         self.location = location
         self.pending: deque[Work] = deque()
-        self.queued = 0
         self.done = 0
         self.failure: BaseException | None = None
         self.failed_at = 0
@@ -100,6 +100,12 @@ class Queue:
         self._user = 0
         self._uses = 0
 
+    @property
+    def queued(self) -> int:
+        """How many pieces of work were queued."""
+        with MONITOR:
+            return self.done + len(self.pending)
+
     def push(
         self,
         function: Callable[[], None],
@@ -107,14 +113,14 @@ class Queue:
         after: Point | None = None,
     ) -> int:
         """Queue *function*; returns its position."""
+        MONITOR.settle()
         with MONITOR:
-            self.queued += 1
             if after is not None:
                 for handle, position in after.clock.items():
                     self._learn(handle, position)
                 self._learn(after.queue.handle, after.position)
             if self.failure is not None:
-                self.done = self.queued
+                self.done += 1
             else:
                 self.pending.append(Work(function, next(_SERIALS), reads, after))
                 self.schedule.queued(self)
@@ -153,7 +159,7 @@ class Queue:
             self.pending.popleft()
             if failure is not None:
                 self.failure, self.failed_at = failure, self.done
-                self.done = self.queued
+                self.done += len(self.pending)
                 self.pending.clear()
             self.changed.notify_all()
 

@@ -8,10 +8,12 @@ and between streams that do not wait for each other, what was queued last is don
 
 from __future__ import annotations
 
+import _thread
+import os
 import random
-import threading
 import time
 from abc import ABC, abstractmethod
+from typing import Final
 
 from onnxplug_testing.simulated.monitor import MONITOR
 from onnxplug_testing.simulated.queues import Point, Queue
@@ -104,37 +106,33 @@ class ThreadedSchedule(Schedule):
     def __init__(self, seed: int | None = None, longest: float = 0.001) -> None:
         self._seed = seed or 0
         self._longest = longest
-        self._threads: dict[int, threading.Thread] = {}
+        # the processes whose threads serve queues, by handle
+        self._served: dict[int, int] = {}
 
     def queued(self, queue: Queue) -> None:
-        if queue.handle not in self._threads:
-            thread = threading.Thread(
-                target=self._serve,
-                args=(queue,),
-                name=f"stream {queue.handle:#x} of {queue.location}",
-                daemon=True,
-            )
-            self._threads[queue.handle] = thread
-            thread.start()
+        if queue.handle not in self._served:
+            self._served[queue.handle] = os.getpid()
+            # not a threading.Thread, as an interrupt while that starts may leave its
+            # locks taken
+            _thread.start_new_thread(self._serve, (queue,))
         queue.changed.notify_all()
 
     def closed(self, queue: Queue) -> None:
         with MONITOR:
-            thread = self._threads.pop(queue.handle, None)
             queue.changed.notify_all()
-        if thread is not None:
-            thread.join()
+            while self._served.get(queue.handle) == os.getpid():
+                queue.changed.wait(_LOOK)
+            self._served.pop(queue.handle, None)
 
     def run_until(self, queue: Queue, position: int) -> None:
         with MONITOR:
             while queue.done < position:
-                thread = self._threads.get(queue.handle)
-                if thread is None or not thread.is_alive():
+                if self._served.get(queue.handle) != os.getpid():
                     raise RuntimeError(
                         f"the thread of a stream of {queue.location} is gone, as in "
                         "the child of a fork; its work is never done"
                     )
-                MONITOR.wait(queue.changed, 1.0)
+                queue.changed.wait(_LOOK)
 
     def _serve(self, queue: Queue) -> None:
         delays = random.Random(f"{self._seed} {queue.handle}")
@@ -142,13 +140,19 @@ class ThreadedSchedule(Schedule):
             with MONITOR:
                 while not queue.pending:
                     if queue.closed:
+                        del self._served[queue.handle]
+                        queue.changed.notify_all()
                         return
-                    MONITOR.wait(queue.changed)
+                    queue.changed.wait(_LOOK)
                 after = queue.pending[0].after
             if after is not None:
                 after.block()
             time.sleep(delays.random() * self._longest)
             queue.work()
+
+
+_LOOK: Final = 0.2
+"""Seconds after which a thread looks by itself, as what notifies it is interrupted."""
 
 
 def _newest(queue: Queue) -> tuple[bool, int]:

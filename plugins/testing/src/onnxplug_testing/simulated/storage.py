@@ -152,6 +152,7 @@ class Pool:
 
     @property
     def live_bytes(self) -> int:
+        MONITOR.settle()
         with MONITOR:
             return self._live
 
@@ -167,6 +168,7 @@ class Pool:
             MemoryError: there is not enough.
         """
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        MONITOR.settle()
         with MONITOR:
             if self._limit is not None and self._live + nbytes > self._limit:
                 raise MemoryError(
