@@ -157,7 +157,7 @@ class Bench:
         if device is None:
             raise Unfit(f"{location} has no allocator of its memory")
         self.device = device
-        self._ballast: tuple[Any, Any, int] | None = None
+        self._ballast: tuple[Any, int] | None = None
         self._sources: list[Array] = []
 
     @property
@@ -259,11 +259,14 @@ class Bench:
     def burden(self, stream: ep.Stream) -> None:
         """Queue copies that keep *stream* busy for a while, so that what follows is
         late."""
-        source, target, count = self._ballast or self._measured(stream)
+        source, count = self._ballast or self._measured(stream)
+        # one of the stream's own: nothing orders what others write
+        dtype = self.data_type(source)
+        target = self.empty(tuple(source.shape), dtype, stream)
         for _ in range(count):
             self.copy(source, target, stream)
 
-    def _measured(self, stream: ep.Stream) -> tuple[Any, Any, int]:
+    def _measured(self, stream: ep.Stream) -> tuple[Any, int]:
         content = np.full(_BURDEN_BYTES, 7, np.uint8)
         try:
             source, target = self.put(content), self.put(content)
@@ -276,7 +279,7 @@ class Bench:
         wait_for_all(stream)
         each = (time.perf_counter() - began) / 4
         count = int(min(max(BURDEN_SECONDS / max(each, 1e-6), 2), _MOST_COPIES))
-        self._ballast = source, target, count
+        self._ballast = source, count
         return self._ballast
 
 

@@ -293,6 +293,9 @@ def _ask_too_much(
         return
     except Exception as error:  # noqa: BLE001 (whatever it raises)
         ep.raise_interruption(error)
+        if isinstance(error.__cause__, ep.Declined):
+            trial.leave_out("the EP declines sizes whose results no memory is for")
+            return
         text = f"{what}: {in_words(error)}; expected OutOfMemory"
         trial.find(said.OUT_OF_MEMORY, text, case=case, kind="other")
     else:

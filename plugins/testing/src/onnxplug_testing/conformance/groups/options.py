@@ -20,8 +20,9 @@ from onnxplug_testing.conformance.networks import (
     vocabulary,
 )
 from onnxplug_testing.conformance.opinions import contradiction
-from onnxplug_testing.conformance.taps import listening
-from onnxplug_testing.conformance.trial import Trial, in_words
+from onnxplug_testing.conformance.subject import refusal
+from onnxplug_testing.conformance.taps import ignoring_failures, listening
+from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 
 DEFAULT: Final = Sentence(
     "Option", "the value when the user says nothing; its type is the option's type."
@@ -171,6 +172,9 @@ def _set(
         trial.take_back(f"refused in words: {error}"[:160])
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        if refusal(error) is not None:
+            trial.take_back(f"with {what} the EP takes nothing of the network")
+            return
         trial.find(ERROR, f"{what}: {in_words(error)}", case=case)
         return
     wrong, _ = contradiction(found, case, trial.subject)
@@ -181,20 +185,47 @@ def _set(
 def _look_for_unread(trial: Trial, network: Network) -> None:
     """Options that neither the EP nor the host ever looks at, whatever is done."""
     case = network.case(trial.numbers(), 3)
-    with listening(trial.subject) as talk:
-        try:
-            with trial.subject.session(case.model, alone=False) as session:
-                session.run(None, dict(case.feeds))
-        except (Exception, SystemExit):  # noqa: BLE001 (told of above)
-            return
     declared = trial.subject.factory.options
-    for given in talk.options:
-        for name in dict.keys(given) - given.read - _OF_THE_HOST:
-            option = declared.get(name)
-            trial.count()
-            if option is not None and not (option.refused or option.ignored):
-                text = f"the option {name!r} is declared, and never looked at"
-                trial.find(READ, text, case=case)
+    unread = _unread(trial, case, {})
+    if unread is None:  # what it raises is told of above
+        return
+    trial.count(len(declared))
+    unread = {name for name in unread if _is_used(declared.get(name))}
+    # an option may be about what another one switches on
+    switches = {
+        name: not option.default
+        for name, option in declared.items()
+        if type(option.default) is bool and _is_used(option)
+    }
+    for name, value in switches.items() if unread else ():
+        if not trial.has_time:
+            trial.leave_out(OUT_OF_TIME, len(unread))
+            return
+        left = _unread(trial, case, {name: value})
+        unread = unread if left is None else unread & left
+    for name in sorted(unread):
+        text = f"the option {name!r} is declared, and never looked at"
+        trial.find(READ, text, case=case)
+
+
+def _is_used(option: ep.Option | None) -> bool:
+    return option is not None and not (option.refused or option.ignored)
+
+
+def _unread(
+    trial: Trial, case: Case, options: Mapping[str, ep.OptionValue]
+) -> set[str] | None:
+    """Options that nobody looks at in a session with *options*; ``None``: it fails
+    before an EP has any."""
+    with listening(trial.subject) as talk, ignoring_failures():
+        session = trial.subject.session(case.model, options=options, alone=False)
+        with session:
+            session.run(None, dict(case.feeds))
+    if not talk.options:
+        return None
+    return set.intersection(
+        *(set(dict.keys(given)) - given.read - _OF_THE_HOST for given in talk.options)
+    )
 
 
 @check("options", share=0.3)
