@@ -95,3 +95,16 @@ def test_arrays_beyond_the_least_limit_of_webgpu(device: Device, parse: Any) -> 
     x = np.arange(size, dtype=np.float32)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], -2 * x)
     assert {node.tier for node in session.explain().nodes} == {"compiled"}
+
+
+def test_results_that_no_memory_is_for_are_told_of_at_once(
+    alone: Any, parse: Any
+) -> None:
+    """And not when millions of parts are planned."""
+    text = "float[N, 1] x, float[1, M] z"
+    session = alone(parse("y = Add(x, z)", text, "float[N, M] y"))
+    column, row = np.ones((1 << 23, 1), np.float32), np.ones((1, 1 << 23), np.float32)
+    with pytest.raises(onnxplug.errors.OutOfMemory, match="Add giving 'y'"):
+        session.run(None, {"x": column, "z": row})
+    (found,) = session.run(None, {"x": column[:3], "z": row[:, :4]})
+    np.testing.assert_array_equal(found, np.full((3, 4), 2, np.float32))

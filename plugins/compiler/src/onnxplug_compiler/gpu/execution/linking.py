@@ -251,6 +251,11 @@ def link(
     )
 
 
+MOST_PARTS: Final = 4096
+"""In how many parts an array is bound, at most: no device has memory for more, and
+planning them would take minutes."""
+
+
 class _Linker:
     def __init__(self, work: Work, device: Device) -> None:
         self._dialect = device.dialect
@@ -298,7 +303,7 @@ class _Linker:
             strides = [view.strides for view in launch.views]
             self._append(launch, bound, begins, strides, nodes)
             return
-        if not can_be_split(launch):
+        if not can_be_split(launch) or largest > MOST_PARTS * self._most:
             raise RefusedLaunch(
                 f"{launch.label} has an array of {largest} bytes; kernels bind "
                 f"{self._most} at most",

@@ -146,6 +146,7 @@ class Run:
 
         Raises:
             NodeError: that raised.
+            OutOfMemory: there is none for its results.
             RuntimeError: the run is captured, and the function reads what is on the
                 device.
         """
@@ -157,6 +158,9 @@ class Run:
         except Exception as error:
             ep.raise_interruption(error)
             node = self._nodes[call.nodes[0]]
+            if isinstance(error, MemoryError):
+                what = describe(node)
+                raise ep.OutOfMemory.of(error, what, node=node.name or what) from error
             raise ep.NodeError(
                 f"{describe(node)} failed: {type(error).__name__}: {error}",
                 node=node.name or describe(node),
