@@ -168,3 +168,12 @@ def test_an_input_of_any_rank_goes_elsewhere(make: Any, parse: Any) -> None:
         z = np.ones((2,) * rank, np.float32)
         found = session.run(None, {"x": x, "z": z})[1]
         np.testing.assert_allclose(found, np.sin(np.exp(z)), 1e-6)
+
+
+def test_operators_of_other_domains_are_none_of_its_parser_s(
+    make: Any, parse: Any
+) -> None:
+    model = parse("a = Exp(x) y = acme.Neg(a)")
+    model.opset_import.add(domain="acme", version=1)
+    with pytest.raises(errors.UnassignedNode, match="no operators of the domain acme"):
+        make(model)

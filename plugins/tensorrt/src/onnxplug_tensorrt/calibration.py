@@ -27,7 +27,7 @@ from onnxplug.authoring.record import Record
 NAME: Final = "trt_int8_calibration_table_name"
 """The option that names the file."""
 
-_NATIVE: Final = "trt_int8_use_native_calibration_table"
+NATIVE: Final = "trt_int8_use_native_calibration_table"
 """The option that says which format it is of."""
 
 _LARGEST: Final = 16 << 20
@@ -105,12 +105,12 @@ class Table(Record):
         if self.is_native:
             return (
                 "expected a table that TensorRT wrote; for one of ONNX Runtime's turn "
-                f"{_NATIVE!r} off"
+                f"{NATIVE!r} off"
             )
         return (
             "expected calibration.flatbuffers, as write_calibration_table of "
             "onnxruntime.quantization writes it; for a table that TensorRT wrote set "
-            f"{_NATIVE!r}"
+            f"{NATIVE!r}"
         )
 
 

@@ -60,6 +60,11 @@ def claims(
             return ep.Reason(
                 ep.RefusalCode.OP, "option 'trt_op_types_to_exclude' leaves it out"
             )
+        if node.domain:  # the parser looks at names alone, and takes it for ONNX's
+            return ep.Reason(
+                ep.RefusalCode.OP,
+                f"TensorRT's parser has no operators of the domain {node.domain}",
+            )
         if not supports(node.op_type):
             return ep.Reason(
                 ep.RefusalCode.OP, "TensorRT's parser has no such operator"

@@ -12,7 +12,7 @@ from onnxplug import ep
 from onnxplug.authoring.entries import fingerprint
 from onnxplug.authoring.record import Record
 from onnxplug_tensorrt.calibration import NAME as TABLE
-from onnxplug_tensorrt.calibration import Ranges, Table
+from onnxplug_tensorrt.calibration import NATIVE, Ranges, Table
 from onnxplug_tensorrt.driver import AMPERE, DeviceFacts
 from onnxplug_tensorrt.profiles import Range, read_profile
 
@@ -271,7 +271,7 @@ def _build(options: Mapping[str, ep.OptionValue]) -> BuildSettings:
 
 
 def _table(options: Mapping[str, ep.OptionValue]) -> Table | None:
-    path = str(options[TABLE])
+    path, is_native = str(options[TABLE]), bool(options[NATIVE])
     if not path:
         return None
     if not options["trt_int8_enable"]:
@@ -279,7 +279,7 @@ def _table(options: Mapping[str, ep.OptionValue]) -> Table | None:
             f"option {TABLE!r} is set and 'trt_int8_enable' is not, without which a "
             "calibration table is of no use; set both or none"
         )
-    return Table(path, bool(options["trt_int8_use_native_calibration_table"]))
+    return Table(path, is_native)
 
 
 def _check_stream(options: Mapping[str, ep.OptionValue]) -> None:

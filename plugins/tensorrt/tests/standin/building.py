@@ -6,6 +6,7 @@ import json
 from typing import Any, ClassVar
 
 import onnx
+from google.protobuf.message import DecodeError
 
 from . import enums
 from .parsing import INetworkDefinition, shape_of, with_weights
@@ -239,7 +240,10 @@ def read_plan(content: Any) -> tuple[dict[str, Any], onnx.ModelProto]:
     if data[:4] != MAGIC:
         raise ValueError("magic tag does not match")
     end = 8 + int.from_bytes(data[4:8], "little")
-    return json.loads(data[8:end]), onnx.load_from_string(data[end:])
+    try:
+        return json.loads(data[8:end]), onnx.load_from_string(data[end:])
+    except DecodeError as error:
+        raise ValueError(f"it is cut off: {error}") from error
 
 
 CLASSES = (IBuilderConfig, Builder)
