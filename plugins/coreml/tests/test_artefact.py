@@ -12,6 +12,8 @@ import pytest
 from onnxplug.ep import DataType
 from onnxplug_coreml.artefact import Artefact, Manifest, Signature
 
+SIGN = b"CoreMLExecutionProvider 1\n"
+
 MANIFEST = Manifest(
     "model/main",
     (Signature("x", DataType.INT32),),
@@ -32,7 +34,7 @@ def archive(compression: int = zipfile.ZIP_STORED, **files: str) -> bytes:
     with zipfile.ZipFile(buffer, "w", compression) as file:
         for name, text in files.items():
             file.writestr(name.replace("__", "/").replace("UP", ".."), text)
-    return buffer.getvalue()
+    return SIGN + buffer.getvalue()
 
 
 def test_what_was_packed_comes_out_again() -> None:
@@ -55,7 +57,9 @@ def test_what_was_packed_comes_out_again() -> None:
     ("data", "match"),
     [
         (b"", "no archive"),
-        (b"PK\3\4 and so on", "no archive"),
+        (SIGN + b"PK\3\4 and so on", "no archive"),
+        (b"PK\3\4 and so on", "another version"),
+        (archive(model="xyz").replace(b" 1\n", b" 2\n", 1), "another version"),
         (archive(UP__outside="x"), "outside of its folder"),
         (archive(__etc__passwd="x"), "outside of its folder"),
         (archive(zipfile.ZIP_DEFLATED, model="x" * 10**6), "larger than it is"),

@@ -18,6 +18,8 @@ from onnxplug_coreml.lowering.program import Port, Program
 
 _MANIFEST: Final = "manifest.json"
 _MODEL: Final = "model"
+_SIGN: Final = b"CoreMLExecutionProvider 1\n"
+"""What bytes begin with: whose they are, and the version of what is behind it."""
 
 
 class Signature(Record):
@@ -121,9 +123,10 @@ class Artefact:
         return manifest
 
     def pack(self) -> bytes:
-        """All files, as an archive without compression."""
+        """All files, as an archive without compression, signed."""
         buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        buffer.write(_SIGN)
+        with zipfile.ZipFile(buffer, "a", zipfile.ZIP_STORED) as archive:
             for path in sorted(self.folder.rglob("*")):
                 archive.write(path, path.relative_to(self.folder).as_posix())
         return buffer.getvalue()
@@ -137,6 +140,8 @@ class Artefact:
             ValueError: *data* is no such archive.
             OSError: a file cannot be written.
         """
+        if bytes(data[: len(_SIGN)]) != _SIGN:
+            raise ValueError("it is no archive of a model, or one of another version")
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 members = archive.infolist()

@@ -11,6 +11,7 @@ from typing import Any, Final
 from onnxplug import ep
 from onnxplug_coreml.coreai.calls import finish
 from onnxplug_coreml.coreai.emitter import ENTRY, emit
+from onnxplug_coreml.coreai.process import enter
 from onnxplug_coreml.coreai.quiet import without_chatter
 from onnxplug_coreml.lowering.program import Program
 from onnxplug_coreml.options import Settings
@@ -23,7 +24,9 @@ def build(program: Program, settings: Settings, folder: Path) -> Path:
 
     Raises:
         Declined: Core AI does not take it.
+        RuntimeError: it does not serve this process.
     """
+    enter()
     import coreai.authoring
 
     _require_room(program)
@@ -55,7 +58,9 @@ def load(path: Path, settings: Settings) -> Runner:
 
     Raises:
         Declined: Core AI does not take it.
+        RuntimeError: it does not serve this process.
     """
+    enter()
     import coreai.authoring
 
     try:
@@ -122,7 +127,9 @@ class Runner:
             ValueError: an input is of another shape than the model's: Core AI would end
                 the process.
             NodeError: Core AI fails.
+            RuntimeError: it does not serve this process.
         """
+        enter()
         for name, shape in self._shapes.items():
             _check_shape(name, inputs[name], shape)
         given = {name: self._array(inputs[name]) for name in self._shapes}
