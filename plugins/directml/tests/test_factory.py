@@ -138,6 +138,17 @@ def test_a_number_of_no_adapter_is_an_error_of_the_option(
         alone(parse("y = Relu(x)"), device_id=7)
 
 
+def test_options_that_exclude_the_devices_are_an_error_of_the_options(
+    factory: DmlFactory, parse: Any
+) -> None:
+    pairs = [each for each in onnxplug.get_ep_devices() if each.ep_name == EP]
+    gpus = [each for each in pairs if each.device.type is ep.DeviceType.GPU]
+    options = onnxplug.SessionOptions()
+    options.add_provider_for_devices(gpus, {"device_filter": "npu"})
+    with pytest.raises(onnxplug.errors.OptionError, match=r"'device_filter'.*no npu"):
+        onnxplug.InferenceSession(parse("y = Relu(x)"), options)
+
+
 def test_each_session_is_on_the_adapter_that_it_names(
     windows: Windows, alone: Any, parse: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -117,9 +117,9 @@ class DmlFactory(ep.EpFactory):
         """An EP for one session.
 
         Raises:
-            OptionError: there is no such adapter or DirectML.dll, or another one is
-                used in this process already.
-            LookupError: Windows has no adapter for the device.
+            OptionError: none of the devices is an adapter that options ask for, or
+                there is no such DirectML.dll, or another one is used in this process
+                already.
             RuntimeError: DirectML is missing, or too old for the EP.
         """
         settings = read_settings(options)
@@ -159,7 +159,9 @@ class DmlFactory(ep.EpFactory):
                 raise ep.OptionError(
                     f"option 'device_id' is {number}: {error}"
                 ) from error
-            raise
+            raise ep.OptionError(
+                f"options 'device_filter' and 'performance_preference': {error}"
+            ) from error
 
     def _context(self, place: int, session: ep.SessionContext) -> DmlContext:
         from onnxplug_directml.device.context import DmlContext

@@ -133,7 +133,7 @@ class DmlContext(ep.DeviceContext):
     def stream_or_own(self, stream: ep.Stream | None) -> DmlStream:
         """*stream*, or one of its own."""
         if stream is None:
-            return self.create_stream()
+            return DmlStream(self.device)
         assert isinstance(stream, DmlStream)
         return stream
 
