@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -160,19 +161,29 @@ def test_a_child_of_a_fork_is_told_to_be_started_otherwise() -> None:
     model = onnx.parser.parse_model(NEGATION)
     with onnxplug.InferenceSession(model, providers=["opencl"]) as session:
         session.run(None, {"x": np.ones(3, np.float32)})
-        fork = multiprocessing.get_context("fork")
-        told, tells = fork.Pipe(duplex=False)
-        child = fork.Process(target=use_after_fork, args=(session, tells))
-        child.start()
+        assert "does not outlive" in said_after_fork(lambda: session)
+    gc.collect()
+    # the context was closed with its last session, and is made anew
+    new = functools.partial(onnxplug.InferenceSession, model, providers=["opencl"])
+    assert "does not outlive" in said_after_fork(new)
+
+
+def said_after_fork(make: Callable[[], onnxplug.InferenceSession]) -> str:
+    fork = multiprocessing.get_context("fork")
+    told, tells = fork.Pipe(duplex=False)
+    child = fork.Process(target=use_after_fork, args=(make, tells))
+    child.start()
+    try:
         assert told.poll(30)
-        assert "does not outlive" in told.recv()
+        return str(told.recv())
+    finally:
         child.kill()  # what ends it in order waits for OpenCL
         child.join()
 
 
-def use_after_fork(session: onnxplug.InferenceSession, tells: Any) -> None:
+def use_after_fork(make: Callable[[], onnxplug.InferenceSession], tells: Any) -> None:
     try:
-        session.run(None, {"x": np.ones(3, np.float32)})
+        make().run(None, {"x": np.ones(3, np.float32)})
     except onnxplug.errors.OnnxplugError as error:
         tells.send(str(error))
     else:

@@ -15,6 +15,9 @@ from onnxplug.authoring.locks import new_lock
 from .memory import SPACE, OpenClAllocator, OpenClTransfer
 from .streams import OpenClStream
 
+_used_by: Final[list[int]] = []
+"""The process that used OpenCL first; the children of its forks have this, too."""
+
 
 class OpenClContext(ep.DeviceContext):
     """One device: its memory, its streams, and the kernels that were built for it.
@@ -26,6 +29,9 @@ class OpenClContext(ep.DeviceContext):
 
     def __init__(self, location: ep.MemoryLocation, device: cl.Device) -> None:
         self.location = location
+        if not _used_by:
+            _used_by.append(os.getpid())
+        self.check_process()
         self.device = device
         self._context = cl.Context([device])
         self.native_handle = self._context.int_ptr
@@ -34,7 +40,6 @@ class OpenClContext(ep.DeviceContext):
         self._lock = new_lock()
         self._idle: list[OpenClStream] = []
         self._kernels: dict[tuple[str, str], Kernel] = {}
-        self._process = os.getpid()
 
     @property
     def live_bytes(self) -> int:
@@ -93,12 +98,12 @@ class OpenClContext(ep.DeviceContext):
             return found
 
     def check_process(self) -> None:
-        """Check that this is the process that made the context.
+        """Check that this is the process that used OpenCL first.
 
         Raises:
             RuntimeError: the threads of OpenCL's implementation were not forked.
         """
-        if os.getpid() != self._process:
+        if _used_by != [os.getpid()]:
             raise RuntimeError(
                 f"{self.location} was used before a fork, and OpenCL does not outlive "
                 "one; start child processes by 'spawn', or use the device in them only"
