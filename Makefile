@@ -90,6 +90,8 @@ VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
 PROGRAMS_VENV := .venv-programs
 # which asks for a graphical OpenCV, and an older Python; what it needs the group has
 ALONE_OF_PROGRAMS := rapidocr-onnxruntime==1.4.4
+# the conformance kit, in processes of its own: those of tests have started engines
+KIT = $(BIN)/onnxplug test --quick --folder build/conformance
 # the EP that test-device asks
 PLUGIN ?= cpu
 EP ?= $(PLUGIN)
@@ -158,6 +160,9 @@ test-coreml: $(VENV)/coreml.stamp
 	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest $(PARALLEL) plugins/coreml \
 	  $(filter %/test_mlprogram.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	$(KIT) coreml
+endif
 
 test-webgpu: $(VENV)/webgpu.stamp
 	ONNXPLUG_REQUIRE=webgpu,$(if $(NPM),tint) \
@@ -167,6 +172,9 @@ test-webgpu: $(VENV)/webgpu.stamp
 	  $(CUDA_ON_CPU:%=--ignore=%) \
 	  $(filter %/test_webgpu_ep.py %/test_webgpu_decoding.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	$(BIN)/python plugins/webgpu/tools/with_lavapipe.py $(VENV)/lavapipe $(KIT) webgpu
+endif
 
 test-cuda-offline: $(VENV)/cuda.stamp
 	@command -v g++ > /dev/null || { echo 'kernels in CUDA C++ are compiled by g++, which \
@@ -189,6 +197,10 @@ test-directml-offline: $(VENV)/directml.stamp
 test-opencl: $(VENV)/opencl.stamp
 	ONNXPLUG_REQUIRE=opencl $(BIN)/python -m pytest examples/opencl \
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/tutorials/write-a-device-ep.md]' $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	PYTHONPATH=examples/opencl/src $(KIT) opencl \
+	  --library onnxplug_opencl_example.plugin:OpenClFactory
+endif
 
 test-serve: $(SERVE_VENV)/serve.stamp
 	ONNXPLUG_REQUIRE=serve $(SERVE_VENV)/$(SCRIPTS)/python -m pytest plugins/serve \

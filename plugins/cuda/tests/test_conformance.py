@@ -1,0 +1,32 @@
+"""The conformance kit finds nothing on the stand-in, nor does the stand-in itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxplug_testing.conformance import Settings, chosen_checks, examine
+from onnxplug_testing.conformance.text import as_text
+
+from .conftest import EP, StandInFactory
+
+# what asks about many operators has g++ compile as many kernels
+GROUPS = ("factory", "memory", "time", "failure", "options", "costs")
+LEFT_OUT = {
+    "memory/each-operator",
+    "time/late-operators",
+    # the stand-in's threads are not in the children of forks
+    "failure/forks",
+    "failure/unloaded",
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_kit_finds_nothing(factory: StandInFactory, group: str) -> None:
+    checks = [each.full_name for each in chosen_checks([group])]
+    report = examine(
+        EP,
+        only=[name for name in checks if name not in LEFT_OUT],
+        settings=Settings(quick=True, isolated=False, budget=5),
+    )
+    assert report.findings == [], as_text(report)
+    assert report.tried

@@ -1,0 +1,23 @@
+"""The conformance kit finds nothing on the stand-in, nor does the stand-in itself."""
+
+from __future__ import annotations
+
+from onnxplug_directml.factory import DmlFactory
+from onnxplug_testing.conformance import Settings, all_checks, examine
+from onnxplug_testing.conformance.text import as_text
+
+from .conftest import EP
+
+# Windows has no forks, and the stand-in's threads are not in the children of any
+FORKS = {"failure/forks", "failure/unloaded"}
+
+
+def test_the_kit_finds_nothing(factory: DmlFactory) -> None:
+    checks = [each.full_name for each in all_checks()]
+    report = examine(
+        EP,
+        only=[name for name in checks if name not in FORKS],
+        settings=Settings(quick=True, isolated=False),
+    )
+    assert report.findings == [], as_text(report)
+    assert report.tried > 500
