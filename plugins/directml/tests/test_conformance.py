@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from onnxplug_directml.factory import DmlFactory
 from onnxplug_testing.conformance import Settings, all_checks, examine
 from onnxplug_testing.conformance.text import as_text
@@ -12,6 +16,10 @@ from .conftest import EP
 FORKS = {"failure/forks", "failure/unloaded"}
 
 
+@pytest.mark.skipif(
+    "win32more" not in os.environ.get("ONNXPLUG_REQUIRE", "").split(","),
+    reason="half a minute of make test-directml-offline",
+)
 def test_the_kit_finds_nothing(factory: DmlFactory) -> None:
     checks = [each.full_name for each in all_checks()]
     report = examine(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.skipif(
+    "tensorrt-bindings" not in os.environ.get("ONNXPLUG_REQUIRE", "").split(","),
+    reason="half a minute of make test-tensorrt-offline",
+)
 def test_the_kit_finds_nothing(
     factory: StandInFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

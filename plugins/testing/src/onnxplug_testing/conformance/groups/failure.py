@@ -467,7 +467,7 @@ def unloaded(trial: Trial) -> None:
         return
     child = in_child(work, 30.0)
     if child.said == "nothing":
-        trial.leave_out("the EP takes none of the models for this")
+        trial.leave_out("a child takes none of the models for this")
     elif child.hung:
         trial.find(said.CLOSE_FACTORY, "did not end within 30 s", case=case)
     elif child.ended or child.said != "right":
