@@ -8,14 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.plugins import registry
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.conformance import Finding, Settings, Subject, examine
+from onnxplug_testing.conformance.groups import profiling
 from onnxplug_testing.conformance.laboratory import device_of
 from onnxplug_testing.conformance.specimens import Node, make
 from onnxplug_testing.conformance.subject import find_subject
+from onnxplug_testing.conformance.trial import Trial
 from onnxplug_testing.simulated import SimulatedDataTransfer
 
 
@@ -61,6 +64,19 @@ class SwitchedFactory(Factory):
     def create(self, devices: Any, options: Any, session: Any) -> ep.ExecutionProvider:
         if options["tune"]:
             assert options["level"] >= 0
+        return Provider()
+
+
+class TightFactory(Factory):
+    """May be told to do with a byte of memory."""
+
+    options: ClassVar = {
+        "limit": ep.Option(default=64, minimum=1, doc="How many bytes it has.")
+    }
+
+    def create(self, devices: Any, options: Any, session: Any) -> ep.ExecutionProvider:
+        if options["limit"] < 64:
+            raise MemoryError("there are fewer than 64 bytes")
         return Provider()
 
 
@@ -110,6 +126,32 @@ def found() -> Iterator[Callable[[ep.EpFactory, str], list[Finding]]]:
 def test_an_option_about_what_another_switches_on_is_read(found: Any) -> None:
     (unread,) = found(SwitchedFactory(), "options/values")
     assert "'pace'" in unread.what
+
+
+def test_an_option_may_leave_too_little_memory(found: Any) -> None:
+    assert found(TightFactory(), "options/values") == []
+
+
+@pytest.mark.parametrize(("rows", "count"), [(64, 0), (profiling._MANY, 1)])
+def test_nodes_are_short_in_a_run_of_many_rows_only(rows: int, count: int) -> None:
+    """One of few rows may wait for the processor a thousand times as long."""
+    relu = make(
+        "one Relu", ep.DataType.FLOAT32, [Node("Relu", ["x"], "y")], {"x": (4, 6)}
+    )
+    factory = Factory()
+    pair = factory.supported_devices(onnxplug.get_hardware_devices())[0]
+    trial = Trial(
+        "profiling", "node-times", Subject(factory.name, factory, pair, [pair])
+    )
+    events = [
+        {"name": "model_run", "cat": "Session", "ts": 0.0, "dur": 20_000.0},
+        {
+            "name": "relu_kernel_time", "cat": "Node", "ts": 100.0, "dur": 20.0,
+            "tid": 1, "args": {"op_name": "Relu", "provider": factory.name},
+        },
+    ]  # fmt: skip
+    profiling._look_at(trial, relu.case({}), events, 1, 20_100.0, rows)
+    assert len(trial.findings) == count
 
 
 def test_operators_that_a_distribution_adds_are_operators(found: Any) -> None:

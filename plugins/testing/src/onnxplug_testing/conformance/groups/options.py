@@ -171,6 +171,9 @@ def _set(
     except (errors.OptionError, ep.SessionRefused) as error:
         trial.take_back(f"refused in words: {error}"[:160])
         return
+    except MemoryError as error:
+        trial.take_back(f"leaves too little memory: {error}"[:160])
+        return
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         if refusal(error) is not None:
             trial.take_back(f"with {what} the EP takes nothing of the network")
