@@ -24,7 +24,8 @@
 #   make test-device      ask an EP on this machine's device: verify, run the demo, and put
 #                         the conformance kit to it; with PLUGIN=webgpu, its folder, and
 #                         EP=dml where its short name is another; onnxplug-cpu without
-#   make test-site        build the site, and look at it in Chromium if there is one
+#   make test-site        build the site, and look at it, and at the conformance kit's
+#                         report, in Chromium if there is one
 #   make site             build the site, into build/site; a release's with VERSION=0.1
 #   make wheels           build what a release has into dist, twice, and compare; with
 #                         ARGS=--dirty, what is not committed, too
@@ -354,9 +355,10 @@ $(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml plugins/onnxruntime/
 	  $(ALONE_OF_PROGRAMS)
 	@touch $@
 
-$(SITE_VENV)/site.stamp: core/pyproject.toml pyproject.toml
+$(SITE_VENV)/site.stamp: core/pyproject.toml plugins/testing/pyproject.toml pyproject.toml
 	@echo 'creating $(SITE_VENV), with what builds the site …'
 	@$(PYTHON) -m venv $(SITE_VENV)
 	@$(SITE_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(SITE_VENV)/$(SCRIPTS)/python -m pip install --quiet -e core --group site
+	@$(SITE_VENV)/$(SCRIPTS)/python -m pip install --quiet -e core -e plugins/testing \
+	  --group site
 	@touch $@

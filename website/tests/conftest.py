@@ -7,14 +7,14 @@ import http.server
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -51,6 +51,35 @@ def browser() -> Iterator[Browser]:
         chromium = driver.chromium.launch(executable_path=path, args=args)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a page: ``opened(address, size, scheme)``.
+
+    Afterwards no script may have failed, and nothing been asked for elsewhere.
+    """
+    asked: list[str] = []
+    failed: list[str] = []
+    contexts = []
+
+    def open_page(url: str, size: Any = (1280, 900), scheme: Any = "light") -> Page:
+        context = browser.new_context(
+            color_scheme=scheme, viewport={"width": size[0], "height": size[1]}
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: failed.append(str(error)))
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not failed
+    here = ("file:", "data:", "blob:", "http://127.0.0.1:")
+    assert not [url for url in asked if not url.startswith(here)]
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

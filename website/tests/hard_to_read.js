@@ -1,5 +1,8 @@
-// Text that is hard to read: below WCAG's 4.5 to 1, or smaller than 11 pixels.
-() => {
+// Text that is hard to read, of elements that a selector names: below WCAG's 4.5 to 1, or smaller
+// than 11 pixels.
+(
+  texts = "article p, article li, article td, article th, article code, article a, article pre span"
+) => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const rgba = (color) => {
     canvas.clearRect(0, 0, 1, 1);
@@ -22,9 +25,7 @@
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const poor = [];
-  for (const element of document.querySelectorAll(
-    "article p, article li, article td, article th, article code, article a, article pre span"
-  )) {
+  for (const element of document.querySelectorAll(texts)) {
     const text = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
     if (!text || !element.checkVisibility() || element.matches(".headerlink")) continue;
     const ground = behind(element);

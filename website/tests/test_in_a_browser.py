@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 WIDE, NARROW = (1280, 900), (390, 844)
 
@@ -21,41 +21,9 @@ SHOWN = (
 """Pages with all that there is: tables, code, long words, pictures, docstrings."""
 
 CONTRAST = Path(__file__).with_name("hard_to_read.js").read_text("utf-8")
-"""Text that is hard to read: below WCAG's 4.5 to 1, or smaller than 11 pixels."""
-
 TOO_WIDE = Path(__file__).with_name("too_wide.js").read_text("utf-8")
-"""What stands out of the window, and in nothing that scrolls."""
 
 Opened = Callable[..., "Page"]
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Opened]:
-    """Opens a page: ``opened(address, size, scheme)``.
-
-    Afterwards no script may have failed, and nothing been asked for elsewhere.
-    """
-    asked: list[str] = []
-    failed: list[str] = []
-    contexts = []
-
-    def open_page(url: str, size: Any = WIDE, scheme: Any = "light") -> Page:
-        context = browser.new_context(
-            color_scheme=scheme, viewport={"width": size[0], "height": size[1]}
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: failed.append(str(error)))
-        page.goto(url)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not failed
-    here = ("file:", "data:", "blob:", "http://127.0.0.1:")
-    assert not [url for url in asked if not url.startswith(here)]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

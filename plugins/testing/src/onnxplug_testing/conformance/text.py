@@ -18,9 +18,10 @@ def as_text(report: Report) -> str:
 
 def summary(report: Report) -> str:
     """How much was tried, was not, and was found, on one line."""
+    found = len(report.findings)
     return (
         f"{report.tried} cases tried in {len(report.checks)} checks, "
-        f"{report.untried} not tried, {len(report.findings)} findings "
+        f"{report.untried} not tried, {found} finding{'s' * (found != 1)} "
         f"({report.seconds:.0f} s, seed {report.seed})"
     )
 
