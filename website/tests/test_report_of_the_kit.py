@@ -54,7 +54,7 @@ def outcome(name: str, findings: list[Finding], **figures: float) -> CheckOutcom
     untried = {"the EP refuses the node": 12_345, f"of {LONG}": 1} if findings else {}
     doc = "Single nodes: ONNX's own cases, other element types, versions."
     return CheckOutcome(
-        "operators", name, doc, 123_456, untried, findings, figures, 1.5
+        "operators", name, doc, 123_456, untried, findings, figures, 1.5, 1.25
     )
 
 

@@ -26,6 +26,7 @@ from onnxplug_testing.conformance import (
     chosen_checks,
     examine,
     find_subject,
+    forked,
     isolation,
 )
 from onnxplug_testing.conformance.html import as_html
@@ -144,7 +145,7 @@ def test_costs_that_the_host_refuses_are_told_of(simulated) -> None:
     assert report.untried
 
 
-@pytest.mark.skipif(not isolation.CAN_FORK, reason="checks have no processes here")
+@pytest.mark.skipif(not forked.CAN_FORK, reason="checks have no processes here")
 def test_a_crash_is_a_finding_and_the_rest_is_tried(faulty, tmp_path: Path) -> None:
     done = tmp_path / "done"
 
@@ -162,7 +163,7 @@ def test_a_crash_is_a_finding_and_the_rest_is_tried(faulty, tmp_path: Path) -> N
     assert report.tried > 20
 
 
-@pytest.mark.skipif(not isolation.CAN_FORK, reason="checks have no processes here")
+@pytest.mark.skipif(not forked.CAN_FORK, reason="checks have no processes here")
 def test_a_hang_is_a_finding(faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "PATIENCE", 1.0)
     monkeypatch.setattr(isolation, "_DEATHS", 1)

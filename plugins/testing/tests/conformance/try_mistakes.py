@@ -53,8 +53,6 @@ def outcome_of(name: str) -> Outcome:
         carry_out,
         find_subject,
     )
-    from onnxplug_testing.conformance.cases import load_suite
-    from onnxplug_testing.conformance.examination import tries_cases
 
     mistake = mistakes()[name]
     factory = mistake.factory()
@@ -62,8 +60,6 @@ def outcome_of(name: str) -> Outcome:
     subject, settings = find_subject(factory.name, "", None), Settings()
     shares = sum(each.share for each in all_checks())
     checks = [each for each in all_checks() if each.group == mistake.group.lower()]
-    if any(map(tries_cases, checks)):
-        load_suite()  # which the processes of the checks inherit
     other = ""
     for check in checks:
         seconds = settings.seconds * check.share / shares

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,37 +15,21 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug.plugins import registry
-from onnxplug_testing.conformance.cases import load_suite
 from onnxplug_testing.conformance.check import Check, all_checks, chosen_checks
 from onnxplug_testing.conformance.finding import Finding
 from onnxplug_testing.conformance.fork_server import ForkServer, fork_server
+from onnxplug_testing.conformance.forked import CAN_FORK
 from onnxplug_testing.conformance.groups.costs import FINITE
 from onnxplug_testing.conformance.groups.factory import PAIRS
-from onnxplug_testing.conformance.isolation import CAN_FORK, run_apart, run_here
+from onnxplug_testing.conformance.isolation import run_apart, run_here
+from onnxplug_testing.conformance.preparation import prepare, tries_cases
 from onnxplug_testing.conformance.report import CheckOutcome, Report
 from onnxplug_testing.conformance.subject import BrokenDevices, Subject, find_subject
 
 SECONDS: Final = 200.0
 """Processor time of all checks together."""
 
-_OF_SESSIONS: Final = (
-    "session", "compile", "graph", "partition", "prepare", "run", "selection", "shapes",
-    "verify",
-)  # fmt: skip
-"""The host's packages that the first session imports."""
-
-QUICK_SECONDS: Final = 20.0
-
-_OF_CASES: Final = frozenset(
-    {
-        "operators",
-        "claims",
-        "memory/each-operator",
-        "specialisation/sizes",
-        "time/late-operators",
-    }
-)
-"""Groups, and checks of others, that try ONNX's own cases."""
+QUICK_SECONDS: Final = 18.0
 
 
 class Settings(Record):
@@ -104,36 +86,37 @@ def examine(
         subject = find_subject(name, device, options)
     except BrokenDevices as error:
         return _without_devices(name, str(error), checks, settings)
-    if any(map(tries_cases, checks)):
-        load_suite()  # which the processes of the checks inherit
-    load_host()
-    left = settings.seconds
-    outcomes = []
+    for each in checks:  # before there is a process that others are forked from
+        prepare(each, forks=settings.isolated and CAN_FORK)
     with fork_server(subject, checks, isolated=settings.isolated) as server:
-        for position, each in enumerate(checks):
-            if progress is not None:
-                progress(each)
-            share = each.share / sum(later.share for later in checks[position:])
-            outcomes.append(carry_out(each, subject, settings, left * share, server))
-            left -= min(outcomes[-1].seconds, left * share)
+        outcomes = _carry_all_out(checks, subject, settings, progress, server)
     seconds = time.monotonic() - began
     return _report(subject.factory, str(subject.pair), settings, outcomes, seconds)
 
 
-def tries_cases(check: Check) -> bool:
-    """Whether *check* tries ONNX's own cases, which are to be loaded before."""
-    return not _OF_CASES.isdisjoint((check.group, check.full_name))
+def _carry_all_out(
+    checks: Sequence[Check],
+    subject: Subject,
+    settings: Settings,
+    progress: Callable[[Check], None] | None,
+    server: ForkServer | None,
+) -> list[CheckOutcome]:
+    """What comes of *checks*, in their order.
 
-
-def load_host() -> None:
-    """Import what makes sessions, which the processes of the checks then need not.
-
-    No EP is started by that.
+    Those that have more cases than time come last, and of these the largest, as what
+    others leave of their time is for them.
     """
-    for name in _OF_SESSIONS:
-        package = importlib.import_module(f"onnxplug.{name}")
-        for found in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"onnxplug.{name}.{found.name}")
+    left = settings.seconds
+    outcomes: dict[str, CheckOutcome] = {}
+    waiting = sorted(checks, key=lambda each: each.share * tries_cases(each))
+    for position, each in enumerate(waiting):
+        if progress is not None:
+            progress(each)
+        share = each.share / sum(later.share for later in waiting[position:])
+        outcome = carry_out(each, subject, settings, left * share, server)
+        left -= min(outcome.used, left * share)
+        outcomes[each.full_name] = outcome
+    return [outcomes[each.full_name] for each in checks]
 
 
 def _without_devices(
@@ -151,7 +134,15 @@ def _without_devices(
         untried = {} if is_told else {"the host cannot use the EP's devices": 1}
         outcomes.append(
             CheckOutcome(
-                each.group, each.name, each.doc, int(is_told), untried, found, {}, 0.0
+                each.group,
+                each.name,
+                each.doc,
+                int(is_told),
+                untried,
+                found,
+                {},
+                0.0,
+                0.0,
             )
         )
     device = "no device that the host can use"
@@ -191,6 +182,8 @@ def carry_out(
     Args:
         server: the process that its own is forked from; by default this one.
     """
+    forks = settings.isolated and CAN_FORK
+    prepare(check, forks=forks)
     began = time.monotonic()
     known = {
         "seed": settings.seed,
@@ -199,7 +192,7 @@ def carry_out(
     }
     found = server.run(check, seconds, **known) if server is not None else None
     if found is None:
-        run = run_apart if settings.isolated and CAN_FORK else run_here
+        run = run_apart if forks else run_here
         found = run(check, subject, seconds=seconds, **known)
     return CheckOutcome(
         check.group,

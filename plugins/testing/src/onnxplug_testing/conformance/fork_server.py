@@ -28,8 +28,8 @@ from onnxplug import ep
 from onnxplug.errors import InvalidArgument
 from onnxplug_testing.conformance import isolation
 from onnxplug_testing.conformance.check import Check
-from onnxplug_testing.conformance.forked import in_child
-from onnxplug_testing.conformance.isolation import CAN_FORK, Outcome, run_apart
+from onnxplug_testing.conformance.forked import CAN_FORK, in_child
+from onnxplug_testing.conformance.isolation import Outcome, run_apart
 from onnxplug_testing.conformance.networks import draw_network, vocabulary
 from onnxplug_testing.conformance.subject import Subject
 from onnxplug_testing.conformance.taps import ignoring_failures

@@ -7,8 +7,14 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from typing import Final
 
 from onnxplug.authoring.record import Record
+
+CAN_FORK: Final = hasattr(os, "fork")
+
+_MOST: Final = 1 << 16
+"""Bytes that a child may say."""
 
 
 class Child(Record):
@@ -35,7 +41,7 @@ def in_child(work: Callable[[], str], seconds: float) -> Child:
             text = work()
         except BaseException as error:  # noqa: BLE001 (told to the parent)
             text = f"raised {type(error).__name__}: {error}"
-        os.write(writer, text.encode()[:4000])
+        _write(writer, text.encode()[:_MOST])
         os._exit(0)
     os.close(writer)
     try:
@@ -51,6 +57,11 @@ def in_child(work: Callable[[], str], seconds: float) -> Child:
     if code < 0:
         return Child(said, f"signal {signal.Signals(-code).name}")
     return Child(said, f"exit code {code}" if code else "")
+
+
+def _write(writer: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(writer, text) :]
 
 
 def _read(reader: int, end: float) -> str | None:

@@ -26,8 +26,6 @@ from onnxplug_testing.conformance.subject import Subject
 from onnxplug_testing.conformance.taps import ignoring_failures
 from onnxplug_testing.conformance.trial import LATENESS, Trial, in_words, outcome_of
 
-CAN_FORK: Final = hasattr(os, "fork")
-
 PATIENCE: Final = 60.0
 """Seconds in which a case has to end, on a machine that does much else."""
 
@@ -100,11 +98,12 @@ def _joined(first: Outcome, second: Outcome) -> Outcome:
         "untried": second["untried"] or first["untried"],
         "findings": first["findings"] + second["findings"],
         "figures": first["figures"] | second["figures"],
+        "used": first["used"] + second["used"],
     }
 
 
 def _nothing() -> Outcome:
-    return {"tried": 0, "untried": {}, "findings": [], "figures": {}}
+    return {"tried": 0, "untried": {}, "findings": [], "figures": {}, "used": 0.0}
 
 
 def _with_deaths(

@@ -21,6 +21,7 @@ class CheckOutcome(Record):
         findings: what was found.
         figures: what was measured, by what it is.
         seconds: how long it took.
+        used: how much time of the processor that was of the check's share, in s.
     """
 
     group: str
@@ -31,6 +32,7 @@ class CheckOutcome(Record):
     findings: Sequence[Finding]
     figures: Mapping[str, float]
     seconds: float
+    used: float
 
     @property
     def full_name(self) -> str:
@@ -98,6 +100,7 @@ class Report(Record):
                     "findings": [finding.as_json() for finding in each.findings],
                     "figures": dict(each.figures),
                     "seconds": round(each.seconds, 3),
+                    "used": round(each.used, 3),
                 }
                 for each in self.checks
             ],

@@ -65,7 +65,8 @@ class Trial:
         self._attempts = 0
         self._tell = tell
         self._told = 0.0
-        self._end = time.process_time() + seconds
+        self._began = time.process_time()
+        self._end = self._began + seconds
         self._latest = time.monotonic() + LATENESS * seconds
 
     # what is drawn
@@ -89,6 +90,11 @@ class Trial:
         clock counts.
         """
         return time.process_time() < self._end and time.monotonic() < self._latest
+
+    @property
+    def used(self) -> float:
+        """Processor time since it began, in s."""
+        return time.process_time() - self._began
 
     def attempt(self, case: Case) -> bool:
         """Say that *case* is tried next, and whether it is to be.
@@ -200,4 +206,5 @@ def outcome_of(trial: Trial) -> Mapping[str, Any]:
         "untried": dict(trial.untried),
         "findings": list(trial.findings.values()),
         "figures": dict(trial.figures),
+        "used": trial.used,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from onnxplug.plugins import registry
 from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.forked import Child, in_child
+from onnxplug_testing.conformance.forked import CAN_FORK, Child, in_child
 from onnxplug_testing.conformance.injection import (
     Injected,
     Place,
@@ -47,8 +46,6 @@ from onnxplug_testing.conformance.specimens import (
 )
 from onnxplug_testing.conformance.taps import replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
-
-CAN_FORK: Final = hasattr(os, "fork")
 
 _CHILD_SECONDS: Final = 30.0
 """In which a child runs a small model, on a machine that does much else."""
