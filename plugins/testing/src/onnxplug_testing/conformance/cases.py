@@ -18,6 +18,7 @@ import onnx
 from onnx import helper
 
 from onnxplug.authoring.entries import Cache, fingerprint
+from onnxplug_testing.conformance.edges import edges, targets
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.mutation import Pool, mutations
 from onnxplug_testing.measuring.variations import Variation, suite_cases, variations
@@ -27,21 +28,32 @@ SEVERAL: Final = 16
 
 KINDS: Final = (
     "suite",
+    "edge",
     "mutated",
+    "target",
+    "edge",
     "version",
     "axis",
+    "edge",
     "dtype",
     "dynamic",
+    "edge",
     "version",
     "mutated",
+    "edge",
     "shape",
+    "target",
     "version",
+    "edge",
     "suite",
     "constant",
+    "edge",
     "mutated",
     "values",
+    "edge",
     "version",
     "special",
+    "edge",
     "dtype",
 )
 """In which order kinds take turns, as long as there are any of them."""
@@ -90,20 +102,24 @@ def trials_of(
     Mutations never end, where there is something to mutate.
     """
     waiting: dict[str, list[Variation]] = {kind: [] for kind in kinds}
-    waiting["axis"] = [turned for case in cases if (turned := from_the_end(case))]
     source = _made(cases)
-    mutated = mutations(Pool(cases), draw)
+    apart = {
+        "axis": (turned for case in cases if (turned := from_the_end(case))),
+        "edge": edges(cases),
+        "mutated": mutations(Pool(cases), draw),
+        "target": targets(cases),
+    }
     fruitless = 0
     for turn in itertools.count():
         kind = kinds[turn % len(kinds)]
-        while kind not in ("mutated", "axis") and not waiting[kind]:
+        while kind not in apart and not waiting[kind]:
             made = next(source, None)
             if made is None:
                 break
             if made.kind in waiting:
                 waiting[made.kind].append(made)
-        if kind == "mutated":
-            found = next(mutated, None)
+        if kind in apart:
+            found = next(apart[kind], None)
         else:
             found = waiting[kind].pop(0) if waiting[kind] else None
         fruitless = 0 if found is not None else fruitless + 1

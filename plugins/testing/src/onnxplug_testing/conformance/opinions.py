@@ -29,8 +29,11 @@ NEAR: Final = {
 """How far results may be, relative and absolute, by the coarsest type in the model; of
 others nothing is allowed, but for floats of eight bits and less."""
 
-DRAWN: Final = frozenset({"mutated", "shape"})
-"""Kinds of cases that may be none of ONNX's, and where its reference may err."""
+DRAWN: Final = frozenset({"edge", "mutated", "shape"})
+"""Kinds of cases that may be none of ONNX's."""
+
+UNSURE: Final = DRAWN | {"target"}
+"""Kinds of cases where ONNX's reference may err."""
 
 _COARSE: Final = (0.26, 0.1)
 

@@ -32,6 +32,7 @@ _OF_CASES: Final = frozenset(
     {
         "operators",
         "claims",
+        "factory/versions",
         "memory/each-operator",
         "specialisation/sizes",
         "time/late-operators",

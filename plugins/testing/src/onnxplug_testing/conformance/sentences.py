@@ -12,7 +12,17 @@ RESULTS: Final = Sentence(
     "CompiledPartition.run",
     "One array per output, of the element type and shape that the operators give",
 )
+COMPUTED: Final = Sentence(
+    "CompiledPartition.run",
+    "Compute the outputs, in the order of ``Partition.outputs``.",
+)
 INPUTS: Final = Sentence("CompiledPartition.run", "Never written to; may be read-only.")
+WRITTEN_TO: Final = Sentence(
+    "Outputs belong to you",
+    "What `run` returns is the caller's: writing to it changes no weight, no input and "
+    "no other output.",
+    STREAMS,
+)
 STRIDES: Final = Sentence(
     "CompiledPartition.run",
     "numpy's, of the graph's element type in the machine's order of bytes, with any "
@@ -224,6 +234,9 @@ GOES_ON: Final = Sentence(
 INTERRUPTED: Final = Sentence(
     "raise_interruption",
     "Raise what a signal handler raised, if *error* is that or came of it.",
+)
+RAISES_AGAIN: Final = Sentence(
+    "Event.synchronize", "Raises what the work raised, however often it is called."
 )
 CLOSE_EP: Final = Sentence("ExecutionProvider.close", "Release resources.")
 CLOSE_CONTEXT: Final = Sentence("DeviceContext.close", "Release the device.")

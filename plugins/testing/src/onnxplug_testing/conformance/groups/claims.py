@@ -22,11 +22,21 @@ from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups import digits
 from onnxplug_testing.conformance.groups.operators import CLAIM, READY
-from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
+from onnxplug_testing.conformance.networks import (
+    NO_WORDS,
+    Vocabulary,
+    draw_network,
+    vocabulary,
+)
 from onnxplug_testing.conformance.opinions import contradiction, may_be_blamed
 from onnxplug_testing.conformance.subject import Runner, refusal
 from onnxplug_testing.conformance.survey import Answer, ask, claimed_of, survey
-from onnxplug_testing.conformance.taps import Asked, listening
+from onnxplug_testing.conformance.taps import (
+    Asked,
+    Talk,
+    ignoring_failures,
+    listening,
+)
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
 
@@ -101,7 +111,7 @@ def computed(trial: Trial) -> None:
     for name, said in answers.items():
         taken = claimed_of(said)
         if taken:
-            kinds = ("dtype", "suite", "dynamic", "dtype", "constant")
+            kinds = ("target", "dtype", "suite", "dynamic", "dtype", "constant")
             turns[name] = _with_unknown_ranks(
                 trials_of(taken[:6], trial.draw(name), kinds)
             )
@@ -274,6 +284,7 @@ def the_same_again(trial: Trial) -> None:
                 continue
             with session:
                 _ask_again(trial, talk.providers[0], talk.asked, case)
+                _ask_of_another(trial, words, talk, case)
 
 
 def _ask_again(
@@ -301,6 +312,24 @@ def _ask_again(
         if other != first:
             text = f"asked again about a graph, it says {other}, and first {first}"
             trial.find(PURE, text[:400], case=case, kind="again")
+
+
+def _ask_of_another(trial: Trial, words: Vocabulary, talk: Talk, case: Case) -> None:
+    """Whether an EP that was asked about one graph says of another what an EP says that
+    was not, as of bodies and of functions that are expanded."""
+    other = draw_network(
+        words, trial.draw(case.name, "other"), nodes=8, foreign=("Ceil", "Sinh")
+    )
+    asked = ask(trial.subject, other.model, alone=False)
+    if asked is None:
+        return
+    trial.count()
+    with ignoring_failures():  # which are told of above
+        talk.providers[0].get_capability(asked.graph)
+        found, expected = _comparable(talk.asked[-1]), _comparable(asked)
+        if talk.asked[-1].graph is asked.graph and found != expected:
+            text = f"asked about a second graph, it says {found}, and asked about no "
+            trial.find(PURE, f"{text}other {expected}"[:400], case=case, kind="another")
 
 
 def _comparable(asked: Asked) -> Mapping[str, Any]:

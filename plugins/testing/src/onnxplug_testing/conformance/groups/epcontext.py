@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import onnx
 
 import onnxplug
 from onnxplug import ep
@@ -113,6 +114,7 @@ def round_trips(trial: Trial) -> None:
                 continue
             count = len(talk.compiled)
             _restored(trial, case, model, talk, count)
+            _again(trial, case, talk)
 
 
 def _restored(trial: Trial, case: Case, model: bytes, talk: Talk, count: int) -> None:
@@ -127,6 +129,79 @@ def _restored(trial: Trial, case: Case, model: bytes, talk: Talk, count: int) ->
     if len(talk.compiled) > count:
         text = "compiled again, though the model has what was compiled"
         trial.find(GIVES, text, case=case, kind="again")
+
+
+def _again(trial: Trial, case: Case, talk: Talk) -> None:
+    """Whether what was restored is serialised, and restored, like what was compiled."""
+    made = _compiled(trial, talk, case)
+    if made is None:
+        return
+    try:
+        first = made.serialiser.restore(
+            made.partition, memoryview(bytes(made.serialiser.serialise(made.compiled)))
+        )
+    except (Exception, SystemExit):  # noqa: BLE001 (told of above)
+        return
+    try:
+        data = made.serialiser.serialise(first)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        text = f"of what restore gave, serialise {in_words(error)}"
+        trial.find(BYTES, text, case=case, kind="restored")
+        return
+    try:
+        made.serialiser.restore(made.partition, memoryview(bytes(data)))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        text = f"what was restored, and serialised again, {in_words(error)}"
+        trial.find(GIVES, text, case=case, kind="restored again")
+
+
+@check("epcontext", share=0.3)
+def weights(trial: Trial) -> None:
+    """What was compiled of models that differ in their weights alone is restored with
+    the weights of each, whichever was compiled last."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    for number in trial.in_time(range(2 if trial.quick else 6)):
+        network = draw_network(words, trial.draw(number), nodes=8, rows=3)
+        case = network.case(trial.numbers(number), 3, f"network {number}, twice")
+        other = Case(_with_other_weights(case.model), case.feeds, case.name)
+        if other.model == case.model:
+            continue
+        if not trial.attempt(case):
+            continue
+        settings = onnxplug.SessionOptions()
+        settings.add_provider_for_devices([trial.subject.pair], trial.subject.options)
+        try:
+            models = [
+                onnxplug.ModelCompiler(settings, each.model, True).compile_to_bytes()
+                for each in (case, other)
+            ]
+            if not all(b"EPContext" in model for model in models):
+                trial.take_back(NO_SERIALISER)
+                continue
+            results = [trial.subject.run(model, case.feeds) for model in models]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (told of by others)
+            trial.take_back(f"{type(error).__name__}, which others tell of")
+            continue
+        for each, found in zip((case, other), results, strict=True):
+            wrong, _ = contradiction(found, each, trial.subject)
+            if wrong:
+                text = "restored after a model with other weights was compiled"
+                trial.find(GIVES, f"{text}, {wrong}", case=each, kind="weights")
+    if not trial.tried and not trial.untried:
+        trial.leave_out("the EP takes no node with a weight")
+
+
+def _with_other_weights(model: bytes) -> bytes:
+    """*model* with each weight's numbers in the opposite order, and negative."""
+    changed = onnx.load_model_from_string(model)
+    for weight in changed.graph.initializer:
+        array = onnx.numpy_helper.to_array(weight)
+        turned = -array.reshape(-1)[::-1].reshape(array.shape)
+        weight.CopyFrom(onnx.numpy_helper.from_array(turned, weight.name))
+    return bytes(changed.SerializeToString())
 
 
 @check("epcontext", share=0.6)

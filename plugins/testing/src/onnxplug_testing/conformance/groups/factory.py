@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import onnx
@@ -11,8 +11,11 @@ import onnx
 import onnxplug
 from onnxplug import ep
 from onnxplug.plugins import registry
+from onnxplug_testing.conformance.cases import describe, load_suite, trials_of
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
+from onnxplug_testing.conformance.survey import Answer, survey
+from onnxplug_testing.conformance.taps import ignoring_failures, replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
 
 PAIRS: Final = Sentence(
@@ -22,6 +25,15 @@ PAIRS: Final = Sentence(
 VERSIONS: Final = Sentence(
     "EpFactory.engine_versions",
     "(optional) Versions of what computes on *device*, such as engine and driver.",
+)
+LOOKS: Final = Sentence(
+    "EpFactory.supported_devices",
+    "Looks, does not initialise: no driver is loaded, no context made.",
+)
+SINCE: Final = Sentence(
+    "OperatorSupport",
+    "the first version of the operator that is meant, as ``Node.since_version`` "
+    "counts.",
 )
 DIAGNOSES: Final = Sentence(
     "EpFactory.diagnose",
@@ -39,6 +51,7 @@ def facts(trial: Trial) -> None:
     factory = trial.subject.factory
     hardware = onnxplug.get_hardware_devices()
     pairs = _twice(trial, PAIRS, lambda: list(factory.supported_devices(hardware)))
+    _look_for_contexts(trial, factory, hardware)
     for pair in pairs or ():
         if isinstance(pair, ep.RefusedDevice):
             if not pair.reason.strip():
@@ -57,6 +70,28 @@ def facts(trial: Trial) -> None:
     for finding in _twice(trial, DIAGNOSES, lambda: list(factory.diagnose())) or ():
         if not isinstance(finding, ep.Finding):
             trial.find(DIAGNOSES, f"gives a {type(finding).__name__}, no Finding")
+
+
+def _look_for_contexts(
+    trial: Trial, factory: ep.EpFactory, hardware: Sequence[ep.HardwareDevice]
+) -> None:
+    """Whether to look for devices makes a context."""
+    spaces, made = factory.memory_spaces, 0
+    if spaces is None:
+        return
+    create = spaces.create_context
+
+    def created(location: ep.MemoryLocation) -> ep.DeviceContext:
+        nonlocal made
+        made += 1
+        return create(location)
+
+    trial.count()
+    # what raises is told of above; spaces may take no attributes
+    with ignoring_failures(), replaced(spaces, "create_context", created):
+        list(factory.supported_devices(hardware))
+    if made:
+        trial.find(LOOKS, f"supported_devices makes {made} context(s) of the device")
 
 
 def _twice(trial: Trial, sentence: Sentence, call: Callable[[], Any]) -> Any:
@@ -109,3 +144,53 @@ def _look_at(
     ) and said.since > max(versions):
         text = f"{said.op_type} has no version from {said.since} on"
         trial.find(OPERATORS, f"{text}; there are {sorted(versions)}")
+
+
+@check("factory", share=0.4)
+def versions(trial: Trial) -> None:
+    """Of operators that it says it has, it takes the versions that it says."""
+    said = list(trial.subject.factory.operators() or ())
+    if not said:
+        trial.leave_out("the EP does not say which operators it has")
+        return
+    suite = load_suite()
+    names = sorted({each.op_type for each in said if not each.domain} & suite.keys())
+    trial.draw("order").shuffle(names)
+    for start in trial.in_time(range(0, len(names), _AT_ONCE)):
+        cases = {
+            name: list(
+                trials_of(suite[name][:2], trial.draw(name), ("version", "suite"))
+            )
+            for name in names[start : start + _AT_ONCE]
+        }
+        for name, answers in survey(trial.subject, cases, of_each=_OF_EACH).items():
+            meant = [each for each in said if each.op_type == name and not each.domain]
+            for since in sorted({each.case.since for each in answers}):
+                of_it = [each for each in answers if each.case.since == since]
+                trial.count(len(of_it))
+                _compare_with_said(trial, name, since, of_it, meant)
+
+
+_AT_ONCE: Final = 10
+"""Operators that are asked about together."""
+
+_OF_EACH: Final = 12
+"""Cases of an operator."""
+
+
+def _compare_with_said(
+    trial: Trial,
+    name: str,
+    since: int,
+    answers: Sequence[Answer],
+    said: Sequence[ep.OperatorSupport],
+) -> None:
+    """Whether a version that is said to be had is refused for being one."""
+    codes = [None if each.reason is None else each.reason.code for each in answers]
+    if all(code is ep.RefusalCode.OPSET for code in codes) and any(
+        each.since <= since and (each.until is None or since <= each.until)
+        for each in said
+    ):
+        text = f"operators() has version {since} of {name}, which is refused: "
+        node = describe(answers[0].case)
+        trial.find(SINCE, f"{text}{answers[0].reason}", node=node, kind=name)

@@ -11,6 +11,8 @@ import itertools
 from typing import Any, Final
 
 import numpy as np
+import onnx
+import onnx.helper as oh
 
 from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
@@ -34,6 +36,7 @@ from onnxplug_testing.conformance.partitions import (
     settled,
 )
 from onnxplug_testing.conformance.specimens import (
+    OPSET,
     Node,
     Specimen,
     agrees,
@@ -120,6 +123,79 @@ def inputs(trial: Trial) -> None:
             check_unwritten(
                 trial, lab, placed, before, case, said.VIEWS, "when results were"
             )
+
+
+@check("memory", share=0.3)
+def filled_anew(trial: Trial) -> None:
+    """Arrays that are filled anew and fed again are read again."""
+    for lab, specimen, case in examined(trial, "arrays that are filled anew"):
+        with asking(trial, said.COMPUTED, case):
+            fed = specimen.feeds(trial.numbers("filled", 0))
+            with settled(lab) as stream:
+                placed = lab.put(fed, stream)
+            for number in range(3):
+                trial.count()
+                feeds = specimen.feeds(trial.numbers("filled", number))
+                for name, array in placed.items():
+                    if isinstance(array, np.ndarray):
+                        array[...] = feeds[name]
+                    else:
+                        lab.on_device.copy(feeds[name], array, None)
+                with settled(lab) as stream:
+                    given = lab.run(placed, None, stream)
+                what = f"fed the same arrays again, filled anew, in run {number}"
+                expected = specimen.expected(feeds)
+                if not compare(trial, lab, given, expected, case, said.COMPUTED, what):
+                    break
+
+
+@check("memory", share=0.3)
+def rows_of_weights(trial: Trial) -> None:
+    """What is looked up in a weight belongs to the caller, who may write to it."""
+    draw = trial.numbers("rows")
+    for dtype in (np.float32, np.float16, np.float64):
+        table = draw.integers(1, 9, (6, 4)).astype(dtype)
+        case = _looked_up(table)
+        try:
+            session = trial.subject.session(case.model)
+        except Exception:  # noqa: BLE001 (asked elsewhere)
+            continue
+        trial.attempt(case)
+        with asking(trial, said.WRITTEN_TO, case), session:
+            for _ in range(3):
+                for row, array in zip(
+                    session.run(None, dict(case.feeds)), (table[2], table[1:3]),
+                    strict=True,
+                ):  # fmt: skip
+                    if not agrees(row, array):
+                        text = "Gather gives what was written to an earlier result"
+                        what = f"{text}: {differs(row, array)}"
+                        trial.find(said.WRITTEN_TO, what, case=case, kind="rows")
+                    row[...] = 77
+        return
+    trial.leave_out("the EP takes no Gather of a weight")
+
+
+def _looked_up(table: Array) -> Case:
+    """A row of *table*, and two of them."""
+    element = oh.np_dtype_to_tensor_dtype(table.dtype)
+    graph = oh.make_graph(
+        [
+            oh.make_node("Gather", ["w", "i"], ["row"]),
+            oh.make_node("Gather", ["w", "j"], ["rows"]),
+        ],
+        "looked up",
+        [
+            oh.make_tensor_value_info("i", onnx.TensorProto.INT64, []),
+            oh.make_tensor_value_info("j", onnx.TensorProto.INT64, [2]),
+        ],
+        [oh.make_tensor_value_info(name, element, None) for name in ("row", "rows")],
+        [onnx.numpy_helper.from_array(table, "w")],
+    )
+    imports = [oh.make_opsetid("", OPSET)]
+    model = oh.make_model(graph, opset_imports=imports, ir_version=8)
+    feeds = {"i": np.array(2), "j": np.array([1, 2])}
+    return Case(model.SerializeToString(), feeds, "rows of a weight")
 
 
 @check("memory", share=0.4)

@@ -56,7 +56,7 @@ def _run_all(trial: Trial, case: Variation) -> None:
     constants = case.constants | case.lists()
     case = replace(case, dynamic=True, constants=constants, expected=None)
     tried = [as_case(each) for each in _of_sizes(trial, case)]
-    if len(tried) < len(_MORE):
+    if not tried:
         return
     try:
         session = trial.subject.session(tried[0].model)
@@ -87,6 +87,11 @@ def _of_sizes(trial: Trial, case: Variation) -> Iterator[Variation]:
                 drawn = numbers.choice(array.reshape(-1), shape)
                 inputs[position] = np.asarray(drawn, array.dtype).reshape(shape)
         yield replace(case, inputs=tuple(inputs))
+    if len(data) == 1 and data[0][1].ndim > 1:  # as many elements, of other sizes
+        (position, array), inputs = data[0], list(case.inputs)
+        for shape in (array.shape[::-1], array.shape[1:] + array.shape[:1]):
+            inputs[position] = np.resize(array, shape)
+            yield replace(case, inputs=tuple(inputs))
 
 
 def _run(

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import onnx
 from onnx import helper
 
 import onnxplug
+from onnxplug import ep
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.laboratory import (
+    Array,
+    Laboratory,
+    Unfit,
+    asking,
+    laboratory,
+)
 from onnxplug_testing.conformance.makings import noting
 from onnxplug_testing.conformance.networks import (
     NO_WORDS,
@@ -22,12 +30,18 @@ from onnxplug_testing.conformance.networks import (
     Vocabulary,
     vocabulary,
 )
-from onnxplug_testing.conformance.taps import listening
+from onnxplug_testing.conformance.partitions import settled
+from onnxplug_testing.conformance.specimens import several, taken, takes
+from onnxplug_testing.conformance.taps import listening, replaced
 from onnxplug_testing.conformance.trial import Trial
 
 ONCE: Final = Sentence(
     "ExecutionProvider.compile",
     "Make *partition* ready to run.  The partition may be kept.",
+)
+
+CONSTANTS: Final = Sentence(
+    "ComputeCapability", "the EP copies what it needs of constants in ``compile``"
 )
 
 _ABSURD_NODE: Final = 0.005
@@ -43,7 +57,7 @@ _LONG: Final = 40
 
 @check("speed", share=0.8)
 def overheads(trial: Trial) -> None:
-    """The fixed costs of a session, a run, a node, a copy and a bound run."""
+    """The fixed costs of a session, a run, a node and a bound run, and what is copied."""
     words = vocabulary(trial.subject)
     if words is None:
         trial.leave_out(NO_WORDS)
@@ -155,12 +169,52 @@ def _bound(
 
 
 def _copies(trial: Trial) -> None:
-    """To the EP's memory and back, by the clock, as devices copy by themselves."""
-    spaces = trial.subject.factory.memory_spaces
-    if spaces is None:
+    """Whether runs copy from the host what the device has, such as weights."""
+    if trial.subject.factory.memory_spaces is None:
         trial.leave_out("the EP has no memory of its own to copy to")
         return
-    trial.leave_out("copies of devices are measured with their memory")
+    has = taken(trial)
+    if has is None:
+        return
+    specimen = several(has)
+    if not takes(trial.subject, specimen):
+        trial.leave_out(f"the EP does not take all of {specimen.name}")
+        return
+    feeds = specimen.feeds(trial.numbers("copies"))
+    case = specimen.case(feeds, "run with all its inputs on the device")
+    if not trial.attempt(case):
+        return
+    with asking(trial, CONSTANTS, case), laboratory(trial.subject, specimen) as lab:
+        transfer, copied = lab.on_device.context.transfer, []
+        copy = transfer.copy
+
+        def noted(pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None) -> None:
+            copied.extend(source for source, _ in pairs)
+            copy(pairs, stream)
+
+        try:
+            taps = replaced(transfer, "copy", noted)
+            taps.__enter__()
+        except TypeError:
+            raise Unfit("copies of the EP cannot be heard of") from None
+        try:
+            counts = [len(_from_the_host(lab, feeds, copied)) for _ in range(_SEVERAL)]
+        finally:
+            taps.__exit__(None, None, None)
+        if min(counts[1:]):
+            text = f"{counts[-1]} array(s) to the device, though its inputs are there"
+            trial.find(CONSTANTS, f"each run copies {text}", case=case)
+
+
+def _from_the_host(
+    lab: Laboratory, feeds: Mapping[str, Array], copied: list[Any]
+) -> list[Any]:
+    """What a run, whose inputs are on the device, copies from the host."""
+    with settled(lab) as stream:
+        inputs = lab.put(feeds, stream)
+        copied.clear()
+        lab.run(inputs, None, stream)
+    return [each for each in copied if isinstance(each, np.ndarray)]
 
 
 def _times(call: Callable[[], object], times: int) -> tuple[float, float]:

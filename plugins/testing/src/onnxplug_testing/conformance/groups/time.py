@@ -7,7 +7,9 @@ What is asked of streams alone is in :mod:`.device_streams`, of captures in
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -314,6 +316,55 @@ def _storm(
             case=case,
             kind="wrong",
         )
+
+
+@check("time", share=0.4)
+def first_runs(trial: Trial) -> None:
+    """Threads that are the first to run a session, at once, each get what is theirs."""
+    for specimen in chosen(trial, several, of_any_size):
+        feeds = specimen.feeds(trial.numbers(specimen.name))
+        expected = list(specimen.expected(feeds).values())
+        case = specimen.case(feeds, "six threads are the first to run it")
+        if not trial.attempt(case):
+            continue
+        for _ in trial.in_time(range(6 if trial.quick else 30)):
+            trial.count()
+            with (
+                asking(trial, said.CONCURRENT, case),
+                trial.subject.session(specimen.model, checked=False) as session,
+                _taking_turns(),
+            ):
+                _run_first(trial, session, feeds, expected, case)
+
+
+@contextmanager
+def _taking_turns() -> Iterator[None]:
+    """A context in which threads of Python take turns often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _run_first(
+    trial: Trial,
+    session: onnxplug.InferenceSession,
+    feeds: Mapping[str, Array],
+    expected: Sequence[Array],
+    case: Case,
+) -> None:
+    def work(number: int) -> None:
+        found = session.run(None, dict(feeds))
+        for array, right in zip(found, expected, strict=True):
+            if not agrees(array, right):
+                text = f"of threads that run it first, one has {differs(array, right)}"
+                trial.find(said.CONCURRENT, text, case=case, kind="first")
+
+    for error in in_threads(6, work):
+        text = f"of threads that run it first, one raised {error!r}"[:400]
+        trial.find(said.CONCURRENT, text, case=case, kind="first raised")
 
 
 @check("time", share=0.6)

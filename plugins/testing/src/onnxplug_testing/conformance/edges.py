@@ -1,0 +1,189 @@
+"""What EPs get wrong at edges, tried of each operator, and not left to chance.
+
+Sizes of 1 among others, several axes in any order, the ends of whole numbers where
+these are compared, and more elements than a block of threads has; and each type that
+numbers are cast to.  Whether ONNX allows what comes out is for those to say that
+compute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, defs, helper
+
+from onnxplug_testing.conformance.mutation import SIZING
+from onnxplug_testing.measuring.variations import Variation, element_types
+
+_SEVERAL: Final = 12
+"""Cases of an operator that edges are made of."""
+
+_MANY: Final = 1037
+"""Elements at least, and no multiple of what blocks have."""
+
+_COMPARING: Final = frozenset(
+    {
+        "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+        "Max", "Min", "ReduceMax", "ReduceMin", "Relu", "Sign", "TopK",
+    }
+)  # fmt: skip
+"""Operators whose results are defined for any whole numbers, as nothing overflows."""
+
+_FRACTIONS: Final = (0.25, 1.5, 0.0, 0.75, 2.0, 3.25, 7.0, 0.5)
+"""What casts to whole numbers round towards zero; none is undefined."""
+
+_SIGNED: Final = (-0.25, 1.5, 0.0, -0.75, -2.0, 3.25, 7.0, -0.5)
+
+_FLOATS: Final = (
+    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16,
+)  # fmt: skip
+_INTEGERS: Final = (
+    TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.INT8,
+)  # fmt: skip
+_TARGETS: Final = (
+    TensorProto.BOOL, *_INTEGERS, TensorProto.STRING, *_FLOATS,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2,
+)  # fmt: skip
+
+
+def edges(cases: Sequence[Variation]) -> Iterator[Variation]:
+    """What is made of the first *cases* of an operator, each way in turn."""
+    ways = [
+        _in_turn([make(case) for case in cases[:_SEVERAL]])
+        for make in (_axes, _broadcast, _ends, _many)
+    ]
+    for made in _in_turn(ways):
+        yield replace(made, kind="edge", expected=None)
+
+
+def _in_turn(sources: Sequence[Iterator[Variation]]) -> Iterator[Variation]:
+    """One of each, as long as there are any."""
+    left = list(sources)
+    while left:
+        for source in list(left):
+            made = next(source, None)
+            if made is None:
+                left.remove(source)
+            else:
+                yield made
+
+
+def targets(cases: Sequence[Variation]) -> Iterator[Variation]:
+    """Casts of fractions to each type of numbers."""
+    if not cases or cases[0].node.op_type != "Cast":
+        return
+    known = defs.get_schema("Cast", cases[0].opset, "")
+    (allowed,) = (
+        set(each.allowed_type_strs)
+        for each in known.type_constraints
+        if each.type_param_str == "T2"
+    )
+    for target in _TARGETS:
+        name = TensorProto.DataType.Name(target).lower()
+        if f"tensor({name})" not in allowed:
+            continue
+        numbers = _SIGNED if target in (*_FLOATS, *_INTEGERS) else _FRACTIONS
+        x = np.array(numbers, np.float32).reshape(2, 4)
+        yield Variation(
+            case=f"a cast to {name}",
+            kind="target",
+            node=helper.make_node("Cast", ["x"], ["y"], to=target),
+            since=known.since_version,
+            opset=cases[0].opset,
+            inputs=(x,),
+            output_types=(target,),
+        )
+
+
+def _data(case: Variation) -> list[int]:
+    """Positions of inputs that are data, and no lists of sizes or axes."""
+    if case.node.op_type in SIZING:
+        return []
+    return [
+        position
+        for position, array in enumerate(case.inputs)
+        if array is not None and position not in case.lists()
+    ]
+
+
+def _with(case: Variation, inputs: dict[int, Any], **attributes: Any) -> Variation:
+    """*case* with others of its inputs and attributes."""
+    arrays = [inputs.get(place, array) for place, array in enumerate(case.inputs)]
+    node = onnx.NodeProto()
+    node.CopyFrom(case.node)
+    kept = [each for each in node.attribute if each.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(helper.make_attribute(*each) for each in attributes.items())
+    return replace(case, node=node, inputs=tuple(arrays))
+
+
+def _axes(case: Variation) -> Iterator[Variation]:
+    """Several axes, in any order, of which none stays, and all do."""
+    schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
+    first = case.inputs[0] if case.inputs else None
+    if first is None or first.ndim < 2 or "keepdims" not in schema.attributes:
+        return
+    places = [
+        place
+        for place, formal in enumerate(schema.inputs)
+        if formal.name == "axes" and place < len(case.inputs)
+    ]
+    last = first.ndim - 1
+    for axes in ([0, last], [last, 0], [-1, -2], list(range(first.ndim))):
+        for keeps in (0, 1):
+            if places and case.inputs[places[0]] is not None:
+                given = {places[0]: np.array(axes, np.int64)}
+                yield _with(case, given, keepdims=keeps)
+            elif "axes" in schema.attributes:
+                yield _with(case, {}, keepdims=keeps, axes=axes)
+
+
+def _broadcast(case: Variation) -> Iterator[Variation]:
+    """Each axis of each input, where there are several, of size 1."""
+    data = _data(case)
+    for place in data[::-1] if len(data) > 1 else ():
+        array = case.inputs[place]
+        for axis in range(array.ndim):
+            if array.shape[axis] > 1:
+                yield _with(case, {place: array.take([0], axis)})
+        if array.ndim > 1:
+            yield _with(case, {place: array.reshape(-1)[:1]})
+
+
+def _ends(case: Variation) -> Iterator[Variation]:
+    """The largest and smallest whole numbers, and those around 0, each with each."""
+    if case.node.op_type not in _COMPARING or case.inputs[0] is None:
+        return
+    typed_so = [each for each in element_types(case) if _is_whole(each)]
+    # the types that most have come first
+    for typed in sorted(typed_so, key=lambda each: -each.inputs[0].dtype.itemsize):
+        dtype = typed.inputs[0].dtype
+        info = np.iinfo(dtype)
+        ends = [info.max, info.min, 1, info.max - 1, 0, info.min + 1]
+        given = {
+            place: np.resize(np.roll(np.array(ends, dtype), turn), array.shape)
+            for turn, place in enumerate(_data(typed))
+            if (array := typed.inputs[place]).dtype == dtype
+        }
+        yield _with(typed, given)
+
+
+def _is_whole(case: Variation) -> bool:
+    return case.inputs[0].dtype.kind in "iu"
+
+
+def _many(case: Variation) -> Iterator[Variation]:
+    """More elements, where all data has one shape."""
+    data = _data(case)
+    shapes = {case.inputs[place].shape for place in data}
+    if len(shapes) != 1 or not (shape := shapes.pop()) or 0 in shape:
+        return
+    rest = int(np.prod(shape[:-1]))
+    wide = (*shape[:-1], (_MANY // rest) | 1)
+    yield _with(case, {place: np.resize(case.inputs[place], wide) for place in data})
