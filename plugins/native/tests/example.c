@@ -18,6 +18,7 @@
  *   TYPES n         how many types it says that its kernel takes (default 1)
  *   CRASH           ends the process while it is asked for its factories
  *   NEXT_VERSION    takes nothing that it compiled before
+ *   LATE            calls the host when the process ends, and in a thread until then
  *   STREAMS         queues its work, and does it when the stream is flushed
  */
 #include <stdbool.h>
@@ -287,8 +288,33 @@ static Status take_together(Ep *this, Pointer *nodes, size_t count, Pointer info
   return taken ? CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, nodes, taken, NULL) : NULL;
 }
 
+/* Texts are followed as std::string would: a null ends the process */
+static Status check_texts(Pointer graph) {
+  Pointer nodes[2], node;
+  const char *text;
+  size_t all = 0;
+  CHECK(CALL(OrtApi_Graph_GetNodes, Status, Pointer, Pointer *, size_t)(graph, nodes, 2));
+  node = nodes[0];
+  int of_node[] = {OrtApi_Node_GetName, OrtApi_Node_GetOperatorType, OrtApi_Node_GetDomain, OrtApi_Node_GetEpName};
+  for (int i = 0; i < 4; i++) {
+    CHECK(CALL(of_node[i], Status, Pointer, const char **)(node, &text));
+    all += strlen(text);
+  }
+  int of_graph[] = {OrtApi_Graph_GetName, OrtApi_Graph_GetModelPath};
+  for (int i = 0; i < 2; i++) {
+    CHECK(CALL(of_graph[i], Status, Pointer, const char **)(graph, &text));
+    all += strlen(text);
+  }
+  int never_null[] = {OrtApi_HardwareDevice_Vendor, OrtApi_EpDevice_EpName, OrtApi_EpDevice_EpVendor, OrtApi_GetErrorMessage, OrtApi_GetBuildInfoString, OrtApi_ExternalInitializerInfo_GetFilePath};
+  for (int i = 0; i < 6; i++) all += strlen(CALL(never_null[i], const char *, Pointer)(graph));
+  int of_kernels[] = {OrtEpApi_NodeComputeContext_NodeName, OrtEpApi_KernelDef_GetOperatorType, OrtEpApi_KernelDef_GetDomain, OrtEpApi_KernelDef_GetExecutionProvider};
+  for (int i = 0; i < 4; i++) all += strlen(CALL_EP(of_kernels[i], const char *, Pointer)(graph));
+  return all ? NULL : fail(1, "all texts are empty");
+}
+
 static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
   size_t count;
+  if (is(this, "texts")) CHECK(check_texts(graph));
   if (is(this, "fail_capability")) return fail(6, "no idea");
   if (is(this, "unknown_entry")) CHECK(CALL(470, Status, Pointer)(graph));
   if (is(this, "missing_entry"))
@@ -642,6 +668,10 @@ static Factory factory = {
 
 typedef struct { Pointer *(*GetApi)(uint32_t); const char *(*GetVersionString)(void); } Base;
 
+#ifdef LATE
+#include "late.h"
+#endif
+
 Status CreateEpFactories(const char *name, const Base *base, Pointer logger, Factory **out,
                          size_t room, size_t *made) {
   *made = 0;
@@ -658,6 +688,9 @@ Status CreateEpFactories(const char *name, const Base *base, Pointer logger, Fac
 #endif
   }
   ep_api = CALL(OrtApi_GetEpApi, Pointer *, void)();
+#ifdef LATE
+  late_begin(base, logger);
+#endif
 #if MADE_UP == 1
   out[0] = (Factory *)(uintptr_t)0x1238;
 #elif !defined(NULL_FACTORY)

@@ -94,6 +94,12 @@ def test_what_the_user_says_reaches_the_library(register, caplog) -> None:
     assert record.native_path == "example.c"
 
 
+def test_texts_are_never_null(register) -> None:
+    """C++ makes strings of them, which a null would end the process in."""
+    register()
+    open_session(product(2, 3), mode="texts").close()
+
+
 def test_a_bound_output_is_written_in_place(register) -> None:
     register()
     model = product(2, 3)

@@ -21,6 +21,7 @@ from onnxplug_native.functions.kernel_context import (
     takes,
 )
 from onnxplug_native.functions.tensor import GIVEN, new_array
+from onnxplug_native.interface.ending import call_begins, call_ends
 from onnxplug_native.interface.status import raise_status
 
 if TYPE_CHECKING:
@@ -134,10 +135,14 @@ class NativePartition(ep.CompiledPartition):
                 expected = last[1]
         if expected is not None:
             self._expect(arguments, expected, outputs if is_bound else None)
-        if self._notifies:
-            status = self._notified(arguments)
-        else:
-            status = self._compute(arguments.address)
+        call_begins()
+        try:
+            if self._notifies:
+                status = self._notified(arguments)
+            else:
+                status = self._compute(arguments.address)
+        finally:
+            call_ends()
         if status or arguments.failure is not None:
             self._fail(status, arguments.failure)
         results: list[Any] = []

@@ -50,6 +50,7 @@ class NativeLibrary:
         self.factories: list[Structure] = []
         self._lock = new_lock()
         self._holders = 0
+        self._released: list[Structure] = []
         self._logger = Logger(logger)
         self._library = self._load(handle)
         try:
@@ -147,30 +148,45 @@ class NativeLibrary:
                 if held:
                     held.clear()
                     self._holders -= 1
-            self._unload_if_unused()
+            self._end_what_is_unused()
 
         return release
 
     def release(self, factory: Structure) -> None:
-        """Release one of the factories.  Idempotent."""
+        """Release one of the factories, once nobody holds the library.  Idempotent."""
         with self._lock:
             if factory not in self.factories:
                 return
             self.factories.remove(factory)
-        try:
-            release = signature("!", "p")(
-                ctypes.cast(self._library[_RELEASE], ctypes.c_void_p).value
-            )
-            raise_status(release(factory.address), f"{_RELEASE} of {self.name}")
-        finally:
-            self._unload_if_unused()
+            self._released.append(factory)
+        self._end_what_is_unused()
 
     def close(self) -> None:
         """Release all factories, and unload the library once nobody holds it."""
         for factory in list(self.factories):
             with contextlib.suppress(ep.OnnxplugError, AttributeError):
                 self.release(factory)
-        self._unload_if_unused()
+        self._end_what_is_unused()
+
+    def _end_what_is_unused(self) -> None:
+        """Release factories and unload the library, as far as nobody uses them.
+
+        EPs of a factory outlive it otherwise, and are released through it.
+        """
+        with self._lock:
+            if self._library is None or self._holders:
+                return
+            factory = self._released.pop() if self._released else None
+        if factory is None:
+            self._unload_if_unused()
+            return
+        try:
+            release = signature("!", "p")(
+                ctypes.cast(self._library[_RELEASE], ctypes.c_void_p).value
+            )
+            raise_status(release(factory.address), f"{_RELEASE} of {self.name}")
+        finally:
+            self._end_what_is_unused()
 
     def _unload_if_unused(self) -> None:
         with self._lock:
@@ -182,12 +198,14 @@ class NativeLibrary:
 
 
 def _unload(library: Any) -> None:
-    import _ctypes
-
+    # not as ctypes itself does it, which lets no other thread into Python meanwhile:
+    # the library may wait for threads of its own, and these for an entry of ours
     if os.name == "nt":
-        _ctypes.FreeLibrary(library._handle)  # type: ignore[attr-defined]
+        unload = ctypes.WinDLL("kernel32").FreeLibrary  # type: ignore[attr-defined]
     else:
-        _ctypes.dlclose(library._handle)
+        unload = ctypes.CDLL(None).dlclose
+    unload.argtypes = [ctypes.c_void_p]
+    unload(library._handle)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 from onnxplug_native.functions.devices import HOST_PLACE, MemoryInfo
 from onnxplug_native.functions.environment import KeyValuePairs
 from onnxplug_native.interface.codes import Code, InterfaceError
+from onnxplug_native.interface.ending import lasting, replace_at_the_end
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_pointer
 from onnxplug_native.interface.structure import Structure
@@ -57,7 +58,13 @@ class HostAllocator:
                 for each in self._callbacks
             )
         )
-        self._structure = _Structure(API_VERSION, functions)
+        self._structure = lasting(_Structure(API_VERSION, functions))
+        lasting(self._callbacks)
+        late = [
+            self.info.address if entry.name == "Info" else 0
+            for entry in entries("OrtAllocator")
+        ]
+        replace_at_the_end(self._structure.functions, late)
         self.address = ctypes.addressof(self._structure)
 
     def allocate(self, size: int) -> int | None:

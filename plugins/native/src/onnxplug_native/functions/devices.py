@@ -15,6 +15,7 @@ from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_int, put_pointer
+from onnxplug_native.interface.structure import Structure
 
 _TYPES: Final = (ep.DeviceType.CPU, ep.DeviceType.GPU, ep.DeviceType.NPU)
 
@@ -286,6 +287,22 @@ def add_allocator_info(device: int, memory: int) -> None:
         other.release()
         memories.remove(other)
     memories.append(info.copy())
+
+
+def _factory(device: int) -> Structure:
+    return Structure("OrtEpFactory", find(Device, device).factory, "a library")
+
+
+@implements("EpDevice_EpName")
+def ep_device_name(device: int) -> int:
+    """The name of a pair's EP."""
+    return find(Device, device).text(_factory(device).text("GetName"))
+
+
+@implements("EpDevice_EpVendor")
+def ep_device_vendor(device: int) -> int:
+    """Who made a pair's EP."""
+    return find(Device, device).text(_factory(device).text("GetVendor"))
 
 
 @implements("EpDevice_EpMetadata")

@@ -312,10 +312,10 @@ def node_get_graph(node: int, out: int) -> None:
 
 @implements("Node_GetEpName")
 def node_get_ep(node: int, out: int) -> None:
-    """The EP that has the node already; null if none has."""
+    """The EP that has the node already; empty if none has, as in ONNX Runtime."""
     found = find(NodeView, node)
     name = found.graph.source.assigned_to(found.node)
-    put_pointer(out, None if name is None else found.text(name))
+    put_pointer(out, found.text(name or ""))
 
 
 @implements("OpAttr_GetType")

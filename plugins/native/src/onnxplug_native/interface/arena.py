@@ -13,6 +13,8 @@ import mmap
 import os
 from typing import Any, Final, TypeVar
 
+from onnxplug_native.interface.ending import lasting
+
 _S = TypeVar("_S", bound=ctypes.Structure)
 
 
@@ -32,8 +34,8 @@ class Arena:
         flags: dict[str, int] = {}
         if os.name != "nt":
             flags["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._memory = mmap.mmap(-1, self.nbytes, **flags)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        memory = lasting(mmap.mmap(-1, self.nbytes, **flags))
+        self.address = ctypes.addressof(lasting(ctypes.c_char.from_buffer(memory)))
         self._unused = itertools.count()
         self._free: list[int] = []
 

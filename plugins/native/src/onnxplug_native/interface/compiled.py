@@ -26,6 +26,7 @@ from onnxplug_native.functions.tensor import (
     TensorMemory,
 )
 from onnxplug_native.interface.arena import Arena, arena
+from onnxplug_native.interface.ending import lasting
 from onnxplug_native.interface.host import HostTable
 from onnxplug_native.interface.table import Entry, entries
 
@@ -39,7 +40,7 @@ _BLOCK: Final = 128
 _MOST_DIMENSIONS: Final = (_BLOCK - _DIMENSIONS) // 8
 _BLOCKS: Final = 4096
 
-_HEAD: Final = ctypes.c_uint64()
+_HEAD: Final = lasting(ctypes.c_uint64())
 _NUMBER: Final = (1 << 32) - 1
 
 
@@ -76,9 +77,6 @@ def _entry(name: str) -> Entry:
     return _by_name()[name]
 
 
-_KEPT: Final[list[Any]] = []
-
-
 def _engine(text: str) -> Any:
     from llvmlite import binding as module_of_binding
 
@@ -90,8 +88,7 @@ def _engine(text: str) -> Any:
     module.verify()
     engine = binding.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    _KEPT.append(engine)  # libraries call it as long as the process lives
-    return engine
+    return lasting(engine)  # libraries call it as long as the process lives
 
 
 class _Writer:

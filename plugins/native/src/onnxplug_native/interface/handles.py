@@ -11,8 +11,10 @@ import os
 from typing import Any, Final, TypeVar, overload
 
 from onnxplug_native.interface.codes import Code, InterfaceError
+from onnxplug_native.interface.ending import lasting
 
-_LIVE: Final[dict[int, Handle]] = {}
+# libraries may look at texts of theirs until the process ends
+_LIVE: Final[dict[int, Handle]] = lasting({})
 
 
 class Handle:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
+from onnxplug_native.interface import ending
 from onnxplug_native.interface.codes import Code
 from onnxplug_native.interface.status import Status, status_of
 from onnxplug_native.interface.table import (
@@ -37,6 +38,18 @@ _HOSTED: Final = (
 )
 
 
+_TABLES: Final = {
+    "GetEpApi": "OrtEpApi",
+    "GetModelEditorApi": "OrtModelEditorApi",
+    "GetCompileApi": "OrtCompileApi",
+    "GetInteropApi": "OrtInteropApi",
+}
+"""The entries that give a table."""
+
+_WITHOUT_RESULTS: Final = ("Logger_LogMessage", "AllocatorFree")
+"""Entries that have succeeded where they did nothing."""
+
+
 def implements(
     name: str, structure: str = "OrtApi"
 ) -> Callable[[_Function], _Function]:
@@ -44,7 +57,7 @@ def implements(
 
     What it raises becomes the status that the entry returns.  An entry that returns a
     status returns ``None`` otherwise; others return their result, and what is to be
-    returned instead of an exception is 0.
+    returned instead of an exception is 0, or an empty text.
     """
 
     def register(function: _Function) -> _Function:
@@ -71,6 +84,8 @@ class HostTable:
             *(ctypes.cast(each, ctypes.c_void_p).value for each in self._callbacks)
         )
         self.address: int = ctypes.addressof(self._pointers)
+        unknown = [ending.STATUS] * _UNKNOWN
+        ending.replace_at_the_end(self._pointers, [*map(_at_the_end, known), *unknown])
 
     def replace(self, index: int, function: int) -> None:
         """Let the entry at *index* be another function, by its address."""
@@ -100,14 +115,31 @@ def _callback(entry: Entry) -> Any:
 
         return entry.signature(call)
 
+    instead = ending.EMPTY if entry.result == "t" else 0
+
     def call_plain(*arguments: Any) -> Any:
         try:
-            return function(*arguments)
+            return function(*arguments) or instead
         except Exception as error:  # noqa: BLE001
             status_of_nothing(error, name)
-            return 0
+            return instead
 
     return entry.signature(call_plain)
+
+
+def _at_the_end(entry: Entry) -> int:
+    """What an entry returns at the end of the process."""
+    if entry.name in _TABLES:
+        return table(_TABLES[entry.name]).address
+    if entry.name == "GetErrorMessage":
+        return ending.MESSAGE
+    if entry.result == "t":
+        return ending.EMPTY
+    if entry.name == "CreateStatus":
+        return ending.STATUS
+    if entry.name.startswith("Release") or entry.name in _WITHOUT_RESULTS:
+        return 0
+    return ending.STATUS if entry.result == "!" else 0
 
 
 def status_of_nothing(error: Exception, name: str) -> None:
@@ -133,6 +165,8 @@ def _missing(entry: Entry) -> Any:
         import logging
 
         logging.getLogger("onnxplug.plugin.onnxplug_native").warning("%s", text)
+        if entry.result == "t":
+            return ending.EMPTY
         return None if entry.result in ".p" else 0
 
     return signature(entry.result, entry.arguments)(refuse)
@@ -152,12 +186,14 @@ def api_base() -> int:
     # made now, where what goes wrong can be raised, and not in a call from a library
     table("OrtApi")
     get_api = signature("p", "u")(_get_api)
-    get_version = signature("p", "")(lambda: ctypes.addressof(_VERSION_TEXT))
+    get_version = signature("p", "")(lambda: _VERSION_TEXT)
     pointers = (ctypes.c_void_p * 2)(
         ctypes.cast(get_api, ctypes.c_void_p).value,
         ctypes.cast(get_version, ctypes.c_void_p).value,
     )
-    _KEPT.extend([get_api, get_version, pointers])
+    ending.lasting([get_api, get_version, pointers])
+    late = [table("OrtApi").address, _VERSION_TEXT]
+    ending.replace_at_the_end(pointers, late)
     return ctypes.addressof(pointers)
 
 
@@ -177,6 +213,5 @@ def asked_in_vain() -> int | None:
     return version
 
 
-_VERSION_TEXT: Final = ctypes.create_string_buffer(VERSION.encode())
-_KEPT: Final[list[Any]] = []
+_VERSION_TEXT: Final = ending.lasting_text(VERSION)
 _ASKED: Final[list[int]] = []

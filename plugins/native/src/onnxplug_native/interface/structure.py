@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug_native.interface.ending import call_begins, call_ends
 from onnxplug_native.interface.readable import is_readable, text_at
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.table import API_VERSION, Entry, entries
@@ -56,7 +57,11 @@ class Structure:
         function = self._function(name)
         if function is None:
             raise ep.EPFail(f"{self.owner} does not implement {self.name}.{name}")
-        result = function(self.address, *arguments)
+        call_begins()
+        try:
+            result = function(self.address, *arguments)
+        finally:
+            call_ends()
         if self._entries[name].result == "!":
             raise_status(result, f"{self.name}.{name} of {self.owner}")
             return None

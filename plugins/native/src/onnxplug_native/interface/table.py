@@ -9,7 +9,7 @@ i     a 32-bit int or enum   u     an unsigned one
 l     a 64-bit int           q     an unsigned one
 n     a size_t               b     a bool
 f     a path of the system   !     a status, ``NULL`` if all is well
-.     nothing
+.     nothing                t     a text that is returned, never ``NULL``
 ====  =====================  ====  =====================
 
 A line ``@24`` says that what follows came with version 24.  Entries of which only the
@@ -39,6 +39,7 @@ _KINDS: Final[dict[str, Any]] = {
     ".": None,
     "p": ctypes.c_void_p,
     "s": ctypes.c_char_p,
+    "t": ctypes.c_void_p,
     "i": ctypes.c_int32,
     "u": ctypes.c_uint32,
     "l": ctypes.c_int64,
