@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
-from onnxplug.authoring.nodes import describe
+from onnxplug_native.claims import Claims
 from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
     ENTRIES,
@@ -21,7 +21,7 @@ from onnxplug_native.context import (
     unpack,
 )
 from onnxplug_native.device import NativeContext, location_of, own_memory
-from onnxplug_native.functions.capability import Group, SupportInfo
+from onnxplug_native.functions.capability import Group
 from onnxplug_native.functions.editor import MadeNode
 from onnxplug_native.functions.environment import Logger, SessionOptions
 from onnxplug_native.functions.graph import GraphView, ModelFacts
@@ -31,8 +31,8 @@ from onnxplug_native.functions.types import element_number
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.kernel import KernelPartition
+from onnxplug_native.layout import Layout
 from onnxplug_native.measured import Judge, Measured
-from onnxplug_native.regions import Region, regions
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
@@ -73,7 +73,6 @@ class NativeProvider(ep.ExecutionProvider):
         self._groups: dict[str, Group] = {}
         self._numbers = itertools.count(1)
         self._is_closed = False
-        self._judge = Judge(self._who, factory.version, measured)
         self.memory: NativeContext | None = None
         memory = own_memory(pairs[0].memories)
         if memory is not None:
@@ -86,10 +85,20 @@ class NativeProvider(ep.ExecutionProvider):
         try:
             self.structure = self._make(self._entries)
             self._registry = self._kernels()
+            self._layout = Layout(self.structure)
         except BaseException:
             self._logger.release()
             self._let_go()
             raise
+        judge = Judge(self._who, factory.version, measured)
+        self._claims = Claims(
+            self._who, self.structure, self._registry, judge, self._layout
+        )
+
+    @property
+    def preferences(self) -> ep.Preferences:  # type: ignore[override]
+        """The order of axes that the library wants."""
+        return self._layout.preferences
 
     def _kernels(self) -> KernelRegistry | None:
         """The EP's kernels, which are the library's to release."""
@@ -161,83 +170,20 @@ class NativeProvider(ep.ExecutionProvider):
     # which nodes it takes
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
-        """What the library takes, in its groups, without what it is not to have.
-
-        Of a group with nodes that are refused, the library is asked again about what
-        lies between these.
-        """
-        claims: list[ep.ComputeCapability] = []
+        """What the library takes, in its groups, without what it is not to have."""
         untaken = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
-        alone = untaken._replace(
-            detail=f"{untaken.detail} without the nodes beside it that are refused"
-        )
         with self._view(graph) as view:
-            groups = self._ask(view)
-            taken = {index for group in groups for index in group.nodes}
-            wrong = self._judge.refusals(graph, taken)
-            reasons = dict(wrong)
-            for group in groups:
-                refused = wrong.keys() & group.nodes
-                if not refused:
-                    claims.append(self._claim(group))
-                    continue
-                reasons |= dict.fromkeys(set(group.nodes) - refused, alone)
-                for region in regions(graph, group.nodes, refused):
-                    with self._region(view, region) as part:
-                        claims += map(self._claim, self._ask(part))
+            groups, reasons = self._claims.find(view)
+            claims = tuple(map(self._claim, groups))
         taken = {index for claim in claims for index in claim.nodes}
         return ep.CapabilityReport(
-            claims=tuple(claims),
+            claims=claims,
             refusals=tuple(
                 ep.Refusal(node=node.index, reason=reasons.get(node.index, untaken))
                 for node in graph.nodes
                 if node.index not in taken
             ),
         )
-
-    def _ask(self, view: GraphView) -> list[Group]:
-        """The groups that the library takes of a graph, or of a part of one.
-
-        Raises:
-            OnnxplugError: the library fails, and says why, or takes a node twice or one
-                that it was not asked about.
-        """
-        info = SupportInfo(view, self._registry)
-        try:
-            self.structure.call("GetCapability", view.address, info.address)
-            groups = info.groups
-        finally:
-            info.release()
-        asked = {each.node.index: each.node for each in view.nodes}
-        taken: set[int] = set()
-        for index in (index for group in groups for index in group.nodes):
-            if index not in asked:
-                node = view.source.nodes[index]
-                raise ep.EPFail(
-                    f"{self._who} takes {describe(node)}, about which it was not asked"
-                )
-            if index in taken:
-                raise ep.EPFail(
-                    f"{self._who} takes {describe(asked[index])} in two groups"
-                )
-            taken.add(index)
-        return groups
-
-    @contextmanager
-    def _region(self, around: GraphView, region: Region) -> Iterator[GraphView]:
-        """The view of a part of a graph."""
-        view = GraphView(
-            around.source,
-            self._model,
-            parent=around.parent,
-            nodes=region.nodes,
-            inputs=region.inputs,
-            outputs=region.outputs,
-        )
-        try:
-            yield view
-        finally:
-            view.release()
 
     def _claim(self, group: Group) -> ep.ComputeCapability:
         label = f"group {next(self._numbers)}"
@@ -282,6 +228,9 @@ class NativeProvider(ep.ExecutionProvider):
             OnnxplugError: the library fails, and says why.
         """
         constants = self._given(partition)
+        first = self._layout.first(tuple(partition.nodes))
+        if first:
+            _decline(f"the library wants channels last, and {first} has them first")
         for name in (*partition.inputs, *partition.outputs):
             if not element_number(partition.value(name).dtype):
                 _decline(

@@ -188,7 +188,7 @@ def get_operator_type(info: int, out: int | None, size: int) -> None:
 @implements("KernelInfo_GetOperatorSinceVersion")
 def get_operator_since_version(info: int, out: int) -> None:
     """The version at which the operator last changed."""
-    put_int(out, find(KernelInfo, info).view.node.since_version or 1)
+    put_int(out, find(KernelInfo, info).view.since_version)
 
 
 @implements("KernelInfo_GetLogger")

@@ -63,7 +63,7 @@ class Rule:
     def fits(self, view: NodeView) -> bool:
         """Whether it is for the node of *view*."""
         node = view.node
-        version = node.since_version or 1
+        version = view.since_version
         return (
             (self.op_type, self.domain) == (node.op_type, node.domain)
             and (
@@ -82,7 +82,7 @@ class Rule:
 def _numbers(view: NodeView, name: str) -> list[int]:
     """The element types of the arguments of a node that *name* is about."""
     node = view.node
-    schema = schema_of(node.op_type, node.domain, node.since_version)
+    schema = schema_of(node.op_type, node.domain, view.since_version)
     if schema is None:
         return []
     numbers = []

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.layout import NHWC_DOMAIN
 from onnxplug_native.functions.graph import GraphView, ValueInfo, ep_contiguous
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.interface.codes import Code, InterfaceError
@@ -72,6 +73,19 @@ class NodeView(Handle):
         self._bodies: dict[str, GraphView] | None = None
 
     @property
+    def since_version(self) -> int:
+        """The version at which the operator last changed; 1 for unknown ones.
+
+        Those with channels last change as ONNX's own do.
+        """
+        node = self.node
+        if node.domain == NHWC_DOMAIN:
+            opset = self.graph.source.opset()
+            schema = schema_of(node.op_type, node.domain, opset)
+            return 1 if schema is None else int(schema.since_version)
+        return node.since_version or 1
+
+    @property
     def inputs(self) -> list[ValueInfo | None]:
         """The inputs; ``None`` for one that is left out."""
         return [self._value(name) for name in self.node.inputs]
@@ -99,7 +113,7 @@ class NodeView(Handle):
         """The attributes that it sets, and the defaults of the others."""
         if self._attributes is None:
             node = self.node
-            schema = schema_of(node.op_type, node.domain, node.since_version)
+            schema = schema_of(node.op_type, node.domain, self.since_version)
             values = {**_defaults(schema), **node.attributes}
             self._attributes = {
                 name: Attribute(name, _type_of(name, value, schema), value)
@@ -110,7 +124,7 @@ class NodeView(Handle):
     def may_have(self, name: str) -> bool:
         """Whether the operator has an attribute *name*."""
         node = self.node
-        schema = schema_of(node.op_type, node.domain, node.since_version)
+        schema = schema_of(node.op_type, node.domain, self.since_version)
         return schema is not None and name in schema.attributes
 
     def release(self) -> None:
@@ -124,9 +138,10 @@ class NodeView(Handle):
 
 @functools.cache
 def schema_of(op_type: str, domain: str, version: int) -> Any:
-    """ONNX's schema of an operator; ``None`` if it has none."""
+    """ONNX's schema of an operator, with channels last, too; ``None`` if it has none."""
     from onnx import defs
 
+    domain = "" if domain == NHWC_DOMAIN else domain
     try:
         return defs.get_schema(op_type, version, domain) if version else None
     except defs.SchemaError:
@@ -223,7 +238,7 @@ def node_get_domain(node: int, out: int) -> None:
 @implements("Node_GetSinceVersion")
 def node_get_since_version(node: int, out: int) -> None:
     """The version at which the operator last changed; 1 for unknown ones."""
-    put_int(out, find(NodeView, node).node.since_version or 1)
+    put_int(out, find(NodeView, node).since_version)
 
 
 @implements("Node_GetNumInputs")
