@@ -15,6 +15,9 @@
  *   DEVICE_MEMORY   has memory that nobody else can read or write
  *   KERNELS         registers a kernel instead of compiling
  *   HOST_INPUT      whose second input is to be in the host's memory
+ *   HOST_OUTPUT     whose output is left there
+ *   NHWC            takes GlobalAveragePool, and wants its channels last: 1 also takes it
+ *                   so, 2 as ONNX has it only, 3 says that it is not to be converted
  *   TYPES n         how many types it says that its kernel takes (default 1)
  *   CRASH           ends the process while it is asked for its factories
  *   NEXT_VERSION    takes nothing that it compiled before
@@ -196,7 +199,9 @@ struct Ep {
   Status (*GetCapability)(Ep *, Pointer, Pointer);
   Status (*Compile)(Ep *, Pointer *, Pointer *, size_t, Compiled **, Pointer *);
   void (*Release)(Ep *, Compiled **, size_t);
-  Pointer rest[3];
+  Status (*GetPreferredDataLayout)(Ep *, int *);
+  Status (*ShouldConvertDataLayoutForOp)(Ep *, const char *, const char *, int, int *);
+  Pointer rest[1];
   Status (*OnRunStart)(Ep *, Pointer);
   Status (*OnRunEnd)(Ep *, Pointer, bool);
   Pointer others[2];
@@ -214,6 +219,19 @@ int example_overlapped(void) { return overlapped; }
 int example_runs(void) { return started == ended ? started : -1; }
 
 /* A kernel */
+
+static bool is_hosted(int argument) {
+#ifdef HOST_INPUT
+  if (argument == 1) return true;
+#endif
+#ifdef HOST_OUTPUT
+  if (argument == 2) return true;
+#endif
+  return false;
+}
+static bool lies_well(Pointer value, int argument) {
+  return is_ours(CALL_EP(OrtEpApi_Value_GetMemoryDevice, Pointer, Pointer)(value)) != is_hosted(argument);
+}
 
 typedef struct Kernel {
   uint32_t version, flags;
@@ -240,6 +258,14 @@ static Status kernel_create(void *state, Pointer info, Kernel **out) {
   made->Compute = kernel_compute;
   made->Release = kernel_release;
   made->compiled.ep = ep;
+#ifdef DEVICE_MEMORY
+  for (int i = 0; i < 2; i++) {
+    int constant;
+    Pointer value;
+    CHECK(CALL(OrtApi_KernelInfoGetConstantInput_tensor, Status, Pointer, size_t, int *, Pointer *)(info, i, &constant, &value));
+    if (constant && !lies_well(value, i)) return fail(1, "a constant is not where it is wanted");
+  }
+#endif
   *out = made;
   return NULL;
 }
@@ -259,6 +285,9 @@ static Status registry_make(void) {
   }
 #ifdef HOST_INPUT
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetInputMemType, Status, Pointer, size_t, int)(builder, 1, -2));
+#endif
+#ifdef HOST_OUTPUT
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetOutputMemType, Status, Pointer, size_t, int)(builder, 0, -1));
 #endif
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_Build, Status, Pointer, Pointer *)(builder, &kernel));
   CHECK(CALL_EP(OrtEpApi_KernelRegistry_AddKernel, Status, Pointer, Pointer, Pointer, Pointer)(registry, kernel, kernel_create, NULL));
@@ -339,7 +368,13 @@ static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
     if (kernel) CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddSingleNode, Status, Pointer, Pointer)(info, nodes[i]));
     continue;
 #endif
+#ifdef NHWC
+    const char *domain;
+    CHECK(CALL(OrtApi_Node_GetDomain, Status, Pointer, const char **)(nodes[i], &domain));
+    if (strcmp(type, "GlobalAveragePool") || (NHWC == 2 && *domain)) continue;
+#else
     if (strcmp(type, "Mul")) continue;
+#endif
     CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, NULL));
     if (is(this, "null_node")) {
       Pointer none = NULL;
@@ -413,6 +448,38 @@ static Status ep_run_end(Ep *this, Pointer options, bool sync) {
   return NULL;
 }
 
+#ifdef NHWC
+static Status ep_layout(Ep *this, int *out) { *out = 1; return NULL; }
+static Status ep_converts(Ep *this, const char *domain, const char *type, int layout, int *out) {
+  *out = NHWC == 3 ? 0 : strcmp(type, "Conv") ? -1 : 1;
+  return NULL;
+}
+/* The means of all axes but the first and the last */
+static Status mean_compute(Compiled *this, void *state, Pointer context) {
+  Pointer value, info, output;
+  int64_t shape[64], inner = 1;
+  size_t rank;
+  float *x, *y;
+  CHECK(CALL(OrtApi_KernelContext_GetInput, Status, Pointer, size_t, Pointer *)(context, 0, &value));
+  CHECK(CALL(OrtApi_GetTensorTypeAndShape, Status, Pointer, Pointer *)(value, &info));
+  CHECK(CALL(OrtApi_GetDimensionsCount, Status, Pointer, size_t *)(info, &rank));
+  CHECK(CALL(OrtApi_GetDimensions, Status, Pointer, int64_t *, size_t)(info, shape, rank));
+  CALL(OrtApi_ReleaseTensorTypeAndShapeInfo, void, Pointer)(info);
+  for (size_t i = 1; i < rank - 1; i++) { inner *= shape[i]; shape[i] = 1; }
+  CHECK(CALL(OrtApi_KernelContext_GetOutput, Status, Pointer, size_t, int64_t *, size_t, Pointer *)(context, 0, shape, rank, &output));
+  CHECK(CALL(OrtApi_GetTensorData, Status, Pointer, void **)(value, (void **)&x));
+  CHECK(CALL(OrtApi_GetTensorMutableData, Status, Pointer, void **)(output, (void **)&y));
+  int64_t channels = shape[rank - 1];
+  for (int64_t n = 0; n < shape[0]; n++)
+    for (int64_t c = 0; c < channels; c++) {
+      double sum = 0;
+      for (int64_t i = 0; i < inner; i++) sum += x[(n * inner + i) * channels + c];
+      y[n * channels + c] = sum / inner;
+    }
+  return NULL;
+}
+#endif
+
 static Status ep_compile(Ep *this, Pointer *graphs, Pointer *nodes, size_t count,
                          Compiled **out, Pointer *contexts) {
   if (is(this, "fail_compile")) return fail(11, "cannot compile it");
@@ -424,6 +491,9 @@ static Status ep_compile(Ep *this, Pointer *graphs, Pointer *nodes, size_t count
     made->version = is(this, "version_zero") ? 0 : VERSION;
     made->CreateState = compiled_state;
     made->Compute = is(this, "no_compute") ? NULL : compiled_compute;
+#ifdef NHWC
+    made->Compute = mean_compute;
+#endif
     made->ReleaseState = compiled_release;
     made->ep = this;
     CHECK(CALL(OrtApi_Graph_GetNumNodes, Status, Pointer, size_t *)(graphs[i], &made->nodes));
@@ -451,7 +521,7 @@ static Status compiled_state(Compiled *this, Pointer context, void **out) {
 
 static Status compiled_compute(Compiled *this, void *state, Pointer context) {
   Ep *ep = this->ep;
-  Pointer values[2], info, output;
+  Pointer values[3], info, output;
   int64_t shape[64];
   size_t rank, count = 1;
   float *data[3];
@@ -493,7 +563,11 @@ static Status compiled_compute(Compiled *this, void *state, Pointer context) {
     CHECK(CALL(OrtApi_GetTensorData, Status, Pointer, void **)(values[i], (void **)&data[i]));
   CHECK(CALL(OrtApi_GetTensorMutableData, Status, Pointer, void **)(output, (void **)&data[2]));
 #ifdef DEVICE_MEMORY
-  for (int i = 0; i < 3; i++) data[i] = away(data[i]);
+  values[2] = output;
+  for (int i = 0; i < 3; i++) {
+    if (!lies_well(values[i], i)) return fail(1, "a tensor is not where it is wanted");
+    if (!is_hosted(i)) data[i] = away(data[i]);
+  }
 #endif
   Product product = {data[0], data[1], data[2], count};
 #ifdef STREAMS
@@ -599,9 +673,16 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
   ep->Release = ep_release;
   ep->IsConcurrentRunSupported = ep_concurrent;
   ep->GetCompatibility = ep_compatibility;
+#ifdef NHWC
+  ep->GetPreferredDataLayout = ep_layout;
+  ep->ShouldConvertDataLayoutForOp = ep_converts;
+#endif
   if (is(ep, "told_of_runs")) { ep->OnRunStart = ep_run_start; ep->OnRunEnd = ep_run_end; }
   CHECK(CALL(OrtApi_HasSessionConfigEntry, Status, Pointer, const char *, int *)(options, "ep.context_enable", &has));
   ep->makes_contexts = has && !is(ep, "no_context");
+#ifdef NHWC
+  ep->makes_contexts = false;
+#endif
 #ifdef KERNELS
   CHECK(registry_make());
   ep->GetKernelRegistry = ep_registry;

@@ -278,21 +278,6 @@ def test_the_context_of_a_librarys_memory_is_kept(register) -> None:
     assert contexts[0] is contexts[1]
 
 
-def test_a_kernel_with_arguments_in_several_memories_is_refused_with_the_reason(
-    register,
-) -> None:
-    register("DEVICE_MEMORY", "KERNELS", "HOST_INPUT")
-    with pytest.warns(errors.EpWarning, match="wants its input 1 elsewhere than in ex"):
-        session = open_session(product(2, 3))
-    given = feeds(2, 3)
-    (found,) = session.run(None, given)
-    expected = (given["x"] + given["x"]) * given["y"]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    session.close()
-    del session
-    gc.collect()
-
-
 def test_config_entries_of_the_session_reach_the_library(register) -> None:
     register()
     options = onnxplug.SessionOptions()

@@ -61,10 +61,12 @@ class NativePartition(ep.CompiledPartition):
         self._idle: deque[KernelContext] = deque()
         self._is_closed = False
 
-    def weight(self, name: str) -> Any:
-        """A constant, where the library's EP has its memory."""
+    def weight(self, name: str, is_hosted: bool = False) -> Any:
+        """A constant, where the library's EP has its memory, or on the host."""
         array = ep_contiguous(self.partition.constant(name))
-        return array if self._memory is None else self._memory.moved(array)
+        if is_hosted or self._memory is None:
+            return array
+        return self._memory.moved(array)
 
     @abstractmethod
     def _make(self) -> KernelContext:

@@ -14,6 +14,7 @@ from onnxplug import ep
 from onnxplug.authoring.arrays import usual_form
 from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug.authoring.locks import new_lock
+from onnxplug_native.functions.device_array import DeviceArray
 from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import Value
@@ -26,36 +27,6 @@ if TYPE_CHECKING:
 def location_of(info: MemoryInfo) -> ep.MemoryLocation:
     """Where what *info* says is allocated."""
     return ep.MemoryLocation(info.name, info.place.device_id)
-
-
-class DeviceArray:
-    """An array in memory of a library's, which is freed with it.
-
-    Attributes:
-        address: where it is, for the library.
-        shape: its sizes.
-        dtype: numpy's.
-        nbytes: its size.
-        memory_info: what allocated it.
-    """
-
-    def __init__(
-        self,
-        address: int,
-        shape: tuple[int, ...],
-        dtype: Any,
-        memory_info: MemoryInfo,
-        free: Callable[[int], None],
-    ) -> None:
-        self.address = address
-        self.shape = shape
-        self.dtype = dtype
-        self.nbytes = math.prod(shape) * dtype.itemsize
-        self.memory_info = memory_info
-        self._free = free
-
-    def __del__(self) -> None:
-        self._free(self.address)
 
 
 def is_held(dtype: ep.DataType | None) -> bool:
@@ -341,6 +312,11 @@ class NativeContext(ep.DeviceContext):
         structure = Structure("OrtAllocator", made, self._factory.library.name)
         self._structures.append(structure)
         return NativeAllocator(structure, info)
+
+    @property
+    def allocator_address(self) -> int:
+        """The library's own allocator."""
+        return self._structures[0].address
 
     def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
         """That of the device's own memory; the library pins none for numpy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
@@ -38,18 +38,30 @@ class KernelPartition(NativePartition):
         super().__init__(provider, partition)
         (self._node,) = partition.nodes
         self._view = view
-        self._info = KernelInfo(
-            view.nodes[0], provider.structure, provider.config, provider.logger
-        )
         places = {name: place for place, name in enumerate(partition.inputs)}
         self._slots: list[int | None] = [
             None if name is None else places.get(name) for name in self._node.inputs
         ]
+        rule = kernel.definition.rule
+        self._hosted_outputs = rule.hosted_outputs()
+        hosted = rule.hosted_inputs()
         self._weights = {
-            slot: (dtype_of(partition, name), self.weight(name))
+            slot: (dtype_of(partition, name), self.weight(name, slot in hosted))
             for slot, name in enumerate(self._node.inputs)
             if name is not None and name not in places
         }
+        self._allocator = 0
+        if self._memory is not None:
+            self._allocator = self._memory.allocator_address
+            self._locate(hosted)
+        self._info = KernelInfo(
+            view.nodes[0],
+            provider.structure,
+            provider.config,
+            provider.logger,
+            self._weights,
+            self._allocator,
+        )
         wanted = [name for name in self._node.outputs if name in partition.outputs]
         if wanted != list(partition.outputs):
             self._release()
@@ -68,6 +80,45 @@ class KernelPartition(NativePartition):
         except BaseException:
             self._release()
             raise
+
+    def _locate(self, hosted: Collection[int]) -> None:
+        """Say where inputs are wanted and outputs are left.
+
+        Raises:
+            Declined: an input is wanted both on the host and elsewhere, or cannot lie
+                where it is wanted.
+        """
+        partition, own = self.partition, self._provider.location
+        wanted: list[set[bool]] = [set() for _ in partition.inputs]
+        for slot, place in enumerate(self._slots):
+            if place is not None:
+                wanted[place].add(slot in hosted)
+        locations = []
+        for place, name in enumerate(partition.inputs):
+            if len(wanted[place]) > 1:
+                self._view.release()
+                detail = f"{name!r} is wanted both on the host and in {own}"
+                raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, detail))
+            is_host = wanted[place] == {True}
+            locations.append(self._location_of(name, is_host))
+            if is_host:
+                self._dtypes[place] = self._inputs[place].numpy
+        self.input_locations = locations
+        slots = {name: slot for slot, name in enumerate(self._node.outputs)}
+        self.output_locations = [
+            self._location_of(name, slots[name] in self._hosted_outputs)
+            for name in partition.outputs
+        ]
+
+    def _location_of(self, name: str, is_host: bool) -> ep.MemoryLocation:
+        if is_host:
+            return ep.HOST
+        try:
+            self._provider.require_held(self.partition.value(name))
+        except ep.Declined:
+            self._view.release()
+            raise
+        return self._provider.location
 
     def _release(self) -> None:
         self._info.release()
@@ -88,6 +139,7 @@ class KernelPartition(NativePartition):
             [outputs.get(name) if name else None for name in self._node.outputs],
             allocate=self._allocate,
         )
+        made.hosted, made.allocator = self._hosted_outputs, self._allocator
         made.feed(self._slots)
         for slot, (_, array) in self._weights.items():
             value = made.inputs[slot]

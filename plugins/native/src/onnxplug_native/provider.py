@@ -231,24 +231,34 @@ class NativeProvider(ep.ExecutionProvider):
         first = self._layout.first(tuple(partition.nodes))
         if first:
             _decline(f"the library wants channels last, and {first} has them first")
+        group = self._groups.get(partition.label)
+        is_kernel = group is not None and not group.is_fused
         for name in (*partition.inputs, *partition.outputs):
             if not element_number(partition.value(name).dtype):
                 _decline(
                     f"{name!r} is {partition.value(name).type or 'of unknown type'}; "
                     "libraries are given tensors of the types that the interface has"
                 )
-            if self.memory is not None and not self.memory.takes(partition.value(name)):
-                _decline(
-                    f"{name!r} is {partition.value(name).type}, and "
-                    f"{self.location} holds no such tensors"
-                )
-        group = self._groups.get(partition.label)
-        if group is not None and not group.is_fused:
+            if not is_kernel:
+                self.require_held(partition.value(name))
+        if is_kernel:
             return self._kernel_for(partition)
         with self._part(partition, constants) as (view, fused):
             compiled = self._compile_only(view, fused)
             given = view.inputs
         return CompiledGroup(self, compiled, partition, given, fused.name)
+
+    def require_held(self, value: ep.ValueInfo) -> None:
+        """Check that *value* can lie in the EP's memory.
+
+        Raises:
+            Declined: it cannot.
+        """
+        if self.memory is not None and not self.memory.takes(value):
+            _decline(
+                f"{value.name!r} is {value.type}, and {self.location} holds no such "
+                "tensors"
+            )
 
     def _kernel_for(self, partition: ep.Partition) -> ep.CompiledPartition:
         """The kernel for the one node of *partition*.
@@ -269,13 +279,6 @@ class NativeProvider(ep.ExecutionProvider):
         if kernel is None:
             view.release()
             _decline(f"{self._who} has registered no kernel for it")
-        apart = kernel.definition.rule.apart
-        if apart and self.memory is not None:
-            view.release()
-            _decline(
-                f"the kernel of {self._who} wants its {apart} elsewhere than in "
-                f"{self.location}, and all are given there"
-            )
         return KernelPartition(self, partition, kernel, view)
 
     @contextmanager

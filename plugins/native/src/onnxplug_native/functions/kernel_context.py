@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_native.functions.allocator import host_allocator
+from onnxplug_native.functions.devices import MemoryInfo
 from onnxplug_native.functions.environment import Logger
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import (
@@ -61,6 +62,8 @@ class KernelContext(Handle):
         bound: the array that the caller wants each output in, if any.
         failure: what went wrong in an entry that a library called.
         allocate: what makes arrays for outputs.
+        hosted: the places of outputs that are left on the host all the same.
+        allocator: of the library's, for memory that is not the host's; 0 for none.
         stream: the stream that work is queued on; ``None`` if there is none.
     """
 
@@ -79,6 +82,8 @@ class KernelContext(Handle):
         self.bound: Sequence[Any | None] = self._unbound
         self.failure: Exception | None = None
         self.allocate = allocate
+        self.hosted: Collection[int] = ()
+        self.allocator = 0
         self.stream: SyncStream | None = None
         self._logger = None if logger is None else Logger(logger)
         self._arrays = [
@@ -135,7 +140,8 @@ class KernelContext(Handle):
             value.set(bound)
         else:
             try:
-                value.set(self.allocate(value.dtype, shape))
+                allocate = new_array if index in self.hosted else self.allocate
+                value.set(allocate(value.dtype, shape))
             except MemoryError as error:
                 raise ep.OutOfMemory.of(error, f"output {index}") from error
         memory.state |= GIVEN
@@ -237,10 +243,13 @@ def context_get_logger(context: int, out: int) -> None:
 
 
 @implements("KernelContext_GetAllocator")
-def context_get_allocator(context: int, _: int | None, out: int) -> None:
-    """The host's allocator."""
-    find(KernelContext, context)
-    put_pointer(out, host_allocator().address)
+def context_get_allocator(context: int, memory: int | None, out: int) -> None:
+    """The allocator of a kind of memory."""
+    found = find(KernelContext, context)
+    is_host = not memory or find(MemoryInfo, memory).place.is_host
+    if not is_host and not found.allocator:
+        raise InterfaceError(Code.NOT_FOUND, "nothing allocates such memory")
+    put_pointer(out, host_allocator().address if is_host else found.allocator)
 
 
 @implements("KernelContext_GetSyncStream")

@@ -49,6 +49,8 @@ class KernelInfo(Handle):
         view: the node, which lives as long.
         ep: the EP's structure.
         config: the session's config entries.
+        weights: constants among the inputs, where kernels want them.
+        allocator: of the library's, for memory that is not the host's; 0 for none.
     """
 
     def __init__(
@@ -57,12 +59,24 @@ class KernelInfo(Handle):
         ep: Structure,
         config: Mapping[str, str],
         logger: logging.Logger,
+        weights: Mapping[int, tuple[ep.DataType, Any]],
+        allocator: int = 0,
     ) -> None:
         super().__init__()
         self.view = view
         self.ep = ep
         self.config = config
         self.logger = Logger(logger)
+        self.weights = weights
+        self.allocator = allocator
+        self._constants: dict[int, Value] = {}
+
+    def constant(self, slot: int) -> Value | None:
+        """The content of an input; ``None`` if it is no constant."""
+        if slot in self.weights and slot not in self._constants:
+            dtype, array = self.weights[slot]
+            self._constants[slot] = Value.of(array, dtype)
+        return self._constants.get(slot)
 
     def attribute(self, name: bytes | None, *types: AttributeType) -> Attribute:
         """The attribute *name*, of one of *types*.
@@ -82,8 +96,10 @@ class KernelInfo(Handle):
         return found
 
     def release(self) -> None:
-        """Release it and its logger."""
+        """Release it, its logger and its constants."""
         self.logger.release()
+        for value in self._constants.values():
+            value.release()
         super().release()
 
 
@@ -96,9 +112,15 @@ def ep_name(view: NodeView) -> str:
 def copy_kernel_info(info: int, out: int) -> None:
     """One like it, which the library releases."""
     found = find(KernelInfo, info)
-    put_pointer(
-        out, KernelInfo(found.view, found.ep, found.config, found.logger.logger)
+    made = KernelInfo(
+        found.view,
+        found.ep,
+        found.config,
+        found.logger.logger,
+        found.weights,
+        found.allocator,
     )
+    put_pointer(out, made)
 
 
 @implements("KernelInfo_GetEp", "OrtEpApi")
@@ -160,9 +182,9 @@ def get_output_type(info: int, index: int, out: int) -> None:
 @implements("KernelInfoGetConstantInput_tensor")
 def get_constant_input(info: int, index: int, constant: int, out: int) -> None:
     """The content of an input that is a constant, which lives as long as the kernel."""
-    view = find(KernelInfo, info).view
-    name = _name(view.node.inputs, index, "input")
-    content = view.graph.value(name).content if name else None
+    found = find(KernelInfo, info)
+    _name(found.view.node.inputs, index, "input")
+    content = found.constant(index)
     put_int(constant, content is not None)
     put_pointer(out, content)
 
@@ -204,10 +226,10 @@ def get_config_entries(info: int, out: int) -> None:
 
 
 @implements("KernelInfoGetAllocator")
-def get_allocator(info: int, _: int, out: int) -> None:
-    """The host's allocator."""
-    find(KernelInfo, info)
-    put_pointer(out, host_allocator().address)
+def get_allocator(info: int, kind: int, out: int) -> None:
+    """The allocator of the EP's memory, or of the host's where that is meant."""
+    own = find(KernelInfo, info).allocator
+    put_pointer(out, own if own and kind >= 0 else host_allocator().address)
 
 
 # Attributes

@@ -21,6 +21,7 @@ _LATEST: Final = 2**31 - 1
 """The last version of a kernel that is for no later version of its operator."""
 
 _DEFAULT_MEMORY: Final = 0
+"""The EP's own; what is less is the host's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +49,13 @@ class Rule:
     input_memory: dict[int, int] = field(default_factory=dict)
     output_memory: dict[int, int] = field(default_factory=dict)
 
-    @property
-    def apart(self) -> str:
-        """An argument that is not in the EP's memory, in words; empty if all are."""
-        for what, kinds in (
-            ("input", self.input_memory),
-            ("output", self.output_memory),
-        ):
-            for index, kind in kinds.items():
-                if kind != _DEFAULT_MEMORY:
-                    return f"{what} {index}"
-        return ""
+    def hosted_inputs(self) -> set[int]:
+        """The inputs that the kernel wants on the host."""
+        return {index for index, kind in self.input_memory.items() if kind < 0}
+
+    def hosted_outputs(self) -> set[int]:
+        """The outputs that the kernel leaves on the host."""
+        return {index for index, kind in self.output_memory.items() if kind < 0}
 
     def fits(self, view: NodeView) -> bool:
         """Whether it is for the node of *view*."""

@@ -138,7 +138,7 @@ class NodeView(Handle):
 
 @functools.cache
 def schema_of(op_type: str, domain: str, version: int) -> Any:
-    """ONNX's schema of an operator, with channels last, too; ``None`` if it has none."""
+    """ONNX's schema, of an operator with channels last, too; ``None`` if none."""
     from onnx import defs
 
     domain = "" if domain == NHWC_DOMAIN else domain

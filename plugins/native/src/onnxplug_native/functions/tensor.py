@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_native.functions.device_array import DeviceArray
 from onnxplug_native.functions.devices import MemoryInfo, host_memory
 from onnxplug_native.functions.types import (
     ShapeInfo,
@@ -34,6 +35,7 @@ from onnxplug_native.interface.memory import (
     sizes,
     text_at,
 )
+from onnxplug_native.interface.structure import Structure
 
 VALUE_TAG: Final = 0x6F6E6E78_76616C31
 """What the memory of a tensor begins with."""
@@ -260,10 +262,36 @@ _EMPTY: Final = {dtype: dtype.numpy for dtype in ep.DataType if dtype.bits >= 8}
 
 
 @implements("CreateTensorAsOrtValue")
-def create_tensor(_: int | None, shape: int, rank: int, number: int, out: int) -> None:
-    """A tensor of the host's, wherever the allocator would have it."""
+def create_tensor(
+    allocator: int | None, shape: int, rank: int, number: int, out: int
+) -> None:
+    """A tensor where the allocator has its memory; on the host, numpy's own."""
     dtype = element_type(number)
-    put_pointer(out, Value.of(new_array(dtype, sizes(shape, rank)), dtype))
+    shaped = sizes(shape, rank)
+    if allocator:
+        own = Structure("OrtAllocator", allocator, "a library")
+        info = find(MemoryInfo, own.call("Info"))
+        if not info.place.is_host:
+            array = _allocated(own, info, dtype, shaped)
+            put_pointer(out, Value.of(array, dtype))
+            return
+    put_pointer(out, Value.of(new_array(dtype, shaped), dtype))
+
+
+def _allocated(
+    allocator: Structure, info: MemoryInfo, dtype: ep.DataType, shape: tuple[int, ...]
+) -> DeviceArray:
+    """An array of a library's allocator, which frees it."""
+    if min(shape, default=0) < 0 or dtype.bits < 8:
+        raise InterfaceError(
+            Code.INVALID_ARGUMENT, f"{info.name} holds no {dtype}{list(shape)}"
+        )
+    nbytes = math.prod(shape) * dtype.numpy.itemsize
+    address = allocator.call("Alloc", nbytes)
+    if nbytes and not address:
+        raise MemoryError(f"{info.name} has no {nbytes} bytes")
+    free = functools.partial(allocator.call, "Free")
+    return DeviceArray(address or 0, shape, dtype.numpy, info, free)
 
 
 @implements("CreateTensorWithDataAsOrtValue")
@@ -281,10 +309,11 @@ def create_tensor_with_data(
             Code.INVALID_ARGUMENT,
             f"{dtype}{list(shaped)} takes {needed} bytes, and there are {size}",
         )
-    if not find(MemoryInfo, info).place.is_host:
-        raise InterfaceError(
-            Code.NOT_IMPLEMENTED, "tensors are made on memory of the host only"
-        )
+    memory = find(MemoryInfo, info)
+    if not memory.place.is_host:
+        foreign = DeviceArray(data or 0, shaped, dtype.numpy, memory)
+        put_pointer(out, Value.of(foreign, dtype))
+        return
     if needed:
         octets = np.ctypeslib.as_array((ctypes.c_uint8 * needed).from_address(data))
     else:

@@ -1,0 +1,40 @@
+"""Arrays in memory that is not the host's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from onnxplug_native.functions.devices import MemoryInfo
+
+
+class DeviceArray:
+    """An array in memory of a library's, which is freed with it if it is its own.
+
+    Attributes:
+        address: where it is, for the library.
+        shape: its sizes.
+        dtype: numpy's.
+        nbytes: its size.
+        memory_info: what allocated it.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: Any,
+        memory_info: MemoryInfo,
+        free: Callable[[int], None] | None = None,
+    ) -> None:
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.memory_info = memory_info
+        self._free = free
+
+    def __del__(self) -> None:
+        if self._free is not None:
+            self._free(self.address)

@@ -1,0 +1,117 @@
+"""Where libraries want what they compute with: in which memory, in which order of axes,
+in which groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx.reference
+import pytest
+
+import onnxplug
+
+from .conftest import feeds, product
+
+EXAMPLE = "ExampleExecutionProvider"
+NHWC = "com.ms.internal.nhwc"
+
+
+def open_session(model: bytes, **options: str) -> onnxplug.InferenceSession:
+    return onnxplug.InferenceSession(model, providers=[(EXAMPLE, options), "cpu"])
+
+
+def owners(session: onnxplug.InferenceSession) -> list[tuple[str, str, str]]:
+    return [(each.domain, each.op_type, each.ep) for each in session.explain().nodes]
+
+
+@pytest.mark.parametrize(
+    "hosted", [[], ["HOST_INPUT"], ["HOST_OUTPUT"], ["HOST_INPUT", "HOST_OUTPUT"]]
+)
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_a_kernel_has_its_arguments_where_it_wants_them(
+    register, hosted, is_constant
+) -> None:
+    register("DEVICE_MEMORY", "KERNELS", *hosted)
+    model, given = product(2, 3, nodes=2), feeds(2, 3)
+    if is_constant:
+        loaded = onnx.load_from_string(model)
+        graph = loaded.graph
+        graph.initializer.append(onnx.numpy_helper.from_array(given["y"], "y"))
+        del graph.input[1]
+        model = loaded.SerializeToString()
+    fed = {"x": given["x"]} if is_constant else given
+    with open_session(model) as session:
+        assert [ep for _, op, ep in owners(session) if op == "Mul"] == [EXAMPLE] * 2
+        (found,) = session.run(None, fed)
+    expected = (given["x"] + given["x"]) * given["y"] ** 2
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_value_that_is_wanted_in_two_memories_is_refused(register) -> None:
+    register("DEVICE_MEMORY", "KERNELS", "HOST_INPUT")
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 3] x) => (float[2, 3] y) { a = Neg(x) y = Mul(a, a) }"""
+    )
+    with pytest.warns(match="wanted both on the host and in example_memory"):
+        session = open_session(model.SerializeToString())
+    x = feeds(2, 3)["x"]
+    with session:
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], x * x, rtol=1e-6)
+
+
+_POOLS = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2, 3, 4, 5] x) => (float[2, 3, 1, 1] y) {
+  a = Relu(x) b = GlobalAveragePool(a) y = Neg(b)
+}"""
+
+
+# where all of the library's nodes are refused, that is warned of
+@pytest.mark.filterwarnings("ignore:ExampleExecutionProvider was asked for")
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_channels_are_where_a_library_wants_them(register, kind) -> None:
+    """It computes with channels last, whatever it is given."""
+    register(f"NHWC={kind}")
+    model = onnx.parser.parse_model(_POOLS)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5), np.float32)
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    with open_session(model.SerializeToString()) as session:
+        pools = [each for each in owners(session) if each[1] == "GlobalAveragePool"]
+        if kind == 3:  # as it says; what it computes is otherwise, though
+            assert pools == [("", "GlobalAveragePool", EXAMPLE)]
+            return
+        (found,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    wanted = (NHWC, EXAMPLE) if kind == 1 else ("", "CPUExecutionProvider")
+    assert pools == [(wanted[0], "GlobalAveragePool", wanted[1])]
+
+
+@pytest.mark.filterwarnings("ignore:ExampleExecutionProvider was asked for")
+def test_channels_whose_place_is_not_known_are_not_left_to_it(register) -> None:
+    register("NHWC=1")
+    model = onnx.parser.parse_model(_POOLS)
+    for each in (*model.graph.input, *model.graph.output):
+        each.type.tensor_type.ClearField("shape")
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5), np.float32)
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    with open_session(model.SerializeToString()) as session:
+        assert "its rank is not known" in str(session.explain())
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5)
+
+
+def test_a_group_that_a_path_leaves_is_split(register) -> None:
+    """Two products with a sum of both between them, which the library has not."""
+    register()
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 3] x, float[2, 3] y) => (float[2, 3] z) {
+          a = Mul(x, y) b = Neg(a) z = Mul(a, b)
+        }"""
+    )
+    given = feeds(2, 3)
+    with open_session(model.SerializeToString(), mode="one_group") as session:
+        assert [ep for _, op, ep in owners(session) if op == "Mul"] == [EXAMPLE] * 2
+        (found,) = session.run(None, given)
+    product = given["x"] * given["y"]
+    np.testing.assert_allclose(found, -product * product, rtol=1e-6)
