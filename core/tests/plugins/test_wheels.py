@@ -84,7 +84,7 @@ def test_its_eps_are_found_and_its_library_is_hosted(
     assert library.load() == {}
     library.discard()
     assert sys.modules["toy_host"].loaded == [
-        ["onnxruntime-ep-toy", "__init__.py.so", "closed"]
+        ["ToyExecutionProvider", "__init__.py.so", "closed"]
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,6 +78,26 @@ def test_a_wheel_is_used_by_the_name_of_its_ep(install, compile_example) -> None
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_a_wheel_that_wants_onnxruntime_is_used_without_being_imported(
+    install, compile_example, tmp_path
+) -> None:
+    """Its library is that of its files which exports what such libraries do."""
+    install(f"raise ImportError('onnxruntime')\nEP_NAME = {EXAMPLE!r}\n")
+    folder = tmp_path / MODULE / "lib"
+    folder.mkdir()
+    (folder / "libother.so").write_text("no library")
+    shutil.copy(compile_example(), folder / "libep.so")
+    with onnxplug.InferenceSession(product(2, 3), providers=["example", "cpu"]) as s:
+        assert s.get_providers()[0] == EXAMPLE
+    assert registry.resolve("example").distribution == "onnxruntime-ep-example"
+
+
+def test_a_wheel_without_a_library_among_its_files_says_so(install) -> None:
+    install(f"EP_NAME = {EXAMPLE!r}\n")
+    with pytest.raises(errors.PluginLoadError, match=r"export CreateEp.*found none"):
+        onnxplug.InferenceSession(product(2, 3), providers=["example"])
+
+
 def test_a_wheel_is_blocked(install, monkeypatch) -> None:
     monkeypatch.setenv("ONNXPLUG_BLOCK", "example")
     install(module_of("nowhere.so"))
@@ -94,6 +115,8 @@ def test_names_are_read_from_the_text_of_the_module() -> None:
     assert ep_names("def get_ep_names():\n  return ['A', 'B']") == ["A", "B"]
     assert ep_names("_N = 'A'\ndef get_ep_names():\n  return [_N]") == ["A"]
     assert ep_names("def get_ep_name():\n  return 'A'") == ["A"]
+    assert ep_names("EP_NAME = 'A'") == ["A"]
+    assert ep_names("", "A") == ["A"]
     with pytest.raises(ValueError, match="returns names as they are"):
         ep_names("def get_ep_names():\n  return list(range(3))")
 

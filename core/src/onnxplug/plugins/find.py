@@ -21,7 +21,7 @@ from onnxplug.plugins.settings import BLOCK, PLUGINS, Settings
 GROUP: Final = "onnxplug.execution_providers"
 """The entry-point group: the name is the EP's name, the value a module with hooks."""
 
-WHEELS: Final = "onnxruntime-ep-"
+WHEELS: Final = ("onnxruntime-ep-", "nxrt-ep-", "onnxruntime-ggml", "onnxruntime-qnn")
 """What the names of wheels begin with that have native EPs made for ONNX Runtime."""
 
 
