@@ -17,6 +17,7 @@ from onnxplug_native.functions.devices import (
 )
 from onnxplug_native.interface.handles import find
 from onnxplug_native.measured import OPTIONS, PREFIX, choose_list, measured
+from onnxplug_native.presented import presented
 
 if TYPE_CHECKING:
     from onnxplug_native.interface.structure import Structure
@@ -62,7 +63,8 @@ class NativeFactory(ep.EpFactory):
         Raises:
             OnnxplugError: it fails, or makes pairs that are none.
         """
-        pairs = self._ask(tuple(devices))
+        devices = (*devices, *presented())
+        pairs = self._ask(devices)
         driven = [pair.hardware.device for pair in pairs]
         for pair in pairs:
             metadata = {"version": self.version, **pair.metadata.pairs}

@@ -1,0 +1,46 @@
+"""Devices that libraries are shown by hand, and what is said of failures."""
+
+from __future__ import annotations
+
+import pytest
+
+import onnxplug
+from onnxplug import ep, errors
+from onnxplug_native.causes import remedy
+from onnxplug_native.presented import VARIABLE, presented
+
+EXAMPLE = "ExampleExecutionProvider"
+
+
+def test_devices_are_read_from_the_environment() -> None:
+    text = "gpu vendor='Some One' vendor_id=0x10de device_id=7 Discrete=1; NPU;"
+    assert presented({VARIABLE: text}) == [
+        ep.HardwareDevice(
+            type=ep.DeviceType.GPU,
+            vendor="Some One",
+            vendor_id=0x10DE,
+            device_id=7,
+            metadata={"Discrete": "1"},
+        ),
+        ep.HardwareDevice(type=ep.DeviceType.NPU),
+    ]
+    assert presented({}) == []
+
+
+@pytest.mark.parametrize("text", ["tpu", "gpu vendor_id=x", "gpu vendor", "gpu 'a"])
+def test_what_is_no_device_is_refused_in_words(text) -> None:
+    with pytest.raises(errors.OptionError, match=f"{VARIABLE} has .*expected cpu"):
+        presented({VARIABLE: text})
+
+
+def test_a_library_is_shown_a_device_that_is_not_there(register, monkeypatch) -> None:
+    monkeypatch.setenv(VARIABLE, "cpu vendor_id=0x1234 device_id=5")
+    register()
+    pairs = [each for each in onnxplug.get_ep_devices() if each.ep_name == EXAMPLE]
+    assert 0x1234 in [each.device.vendor_id for each in pairs]
+
+
+def test_causes_that_are_known_have_a_remedy() -> None:
+    assert "mesa-vulkan-drivers" in remedy("… adapter_result.status …")
+    assert "backend_type" in remedy("Could not determine default backend path")
+    assert remedy("something else") == ""
