@@ -86,7 +86,10 @@ OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprog
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 # an environment of its own: what is installed there would conflict with the EP on OpenVINO
 NATIVE_VENV := .venv-native
-VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
+VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6 \
+  onnxruntime-ep-webgpu==0.4.0
+# which asks for ONNX Runtime, and does not need it here
+ALONE_OF_VENDORS := onnxruntime-ggml==0.2.0
 # another, for programs that are not for the versions of exporters
 PROGRAMS_VENV := .venv-programs
 # which asks for a graphical OpenCV, and an older Python; what it needs the group has
@@ -208,7 +211,7 @@ test-serve: $(SERVE_VENV)/serve.stamp
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/serve-models.md]' $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
-	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest plugins/native $(ARGS)
+	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest -rs plugins/native $(ARGS)
 
 test-programs: $(PROGRAMS_VENV)/programs.stamp
 	ONNXPLUG_REQUIRE=programs $(PROGRAMS_VENV)/$(SCRIPTS)/python -m pytest tests/programs $(ARGS)
@@ -344,6 +347,7 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@$(NATIVE_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(NATIVE_VENV)/$(SCRIPTS)/python -m pip install --quiet $(EDITABLE) \
 	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=9.0' $(VENDORS) $(C_COMPILER)
+	@$(NATIVE_VENV)/$(SCRIPTS)/python -m pip install --quiet --no-deps $(ALONE_OF_VENDORS)
 	@touch $@
 
 $(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml plugins/onnxruntime/pyproject.toml

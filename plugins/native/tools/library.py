@@ -27,7 +27,8 @@ class Library:
     def register(self) -> None:
         """Have its EPs in this process."""
         if self.path is not None:
-            onnxplug.register_ep_library("library", self.path)
+            # some libraries call their EP what they are registered as
+            onnxplug.register_ep_library(self.ep, self.path)
 
     def device(self) -> onnxplug.OrtEpDevice:
         """A device that the EP drives.

@@ -14,12 +14,12 @@ import onnx.reference
 import pytest
 
 import onnxplug
-from onnxplug.plugins import libraries
 from onnxplug_native.interface.handles import live
 from onnxplug_testing.hardware import INTEL_CPU, presented
 
 OPENVINO = "OpenVINOExecutionProvider"
 NXRT = "cpu_ep"
+GGML = "ggml"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,17 +28,10 @@ def intel() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[OPENVINO, NXRT])
-def vendor(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The EP of each library; that which is in no ``onnxruntime-ep-`` wheel is
-    registered by hand."""
-    if request.param == NXRT:
-        import nxrt_ep_cpu
-
-        onnxplug.register_ep_library("nxrt", nxrt_ep_cpu.get_library_path())
-    yield request.param
-    if "nxrt" in [record.name for record in libraries()]:
-        onnxplug.unregister_ep_library("nxrt")
+@pytest.fixture(params=[OPENVINO, NXRT, GGML])
+def vendor(request: pytest.FixtureRequest) -> str:
+    """The EP of each library that computes on processors."""
+    return str(request.param)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from abc import abstractmethod
@@ -56,8 +57,10 @@ class NativePartition(ep.CompiledPartition):
         self._notifies = [
             each for each in ("OnRunStart", "OnRunEnd") if provider.structure.has(each)
         ]
+        self._turn: Any = contextlib.nullcontext()
         if not provider.is_concurrent:
             self.max_concurrent_runs = 1
+            self._turn = provider.factory.library.turn
         self._idle: deque[KernelContext] = deque()
         self._is_closed = False
 
@@ -139,10 +142,11 @@ class NativePartition(ep.CompiledPartition):
             self._expect(arguments, expected, outputs if is_bound else None)
         call_begins()
         try:
-            if self._notifies:
-                status = self._notified(arguments)
-            else:
-                status = self._compute(arguments.address)
+            with self._turn:
+                if self._notifies:
+                    status = self._notified(arguments)
+                else:
+                    status = self._compute(arguments.address)
         finally:
             call_ends()
         if status or arguments.failure is not None:

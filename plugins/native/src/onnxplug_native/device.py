@@ -38,9 +38,10 @@ def is_held(dtype: ep.DataType | None) -> bool:
 class NativeAllocator(ep.Allocator):
     """Allocates by a library's allocator."""
 
-    def __init__(self, structure: Structure, info: MemoryInfo) -> None:
+    def __init__(self, structure: Structure, info: MemoryInfo, turn: Any) -> None:
         self._structure = structure
         self._info = info
+        self._turn = turn
         self._free = structure.function("Free")
         self._is_ordered = structure.has("AllocOnStream")
         self._taken: set[int] = set()
@@ -63,12 +64,13 @@ class NativeAllocator(ep.Allocator):
         if len(sizes) > MOST_AXES or min(sizes, default=0) < 0:
             raise ValueError(f"{list(sizes)} is no shape")
         nbytes = math.prod(sizes) * dtype.numpy.itemsize
-        if self._is_ordered and isinstance(stream, NativeStream):
-            address = self._structure.call(
-                "AllocOnStream", nbytes, stream.handle.address
-            )
-        else:
-            address = self._structure.call("Alloc", nbytes)
+        with self._turn:
+            if self._is_ordered and isinstance(stream, NativeStream):
+                address = self._structure.call(
+                    "AllocOnStream", nbytes, stream.handle.address
+                )
+            else:
+                address = self._structure.call("Alloc", nbytes)
         if not address and nbytes:
             raise MemoryError(f"{self._info.name} has no {nbytes} bytes")
         if address:
@@ -84,7 +86,8 @@ class NativeAllocator(ep.Allocator):
             self._taken.remove(address)
         except KeyError:  # nothing, or freed by close()
             return
-        self._free(self._structure.address, address)
+        with self._turn:
+            self._free(self._structure.address, address)
 
     def close(self) -> None:
         """Free what is left, such as weights of sessions that are closed."""
@@ -95,9 +98,10 @@ class NativeAllocator(ep.Allocator):
 class NativeTransfer(ep.DataTransfer):
     """Copies by a library's data transfer."""
 
-    def __init__(self, structure: Structure, info: MemoryInfo) -> None:
+    def __init__(self, structure: Structure, info: MemoryInfo, turn: Any) -> None:
         self._structure = structure
         self._info = info
+        self._turn = turn
         self._host = MemoryInfo("Cpu", type(info.place)())
 
     def can_copy(self, source: ep.MemoryLocation, target: ep.MemoryLocation) -> bool:
@@ -136,12 +140,13 @@ class NativeTransfer(ep.DataTransfer):
         ]
         streams = (ctypes.c_void_p * count)(*[handle] * count)
         try:
-            self._structure.call(
-                "CopyTensors",
-                *map(ctypes.addressof, arrays),
-                ctypes.addressof(streams),
-                count,
-            )
+            with self._turn:
+                self._structure.call(
+                    "CopyTensors",
+                    *map(ctypes.addressof, arrays),
+                    ctypes.addressof(streams),
+                    count,
+                )
             if filled and stream is not None:
                 stream.synchronize()
             for target, made in filled:
@@ -294,7 +299,8 @@ class NativeContext(ep.DeviceContext):
                 f"its memory {self.location}"
             )
         structure = Structure("OrtDataTransferImpl", made, factory.library.name)
-        self.transfer = NativeTransfer(structure, self._infos[0])
+        turn = factory.library.turn
+        self.transfer = NativeTransfer(structure, self._infos[0], turn)
 
     def _call(self, entry: str, *arguments: int | None) -> int | None:
         out = ctypes.c_void_p()
@@ -311,7 +317,7 @@ class NativeContext(ep.DeviceContext):
             )
         structure = Structure("OrtAllocator", made, self._factory.library.name)
         self._structures.append(structure)
-        return NativeAllocator(structure, info)
+        return NativeAllocator(structure, info, self._factory.library.turn)
 
     @property
     def allocator_address(self) -> int:

@@ -69,9 +69,10 @@ class KernelPartition(NativePartition):
         what = f"making a kernel of {self._who} for {describe(self._node)}"
         out = ctypes.c_void_p()
         try:
-            status = CreateKernel(kernel.create)(
-                kernel.state, self._info.address, ctypes.addressof(out)
-            )
+            with self._turn:
+                status = CreateKernel(kernel.create)(
+                    kernel.state, self._info.address, ctypes.addressof(out)
+                )
             raise_status(status, what)
             if not out.value:
                 raise ep.EPFail(f"{what} gave a null")
@@ -166,5 +167,6 @@ class KernelPartition(NativePartition):
             return
         super().close()
         if self._kernel.has("Release"):
-            self._kernel.call("Release")
+            with self._turn:
+                self._kernel.call("Release")
         self._release()

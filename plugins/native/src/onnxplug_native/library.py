@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxplug import ep
-from onnxplug.authoring.locks import new_lock
+from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug_native import functions
 from onnxplug_native.functions.environment import Logger
 from onnxplug_native.interface.host import api_base, asked_in_vain
@@ -35,6 +35,9 @@ class NativeLibrary:
         name: in messages.
         path: its file.
         factories: those that are not released.
+        turn: held while the library works with memory of its own, and while an EP
+            computes that cannot do so several times at once: such a library cannot be
+            called twice at once for anything, by whatever session.
     """
 
     def __init__(self, handle: str, path: Path, logger: logging.Logger) -> None:
@@ -49,6 +52,7 @@ class NativeLibrary:
         self.path = path
         self.factories: list[Structure] = []
         self._lock = new_lock()
+        self.turn = new_rlock()
         self._holders = 0
         self._released: list[Structure] = []
         self._logger = Logger(logger)

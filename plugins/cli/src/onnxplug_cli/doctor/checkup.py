@@ -28,7 +28,13 @@ from onnxplug.plugins import PluginRecord, PluginRegistry, PluginState
 from onnxplug.selection.available import no_device
 from onnxplug.selection.devices import hardware_for, judged_devices
 from onnxplug_cli.distinctions import distinctions
-from onnxplug_cli.doctor.compute import TRIALS, Check, Verdict, compute
+from onnxplug_cli.doctor.compute import (
+    TRIALS,
+    Check,
+    Verdict,
+    compute,
+    makers_of,
+)
 from onnxplug_cli.families import Family, families, tried_on
 
 _LOG: Final = logging.getLogger("onnxplug.cli")
@@ -270,7 +276,7 @@ def _describe(record: PluginRecord) -> tuple[str, str]:
 
 
 def _makers(record: PluginRecord) -> str:
-    return f"tell the makers of {record.distribution}"
+    return makers_of(record.distribution)
 
 
 def _diagnose(factory: EpFactory, remedy: str) -> list[Finding]:

@@ -61,12 +61,21 @@ TRIALS: Final = (
 )
 
 
+def makers_of(distribution: str) -> str:
+    """Whom to tell about an EP of *distribution*, which may be one that was registered
+    by hand."""
+    whose = distribution
+    if distribution == "registered":
+        whose = "the library that was registered"
+    return f"tell the makers of {whose}"
+
+
 def compute(trial: Trial, pair: EpDevice, distribution: str) -> Check:
     """Run *trial* on *pair*, whose EP *distribution* supplies, and on nothing else."""
     from onnxplug.errors import UnassignedNode
 
     verdict = Verdict.FAILED
-    remedy = f"tell the makers of {distribution}"
+    remedy = makers_of(distribution)
     try:
         found = _run(trial, pair)
     except UnassignedNode as error:

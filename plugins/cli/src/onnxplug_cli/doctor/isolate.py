@@ -21,6 +21,7 @@ from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.settings import BLOCK
 from onnxplug_cli.doctor.checkup import Checkup, Crash, begin
+from onnxplug_cli.doctor.compute import makers_of
 from onnxplug_cli.doctor.domains import DomainCheckup, begin_domain
 from onnxplug_cli.library import handle_of
 
@@ -143,14 +144,14 @@ def _crashed(
 ) -> Checkup:
     if not unfinished:
         text = f"{_how(code, timeout)} when the process ended, all checks done"
-        remedy = f"tell the makers of {checkup.distribution}"
+        remedy = makers_of(checkup.distribution)
         finding = Finding(level=Level.WARNING, message=text, remedy=remedy)
         return replace(checkup, findings=(*checkup.findings, finding))
     return replace(
         checkup,
         state=str(Crash.TIMED_OUT if code is None else Crash.CRASHED),
         reason=_reason(code, timeout, written, checkup.doing or "starting"),
-        remedy=f"tell the makers of {checkup.distribution}; "
+        remedy=f"{makers_of(checkup.distribution)}; "
         f"{BLOCK}={short_name(checkup.ep)} leaves it out",
         doing="",
     )
