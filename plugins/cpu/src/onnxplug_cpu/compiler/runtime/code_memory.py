@@ -1,7 +1,10 @@
 """Memory for machine code: written first, executed afterwards, never both at once.
 
-Linux on x86-64 is what this has run on.  The ways of macOS, Windows and aarch64 follow
-their documentation and are untested.
+Linux is what this has run on, for aarch64 in an emulator.  The ways of macOS and
+Windows follow their documentation; tests look at the calls that they make.
+
+No thread can have fetched instructions from where code is put, as nothing was
+executable there before, so that flushing the instruction cache once is enough for all.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ class CodeMemory:
         Raises:
             OSError: the system gives no memory, or none that may be executed.
         """
+        if not images:  # there may be no region, and not all systems protect 0 bytes
+            return []
         page = mmap.PAGESIZE
         size, offsets = 0, []
         for image in images:
@@ -128,6 +133,18 @@ class _AppleSilicon(_Posix):
     protection = _READ_WRITE | _READ_EXECUTE
 
     def fill(self, start: int, content: bytes) -> None:
+        """By a thread of its own: while one may write it can execute none of the code
+        that there is, which a signal's handler, on the main thread, might call."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1, "onnxplug-cpu-code") as writer:
+            try:
+                written = writer.submit(self._write, start, content)
+            except RuntimeError as error:
+                raise OSError(f"no thread to write machine code: {error}") from error
+            written.result()
+
+    def _write(self, start: int, content: bytes) -> None:
         self.library.pthread_jit_write_protect_np(0)
         try:
             ctypes.memmove(start, content, len(content))
@@ -172,6 +189,21 @@ class _Windows:
     def _error(message: str) -> OSError:
         number = ctypes.get_last_error()  # type: ignore[attr-defined,unused-ignore]
         return OSError(f"{message} (Windows error {number})")
+
+
+def allowance() -> str:
+    """By what this system can be told to let machine code be executed."""
+    if sys.platform == "darwin":
+        return (
+            "by the entitlement com.apple.security.cs.allow-jit in the signature of "
+            "the program that Python runs in"
+        )
+    if sys.platform == "win32":
+        return "by not forbidding the process dynamic code (Arbitrary Code Guard)"
+    return (
+        "by MemoryDenyWriteExecute=no in a systemd unit or by SELinux's boolean for "
+        "execmem"
+    )
 
 
 def _system() -> _Posix | _Windows:

@@ -20,7 +20,7 @@ from onnxplug.authoring.source_state import state_of
 from onnxplug_cpu import __version__
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.machine.isa import Isa, amx_problem, host_isa
-from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory
+from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory, allowance
 from onnxplug_cpu.compiler.runtime.image import Image
 
 COMPILE: Final = "ONNXPLUG_CPU_COMPILE"
@@ -65,8 +65,7 @@ def machine_code_unavailable() -> str | None:
     if problem:
         return (
             f"machine code cannot be executed in this process: {problem}; allow it, "
-            "for example by MemoryDenyWriteExecute=no in a systemd unit or by "
-            "SELinux's boolean for execmem"
+            f"for example {allowance()}"
         )
     library = Library.host()
     if library.compiler is None and not library.cache.names():
@@ -120,8 +119,9 @@ def warn_of_byte_tiles(reason: str) -> None:
 def warn_of_precision(isa: Isa) -> None:
     """Log that a processor does not multiply bfloat16, once in a process."""
     reason = (
-        f"this processor ({isa.name}) has, or is allowed, neither AMX nor AVX512_BF16; "
-        "leave the option precision=bf16 out, which changes nothing here"
+        f"this processor ({isa.name}) has, or is allowed, neither AMX nor AVX512_BF16 "
+        "nor, on aarch64, BF16; leave the option precision=bf16 out, which changes "
+        "nothing here"
     )
     if reason not in warned:
         import logging
