@@ -47,8 +47,8 @@ class CpuFactory(ep.EpFactory):
             "bfloat16 where the model says so, and, of matrices, sums of two bfloat16 "
             "where it says float16 and the processor has AMX; with bf16 both are "
             "rounded to it, with float32 neither; products are summed as float32; "
-            "bfloat16 is used where the processor has AMX or AVX512_BF16 and it is "
-            "faster",
+            "bfloat16 is used where the processor has AMX, AVX512_BF16 or, on aarch64, "
+            "BF16, and it is faster",
         ),
         "winograd": ep.Option(
             default="2x2",

@@ -11,7 +11,7 @@ from onnxplug_cpu.compiler.codegen.emit import Module
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa, host_isa
 
 from . import emulator
-from .interpreter import ISAS
+from .interpreter import ISAS, ON_ARM
 
 
 def _with(isa: Isa, *features: str) -> Isa:
@@ -41,6 +41,12 @@ elif VNNI in NAMES:
     NAMES[_same._replace(cpu="cascadelake")] = "avx-vnni here"
 if emulator.wanted():
     NAMES |= {NEON: "neon", DOT: "dot", I8MM: "i8mm"}
+elif _HOST is not None and ON_ARM:
+    NAMES[NEON] = "neon"
+    if _HOST.has("dotprod"):
+        NAMES[DOT] = "dot"
+    if _HOST.has("i8mm"):
+        NAMES[I8MM] = "i8mm"
 elif ISAS:
     NAMES |= {
         isa._replace(triple=AVX2.triple, cpu=AVX2.cpu, tuned_for=""): name
@@ -51,12 +57,16 @@ elif ISAS:
 @contextmanager
 def arm_here() -> Iterator[None]:
     """A context in which kernels for aarch64 are compiled for this processor, their
-    instructions for products of bytes replaced by their definitions."""
+    instructions for products of bytes and of bfloat16 replaced by their definitions;
+    where these can be run, it changes nothing."""
+    if ON_ARM or emulator.wanted():
+        yield
+        return
     text = Module.text
 
     def replaced(self: Module, attributes: str) -> str:
         found = text(self, attributes)
-        names = set(re.findall(r"@llvm\.aarch64\.neon\.(\w+)\.", found))
+        names = set(re.findall(r"@llvm\.aarch64\.neon\.(\w+)[.(]", found))
         if names:
             found = re.sub(r"declare .*@llvm\.aarch64\.neon\..*", "", found)
             found = found.replace("@llvm.aarch64.neon.", "@stand_in.")
@@ -73,7 +83,10 @@ def _with_registers_of_x86(match: re.Match[str]) -> str:
 
 
 def _definition(name: str) -> str:
-    """What an instruction does, as Arm's manual defines it."""
+    """What an instruction does, as Arm's manual defines it; but sums of bfloat16 are
+    rounded to the nearest."""
+    if name == "bfmmla":
+        return _SQUARES_OF_BF16
     lines, total = [], "%c"
     for factor, way in (("a", "zext" if name[0] == "u" else "sext"), ("b", "sext")):
         lines.append(f"%w{factor} = {way} <16 x i8> %{factor} to <16 x i32>")
@@ -96,3 +109,29 @@ def _definition(name: str) -> str:
     return (
         f"\ndefine internal <4 x i32> @stand_in.{kind}({parameters}) {{\n{body}\n}}\n"
     )
+
+
+def _squares_of_bf16() -> str:
+    lines, total = [], "%c"
+    for k in range(4):
+        for factor, lanes in (
+            ("a", (k, k, 4 + k, 4 + k)),
+            ("b", (k, 4 + k, k, 4 + k)),
+        ):
+            mask = ", ".join(f"i32 {lane}" for lane in lanes)
+            both = f"<8 x bfloat> %{factor}, <8 x bfloat> %{factor}"
+            lines += [
+                f"%n{factor}{k} = shufflevector {both}, <4 x i32> <{mask}>",
+                f"%{factor}{k} = fpext <4 x bfloat> %n{factor}{k} to <4 x float>",
+            ]
+        lines.append(f"%p{k} = fmul <4 x float> %a{k}, %b{k}")
+        lines.append(f"%s{k} = fadd <4 x float> {total}, %p{k}")
+        total = f"%s{k}"
+    body = "\n".join([*lines, f"ret <4 x float> {total}"])
+    parameters = "<4 x float> %c, <8 x bfloat> %a, <8 x bfloat> %b"
+    return (
+        f"\ndefine internal <4 x float> @stand_in.bfmmla({parameters}) {{\n{body}\n}}\n"
+    )
+
+
+_SQUARES_OF_BF16 = _squares_of_bf16()

@@ -34,6 +34,8 @@ from . import emulator
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
 _HOST = host_isa()
+ON_X86 = _HOST is not None and _HOST.triple == SSE.triple
+ON_ARM = _HOST is not None and _HOST.triple == NEON.triple
 _libraries: dict[Isa, Library] = {}
 _verified: set[Kernel] = set()
 
@@ -75,11 +77,11 @@ def address(kernel: Kernel, isa: Isa) -> int:
 
 def _function(kernel: Kernel, isa: Isa) -> Callable[[int, int, int], object]:
     # an instruction that the processor lacks would end the process
-    every = (*ISAS, SSE)
+    every = (*ISAS, SSE) if ON_X86 else ISAS
     allowed = {way for one in every for way in (one.name, (one.triple, one.cpu))}
     assert isa == host_isa() or allowed & {isa.name, (isa.triple, isa.cpu)}, isa.name
     place = address(kernel, isa)
-    if isa.triple == NEON.triple and isa != _HOST:
+    if isa.triple == NEON.triple and not ON_ARM:
         return emulator.function(place)
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         place
@@ -202,5 +204,7 @@ ISAS = [
 """The descriptions that this processor can run, or that are emulated."""
 if _HOST and _HOST.name == SSE.name:
     ISAS.append(SSE)
-if emulator.wanted():
+if ON_ARM or emulator.wanted():
     ISAS.append(NEON)
+if ON_ARM and _HOST != NEON:
+    ISAS.append(_HOST)

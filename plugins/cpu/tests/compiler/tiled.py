@@ -11,19 +11,30 @@ from onnxplug_cpu.compiler import trial_of_tiles as trial
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR
 from onnxplug_cpu.compiler.codegen.tile_registers import EmulatedTiles
 from onnxplug_cpu.compiler.machine import isa as isa_module
-from onnxplug_cpu.compiler.machine.isa import AVX512, Isa, host_isa
+from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa, host_isa
 from onnxplug_cpu.compiler.runtime import jit
 
-from .interpreter import ISAS
+from .interpreter import ISAS, ON_ARM, ON_X86
 
 AVX512_BF16 = AVX512._replace(features=f"{AVX512.features},+avx512bf16")
+BF16 = NEON._replace(features=f"{NEON.features},+bf16")
 
 _HOST = host_isa()
-INSTRUCTIONS = [AVX512_BF16] if _HOST and _HOST.has("avx512bf16") else []
-"""The descriptions with an instruction for pairs of bfloat16 that this processor can
+INSTRUCTIONS = [
+    isa
+    for isa, feature in ((AVX512_BF16, "avx512bf16"), (BF16, "bf16"))
+    if _HOST and _HOST.has(feature)
+]
+"""The descriptions with an instruction for products of bfloat16 that this processor can
 run."""
 
-EMULATED = [isa._replace(tiles="emulated") for isa in ISAS if isa.name != "neon"]
+DEFINED = [BF16._replace(triple=AVX2.triple, cpu=AVX2.cpu, tuned_for="")] * ON_X86
+"""Such a description whose instruction is replaced by its definition, in
+:func:`~.integer_isas.arm_here`."""
+
+EMULATED = [
+    isa._replace(tiles="emulated") for isa in ISAS if isa.name != "neon" or ON_ARM
+]
 """The descriptions that this processor can run, with tiles emulated by vector code."""
 
 

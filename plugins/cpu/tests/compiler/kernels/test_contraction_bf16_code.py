@@ -1,4 +1,5 @@
-"""The machine code for AMX, which processors without it can compile but not run."""
+"""The machine code for AMX, and for BF16 of aarch64, which processors without them can
+compile but not run."""
 
 from __future__ import annotations
 
@@ -10,6 +11,11 @@ import pytest
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.contraction.bf16_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16_narrow import PackNarrow
+from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import PAIRS_LINES
+from onnxplug_cpu.compiler.kernels.contraction.bf16_squares import (
+    MOST_ROWS,
+    BlockOfSquares,
+)
 from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import PackTerms, SplitTerms
 from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import LINES, BlockOfSums
 from onnxplug_cpu.compiler.machine.isa import AMX
@@ -17,6 +23,7 @@ from onnxplug_cpu.compiler.runtime.elf import flatten
 from onnxplug_cpu.compiler.runtime.jit import compile_object, symbol
 
 from ..interpreter import assembly
+from ..tiled import BF16
 from .test_contraction_code import loops, vectors_on_stack
 
 llvm.initialize_all_targets()
@@ -142,3 +149,21 @@ def test_no_symbol_is_needed(kernel: Kernel) -> None:
         "add_sums",
         "flagged_rows",
     }
+
+
+@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 1))
+@pytest.mark.parametrize("lines", [0, *PAIRS_LINES])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_squares(rows: int, lines: int, columns: int) -> None:
+    """A turn of eight elements of K: products, loads of B, which are interleaved, and
+    the loads of two fours of each row, with where they are."""
+    text = assembly(Kernel(BlockOfSquares(2, rows, columns, lines)), BF16)
+    assert not vectors_on_stack(text)
+    bodies = loops(text)
+    assert len(bodies) == 2 * columns
+    for body in bodies:
+        step = "\n".join(f"\t{line}" for line in body)
+        assert count(step, "bfmmla") == 2 * 8 * -(-rows // 2)
+        assert count(step, "zip[12]") == 2 * 8
+        prefetches = count(step, "prfm")
+        assert len(body) <= count(step, "bfmmla") + 2 * 16 + 4 * rows + prefetches + 20

@@ -3,6 +3,7 @@ pairs, against products in float64 of factors that numpy rounds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -22,8 +23,9 @@ from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.machine.isa import AMX, Isa
 from onnxplug_cpu.compiler.runtime.program import PackingRefused
 
+from ..integer_isas import arm_here
 from ..interpreter import ISAS, Interpreter, assembly
-from ..tiled import AVX512_BF16, EMULATED, INSTRUCTIONS
+from ..tiled import AVX512_BF16, DEFINED, EMULATED, INSTRUCTIONS
 from .test_contraction_bf16_code import count
 from .test_contraction_bf16_terms import SMALL_CACHE, errors, record_product, with_axes
 from .test_contraction_bf16_windows import record
@@ -32,13 +34,19 @@ from .test_contraction_windows import exact, filters, windows
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-WAYS = [ISAS[0], EMULATED[0], *INSTRUCTIONS]
-"""By vectors of pairs, which any processor can, by tiles, and by the instruction for
-pairs where this processor has it."""
+WAYS = [ISAS[0], EMULATED[0], *INSTRUCTIONS, *DEFINED]
+"""By vectors of pairs, which any processor can, by tiles, by the instruction for
+pairs where this processor has it, and by aarch64's for squares, or its definition."""
 
 each_way = pytest.mark.parametrize(
     "isa", WAYS, ids=lambda isa: isa.tiles or isa.features.rpartition("+")[2]
 )
+
+
+@pytest.fixture(autouse=True)
+def _arm_here() -> Iterator[None]:
+    with arm_here():
+        yield
 
 
 def rounded(array: Array) -> Array:

@@ -80,6 +80,15 @@ def x86(flags: str, caches: tuple[int, int, int] = (0, 0, 0)) -> Processor:
     return Processor("x86-64", processor.llvm_names(flags.split()), caches)
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "aarch64",
+    reason="asks Linux on aarch64",
+)
+def test_linux_tells_of_this_aarch64() -> None:
+    assert processor.auxiliary(16) & 1 << 1  # vectors, which all have
+    assert processor.auxiliary(1 << 20) == 0
+
+
 def test_linux_names_features_as_llvm_does(linux) -> None:
     found = read_processor(linux(SAPPHIRE_RAPIDS))
     assert found.architecture == "x86-64"
@@ -247,11 +256,10 @@ def test_products_of_bytes_are_those_that_the_processor_has(host) -> None:
     narrow = host(x86(f"{CASCADE_LAKE} avx_vnni"), limit="avx2_vnni")
     assert (narrow.name, narrow.has("avxvnni")) == ("avx2", True)
     assert host(x86(CASCADE_LAKE), limit="avx2_vnni") == AVX2
+    names = ("lse", "dotprod", "i8mm", "bf16")
     for limit, expected in (("", True), ("generic", False)):
-        names = processor.llvm_names(["asimd", "atomics", "asimddp", "i8mm"])
-        found = host(Processor("aarch64", names, (0, 0, 0)), limit=limit)
-        names = ("lse", "dotprod", "i8mm")
-        assert [found.has(name) for name in names] == 3 * [expected]
+        found = host(Processor("aarch64", frozenset(names), (0, 0, 0)), limit=limit)
+        assert [found.has(name) for name in names] == 4 * [expected]
 
 
 def test_aarch64_is_not_taken_for_a_later_version() -> None:
@@ -269,11 +277,13 @@ def test_aarch64_is_not_taken_for_a_later_version() -> None:
     assert ["ldadd" in text for text in found] == [False, True]
 
 
-def test_features_of_aarch64_are_read(linux, monkeypatch, tmp_path: Path) -> None:
-    root = linux("", "aarch64")
-    text = "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n\n"
-    (tmp_path / "proc/cpuinfo").write_text(text)
-    assert read_processor(root).features >= {"dotprod", "i8mm"}
+def test_features_of_aarch64_are_read(linux, monkeypatch) -> None:
+    root = linux(SAPPHIRE_RAPIDS, "aarch64")  # as an emulator shows the file
+    numbers = {16: 1 << 1 | 1 << 20, 26: 1 << 13 | 1 << 14}  # asimd asimddp i8mm bf16
+    monkeypatch.setattr(processor, "auxiliary", numbers.__getitem__)
+    assert read_processor(root).features == {"dotprod", "i8mm", "bf16"}
+    monkeypatch.setattr(processor, "auxiliary", {16: 1 << 8, 26: 0}.__getitem__)
+    assert read_processor(root).features == {"lse"}
     monkeypatch.setattr(sys, "platform", "darwin")
     name = "hw.optional.arm.FEAT_DotProd"
     monkeypatch.setattr(processor, "sysctl", lambda key: b"\1" if key == name else b"")
@@ -291,6 +301,7 @@ def test_other_architectures(host, monkeypatch) -> None:
     assert host(arm) == NEON
     monkeypatch.setattr(sys, "platform", "darwin")
     assert host(arm).has("reserve-x18")
+    assert '"frame-pointer"="non-leaf"' in host(arm).attributes
 
 
 def test_windows_needs_probes_and_no_red_zone(host, monkeypatch) -> None:
@@ -333,7 +344,10 @@ def test_this_processor_is_one_that_llvm_finds_no_less_able() -> None:
     assert [name for name in names if not features[name]] == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="asks Linux on x86-64",
+)
 def test_the_permission_for_amx_is_asked_for_as_linux_documents() -> None:
     """Apart, as it is for the whole process and for good."""
     program = (

@@ -40,6 +40,7 @@ class Isa(Record):
         tiles: what multiplies tiles of bfloat16, and of bytes if there is ``amx-int8``:
             ``amx``; ``emulated``, by slow vector code, for tests; or nothing.
         tuned_for: the processor whose scheduling LLVM assumes; empty for *cpu*.
+        frames: which functions keep a frame pointer, ``none`` or ``non-leaf``.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Isa(Record):
     system_attributes: str = ""
     tiles: str = ""
     tuned_for: str = ""
+    frames: str = "none"
 
     @property
     def registers_per_vector(self) -> int:
@@ -77,7 +79,7 @@ class Isa(Record):
     @property
     def multiplies_bf16(self) -> bool:
         """Whether it multiplies numbers of bfloat16, tiles or vectors of them."""
-        return bool(self.tiles) or self.has("avx512bf16")
+        return bool(self.tiles) or self.has("avx512bf16") or self.has("bf16")
 
     @property
     def multiplies_byte_tiles(self) -> bool:
@@ -90,7 +92,7 @@ class Isa(Record):
         width = 8 * self.vector_bytes
         tuned = f' "tune-cpu"="{self.tuned_for}"' if self.tuned_for else ""
         return (
-            'nounwind "no-builtins" "frame-pointer"="none" '
+            f'nounwind "no-builtins" "frame-pointer"="{self.frames}" '
             f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
             f"{tuned} {self.system_attributes}"
         ).rstrip()
@@ -133,7 +135,7 @@ _LIMITS: Final = ("avx512", "avx2_vnni", "avx2", "generic")
 _OPTIONAL: Final[dict[str, tuple[str, ...]]] = {
     "avx512": ("avx512vnni", "avx512bf16", "avx512vbmi"),
     "avx2": ("avxvnni",),
-    "neon": ("lse", "dotprod", "i8mm"),
+    "neon": ("lse", "dotprod", "i8mm", "bf16"),
 }
 """Features that are used where they are, by the name of what they are added to."""
 
@@ -191,8 +193,9 @@ def detect(limit: str) -> tuple[Isa | None, str | None]:
     elif found.architecture == "aarch64":
         isa = NEON if limit == "generic" else _with_optional(NEON, features)
         if sys.platform in ("darwin", "win32"):
-            # the register x18 belongs to these systems
-            isa = isa._replace(features=f"{isa.features},+reserve-x18")
+            # the register x18 belongs to these systems, and they follow frame pointers
+            features = f"{isa.features},+reserve-x18"
+            isa = isa._replace(features=features, frames="non-leaf")
     else:
         return None, None
     if sys.platform == "win32":

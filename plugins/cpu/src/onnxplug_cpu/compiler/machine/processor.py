@@ -27,8 +27,6 @@ _ARCHITECTURES: Final = {
 
 _LLVM_NAMES: Final = {
     "abm": "lzcnt",
-    "asimddp": "dotprod",
-    "atomics": "lse",
     "avx512_bf16": "avx512bf16",
     "avx512_vnni": "avx512vnni",
     "avx_vnni": "avxvnni",
@@ -71,7 +69,7 @@ def read_processor(root: str = "/") -> Processor:
     else:
         caches = _linux_caches(root)
         if architecture:
-            features = _linux_features(root)
+            features = _linux_features(root) if is_x86 else _linux_arm_features()
     return Processor(architecture, features, caches)
 
 
@@ -79,10 +77,37 @@ def _linux_features(root: str) -> frozenset[str]:
     # the file has a block for each processor, and making one takes the kernel long
     text = _read(os.path.join(root, "proc/cpuinfo"), 8192)
     for line in text.splitlines():
-        # the second is what it is called on aarch64
-        if line.startswith(("flags", "Features")):
+        if line.startswith("flags"):
             return llvm_names(line.partition(":")[2].split())
     return frozenset()
+
+
+_LINUX_ARM: Final = {
+    16: {8: "lse", 20: "dotprod"},
+    26: {13: "i8mm", 14: "bf16"},
+}
+"""Features by the bits of ``AT_HWCAP`` and ``AT_HWCAP2`` (Linux's uapi/asm/hwcap.h)."""
+
+
+def _linux_arm_features() -> frozenset[str]:
+    """What the process may use, on every core: an emulator's ``/proc/cpuinfo`` is that
+    of the machine that it runs on."""
+    return frozenset(
+        name
+        for kind, names in _LINUX_ARM.items()
+        for bit, name in names.items()
+        if auxiliary(kind) >> bit & 1
+    )
+
+
+def auxiliary(kind: int) -> int:
+    """A number that Linux gave the process when it began; 0 if it gave none."""
+    try:
+        find = ctypes.CDLL(None).getauxval
+    except AttributeError:  # a C library without it
+        return 0
+    find.argtypes, find.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return int(find(kind))
 
 
 def llvm_names(names: Iterable[str]) -> frozenset[str]:
@@ -131,6 +156,7 @@ _MACOS_ARM: Final = {
     "FEAT_LSE": "lse",
     "FEAT_DotProd": "dotprod",
     "FEAT_I8MM": "i8mm",
+    "FEAT_BF16": "bf16",
 }
 
 
@@ -176,7 +202,7 @@ def _windows_features() -> frozenset[str]:
     return frozenset(names.split())
 
 
-_WINDOWS_ARM: Final = {34: "lse", 43: "dotprod", 66: "i8mm"}
+_WINDOWS_ARM: Final = {34: "lse", 43: "dotprod", 66: "i8mm", 68: "bf16"}
 """Features by the numbers that Windows has for them (``winnt.h``)."""
 
 

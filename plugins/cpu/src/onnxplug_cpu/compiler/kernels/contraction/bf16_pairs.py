@@ -13,7 +13,7 @@ from onnxplug_cpu.compiler.codegen.bf16_products import add_bf16_pairs
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, U32, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.scheduling import known_after, opaque
-from onnxplug_cpu.compiler.codegen.tile_registers import ROW_BYTES, ROWS, TILE_BYTES
+from onnxplug_cpu.compiler.codegen.tile_registers import ROW_BYTES, TILE_BYTES
 from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import STEP, TERM_BYTES
 from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import (
     STEPS_AHEAD,
@@ -24,7 +24,7 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16_tiles import (
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.machine.isa import LANES, Isa
 
-_MOST_ROWS: Final = 14
+MOST_ROWS: Final = 14
 """Twice as many sums and a row of B fit 32 registers, and the rest."""
 
 _GROUP: Final = 7
@@ -39,11 +39,6 @@ PAIRS_LINES: Final = (4, 8, 16, 32)
 """How many lines of what comes next a kernel can prefetch in each step."""
 
 _SUM, _PAIR = F32.vector(LANES), U32.vector(LANES)
-
-
-def most_rows(isa: Isa) -> int:
-    """The most rows of a tile, in registers of either kind."""
-    return ROWS if isa.tiles else _MOST_ROWS
 
 
 class BlockOfPairs(Generator):

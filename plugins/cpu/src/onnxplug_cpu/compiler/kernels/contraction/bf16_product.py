@@ -25,16 +25,20 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16_narrow import (
     TERMS_OF_F16,
     PackNarrow,
 )
+from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import MOST_ROWS as PAIRS_ROWS
 from onnxplug_cpu.compiler.kernels.contraction.bf16_pairs import (
     PAIRS_LINES,
     BlockOfPairs,
-    most_rows,
 )
 from onnxplug_cpu.compiler.kernels.contraction.bf16_pixels import (
     is_strided,
     lines_of,
     pixels_of,
 )
+from onnxplug_cpu.compiler.kernels.contraction.bf16_squares import (
+    MOST_ROWS as SQUARES_ROWS,
+)
+from onnxplug_cpu.compiler.kernels.contraction.bf16_squares import BlockOfSquares
 from onnxplug_cpu.compiler.kernels.contraction.bf16_terms import (
     BLOCK,
     FLAG_BYTES,
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
 
     from onnxplug_compiler.ir.views import View
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
+    from onnxplug_cpu.compiler.machine.isa import Isa
 
 LEAST_ROWS: Final = 32
 LEAST_COLUMNS: Final = 64
@@ -344,7 +349,9 @@ class SplitProduct(Product):
                 form = BlockOfSums(rows, columns, lines, self.left, self.right)
                 return Code(Kernel(form))
             tile_rows = int(division.tile_rows)
-            return Code(Kernel(BlockOfPairs(rows, tile_rows, columns, lines)))
+            has_squares = recorder.target.isa.has("bf16")
+            block = BlockOfSquares if has_squares else BlockOfPairs
+            return Code(Kernel(block(rows, tile_rows, columns, lines)))
 
         # a function that is never called need not be compiled
         high = min(2, division.all_tiles)
@@ -532,6 +539,13 @@ class SplitProduct(Product):
             label=f"{self.label}: pack B",
             nbytes=b.nbytes + matrices * matrix,
         )
+
+
+def most_rows(isa: Isa) -> int:
+    """The most rows of a tile, in registers of the kind that there is."""
+    if isa.tiles:
+        return ROWS
+    return SQUARES_ROWS if isa.has("bf16") else PAIRS_ROWS
 
 
 def _layout(recorder: Recorder, contraction: Contraction, terms: Terms) -> str:
