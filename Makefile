@@ -19,6 +19,8 @@
 #   make test-opencl      test the example of an EP for a device, on PoCL, which runs OpenCL
 #                         on the processor
 #   make test-serve       run public clients, hostile requests and a load against the server
+#   make test-arm64       run a sample of the tests on ARM64, emulated on Debian, and as it
+#                         is on ARM64; with ARM64=all all that concern the CPU EP, for hours
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make test-programs    run programs with trained models, from PyPI, as they are
 #   make test-device      ask an EP on this machine's device: verify, run the demo, and put
@@ -96,6 +98,25 @@ PROGRAMS_VENV := .venv-programs
 ALONE_OF_PROGRAMS := rapidocr-onnxruntime==1.4.4
 # the conformance kit, in processes of its own: those of tests have started engines
 KIT = $(BIN)/onnxplug test --quick --folder build/conformance
+# a Python for aarch64, and an emulator for it where it is not this machine's
+ARM64_VENV := .venv-arm64
+# what test-arm64 runs: a sample, or "all"
+ARM64 ?= sample
+# of these all cases, as an emulator shows what compilers for it cannot
+ON_ARM64 := tests/arm64 plugins/cpu/tests/compiler/machine \
+  plugins/cpu/tests/compiler/runtime/test_code_memory.py \
+  plugins/cpu/tests/compiler/runtime/test_jit.py
+# of these some cases of each test: functions, casts, integers, products, convolutions,
+# reductions, norms, attention, codes, bfloat16; threads, and runs that are cancelled
+SAMPLED_ON_ARM64 := plugins/cpu/tests/compiler/codegen/test_math.py \
+  $(patsubst %,plugins/cpu/tests/compiler/kernels/test_%.py,elementwise \
+  elementwise_operators contraction contraction_windows window winograd reduce softmax \
+  norm attention coded_instructions contraction_bf16_rounded) \
+  plugins/cpu/tests/test_threads.py plugins/cpu/tests/test_interrupts.py \
+  tests/onnx_backend/test_suite.py
+# machine code of other processors is looked at on any machine
+ALL_ON_ARM64 := plugins/cpu/tests plugins/kernels/tests tests/onnx_backend/test_suite.py \
+  tests/arm64
 # the EP that test-device asks
 PLUGIN ?= cpu
 EP ?= $(PLUGIN)
@@ -104,6 +125,7 @@ SITE_VENV := .venv-site
 VERSION ?= development
 # libraries that misbehave are compiled by the tests, by the system's compiler if it has one
 C_COMPILER := $(if $(shell command -v cc gcc clang),,ziglang)
+ARM64_PYTHON = $(BIN)/python tests/arm64/with_arm64.py $(ARM64_VENV)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=tests/programs \
   --ignore=plugins/native/vendor_tests $(CUDA_ON_CPU:%=--ignore=%)
 # each process collects all tests, so many of them do not help
@@ -123,7 +145,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
-  test-serve test-native test-programs test-site test-device site wheels lint bench clean
+  test-serve test-arm64 test-native test-programs test-site test-device site wheels lint \
+  bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -210,6 +233,19 @@ test-serve: $(SERVE_VENV)/serve.stamp
 	ONNXPLUG_REQUIRE=serve $(SERVE_VENV)/$(SCRIPTS)/python -m pytest plugins/serve \
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/serve-models.md]' $(ARGS)
 
+# a sample takes one processor some five minutes: cases are few, as LLVM is emulated, too
+test-arm64: export ONNXPLUG_HOST_PYTHON = $(abspath $(BIN)/python)
+test-arm64: $(ARM64_VENV)/built.stamp
+ifeq ($(strip $(ARM64)),all)
+	$(ARM64_PYTHON) -m pytest $(ALL_ON_ARM64) $(ARGS)
+else ifneq ($(strip $(ARGS)),)
+	$(ARM64_PYTHON) -m pytest $(ARGS)
+else
+	$(ARM64_PYTHON) -m pytest $(ON_ARM64); whole=$$?; \
+	  PYTHONPATH=tests/arm64 $(ARM64_PYTHON) -m pytest -p sample --one-in 100 \
+	  $(SAMPLED_ON_ARM64) && exit $$whole
+endif
+
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest -rs plugins/native $(ARGS)
 
@@ -255,7 +291,8 @@ bench: $(VENV)/development.stamp
 	done
 
 clean:
-	rm -rf $(VENV) $(SERVE_VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) build dist .pytest_cache \
+	rm -rf $(VENV) $(SERVE_VENV) $(ARM64_VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) \
+	  build dist .pytest_cache \
 	  .mypy_cache .ruff_cache .hypothesis
 	find core plugins examples tests demo benchmarks website release -name __pycache__ \
 	  -prune -exec rm -r {} +
@@ -348,6 +385,12 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@$(NATIVE_VENV)/$(SCRIPTS)/python -m pip install --quiet $(EDITABLE) \
 	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=9.0' $(VENDORS) $(C_COMPILER)
 	@$(NATIVE_VENV)/$(SCRIPTS)/python -m pip install --quiet --no-deps $(ALONE_OF_VENDORS)
+	@touch $@
+
+$(ARM64_VENV)/built.stamp: $(VENV)/development.stamp $(PROJECTS) \
+    plugins/testing/pyproject.toml tests/arm64/with_arm64.py
+	@$(BIN)/python tests/arm64/with_arm64.py --anew $(ARM64_VENV)
+	@mkdir -p $(ARM64_VENV)
 	@touch $@
 
 $(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml plugins/onnxruntime/pyproject.toml
