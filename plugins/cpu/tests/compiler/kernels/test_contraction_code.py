@@ -87,7 +87,7 @@ def test_tiles_stay_in_registers(isa: Isa) -> None:
         assert not vectors_on_stack(text), kernel.key
 
 
-@pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
+@pytest.mark.parametrize("isa", [AVX512, AVX2, NEON], ids=_NAMES.get)
 @pytest.mark.parametrize("form", [{}, {"taps": True}, {"depth": 48}], ids=str)
 def test_a_step_is_loads_and_multiplications(isa: Isa, form: dict[str, Any]) -> None:
     """The innermost loop has one multiplication a register and few other things, for
@@ -95,8 +95,9 @@ def test_a_step_is_loads_and_multiplications(isa: Isa, form: dict[str, Any]) -> 
     shape = tile_shape(isa)
     tile = TileProduct("f32", shape.rows, shape.vectors, **form)
     text = assembly(Kernel(tile), isa)
-    body = max(loops(text), key=lambda lines: sum("vfmadd" in x for x in lines))
-    multiplications = sum("vfmadd" in line for line in body)
+    name = "fmla" if isa is NEON else "vfmadd"
+    body = max(loops(text), key=lambda lines: sum(name in x for x in lines))
+    multiplications = sum(name in line for line in body)
     per_vector = isa.registers_per_vector
     steps, more = divmod(multiplications, shape.rows * shape.vectors * per_vector)
     assert steps == (4 if isa is AVX2 else 1)

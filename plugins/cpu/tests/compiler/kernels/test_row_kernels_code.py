@@ -16,6 +16,7 @@ from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
 from onnxplug_cpu.compiler.machine.isa import AVX512, NEON
 
 from ..interpreter import Interpreter, assembly, source, target_machine
+from .test_contraction_code import loops, vectors_on_stack
 
 
 def floats(run: Interpreter, *shape: int) -> View:
@@ -93,6 +94,24 @@ def test_no_vector_is_spilled(record: Callable[[Interpreter], None]) -> None:
             line for line in text.splitlines() if "zmm" in line and "rsp)" in line
         ]
         assert spills == [], command.label
+
+
+@pytest.mark.parametrize(
+    ("record", "most"),
+    [(reduce_along, 2), (reduce_short, 15), (softmax_passes, 11), (softmax_down, 0)],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_few_vectors_are_spilled_on_aarch64(
+    record: Callable[[Interpreter], None], most: int
+) -> None:
+    """None in loops over vectors."""
+    run = Interpreter(NEON)
+    record(run)
+    for command in run.recorder.commands:
+        text = assembly(command.kernel, NEON)
+        assert len(vectors_on_stack(text)) <= most, command.label
+        for body in loops(text):
+            assert not vectors_on_stack("\n".join(body))
 
 
 @pytest.mark.parametrize("record", RECORDED, ids=lambda record: record.__name__)

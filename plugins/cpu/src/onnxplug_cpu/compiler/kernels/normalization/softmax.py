@@ -340,6 +340,12 @@ _SWEPT = 4
 """Vectors of a row that are computed at a time, so that none waits for another."""
 
 
+def _together(isa: Isa) -> int:
+    """The same on a processor: where a vector is four registers, that is enough, and
+    exponentials of more do not fit."""
+    return 1 if isa.registers_per_vector == _SWEPT else _SWEPT
+
+
 class _Across:
     """Rows along the lanes, in registers or by passes over memory."""
 
@@ -349,6 +355,7 @@ class _Across:
         self.at = self.scores.operands.at
         self.count, self.rows = k.count, k.rows
         self.chunk_rows = k.chunk_rows
+        self.together = _together(isa)
 
     def write(self) -> None:
         f, k, form = self.f, self.k, self.form
@@ -384,7 +391,7 @@ class _Across:
     def _swept(self, _: Value, *state: Value) -> list[Value]:
         """A row, by passes."""
         sweep = functools.partial(self._sweep, self.walk.pointers(state))
-        _in_passes(self.scores, _SWEPT, sweep, self._spread)
+        _in_passes(self.scores, self.together, sweep, self._spread)
         return self.walk.advance(state)
 
     def _sweep(
@@ -393,19 +400,19 @@ class _Across:
         turn: Callable[..., Sequence[Value]],
         carried: Sequence[Value],
     ) -> list[Value]:
-        f, count = self.f, self.count
-        full = count - count % (_SWEPT * LANES)
+        f, count, together = self.f, self.count, self.together
+        full = count - count % (together * LANES)
 
         def whole(index: Value, *carried: Value) -> Sequence[Value]:
             here = self.at(pointers, index)
-            places = [self.at(here, LANES * u) for u in range(_SWEPT)]
-            return turn(places, [None] * _SWEPT, *carried)
+            places = [self.at(here, LANES * u) for u in range(together)]
+            return turn(places, [None] * together, *carried)
 
         def part(index: Value, *carried: Value) -> Sequence[Value]:
             lanes = f.first_lanes(count - index, LANES)
             return turn([self.at(pointers, index)], [lanes], *carried)
 
-        carried = f.loop(full, whole, carried, step=_SWEPT * LANES)
+        carried = f.loop(full, whole, carried, step=together * LANES)
         return f.loop(count, part, carried, start=full, step=LANES)
 
     def _spread(
@@ -419,6 +426,7 @@ def _write_down(k: SoftmaxWords, isa: Isa, form: _Softmax) -> None:
     scores = _Scores(k, isa, form)
     at = scores.operands.at
     count, rows, chunk_rows, columns = k.count, k.rows, k.chunk_rows, k.columns
+    together = _together(isa)
     steps = [k.integer(f"{name}_step") for name, *_ in form.operands]
     begin = k.chunk * chunk_rows
     end = f.minimum(begin + chunk_rows, rows)
@@ -442,15 +450,15 @@ def _write_down(k: SoftmaxWords, isa: Isa, form: _Softmax) -> None:
 
     def row(_: Value, *state: Value) -> list[Value]:
         pointers = walk.pointers(state)
-        many = columns - columns % (_SWEPT * LANES)
+        many = columns - columns % (together * LANES)
 
         def whole(column: Value) -> None:
-            block(at(pointers, column), [None] * _SWEPT)
+            block(at(pointers, column), [None] * together)
 
         def part(column: Value) -> None:
             block(at(pointers, column), [f.first_lanes(columns - column, LANES)])
 
-        f.loop(many, whole, step=_SWEPT * LANES)
+        f.loop(many, whole, step=together * LANES)
         f.loop(columns, part, start=many, step=LANES)
         return walk.advance(state)
 
