@@ -31,7 +31,7 @@ FEATURES = {
 """What the emulated processors have of what the EP asks for."""
 
 PROGRAM = """
-import json, sys
+import json, sys, time
 import numpy as np
 import onnx
 import onnxplug
@@ -45,6 +45,7 @@ jit.compile_object = lambda k, isa: (compiled.append(k.key), compile_object(k, i
 
 rng = np.random.default_rng(1)
 a, b = (rng.standard_normal(s, np.float32) for s in ((130, 200), (200, 150)))
+b /= 14  # for numbers whose exponentials are near each other
 nodes = [
     helper.make_node("MatMul", ["a", "b"], ["c"]),
     helper.make_node("Softmax", ["c"], ["y"]),
@@ -58,26 +59,22 @@ model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
 model.ir_version = 10
 options = onnxplug.SessionOptions()
 options.intra_op_num_threads = 2
-bf16 = {"precision": "bf16"} if sys.argv[2] == "bf16" else {}
+bf16 = {"precision": "bf16"} if sys.argv[1] == "bf16" else {}
 session = onnxplug.InferenceSession(
     model, options, providers=[("CPUExecutionProvider", bf16)]
 )
 worst = 0.0
-for _ in range(20):  # threads that wake and sleep
+for turn in range(20):
+    time.sleep(0.01 * (turn % 4))  # threads sleep, and are woken
     (y,) = session.run(None, {"a": a})
     c = a.astype(np.float64) @ b
     e = np.exp(c - c.max(-1, keepdims=True))
     worst = max(worst, float(np.abs(y - e / e.sum(-1, keepdims=True)).max()))
-image = np.zeros((1, 1, 8, 8), np.float32)
-image[0, 0, 2:6, 3] = 16
-digits = onnxplug.InferenceSession(sys.argv[1])
-(probabilities,) = digits.run(["probabilities"], {"image": image})
 isa = host_isa()
 print(json.dumps({
     "name": isa.name,
     "features": isa.features.replace("+", "").split(","),
     "worst": worst,
-    "digit": int(probabilities.argmax()),
     "compiled": len(compiled),
 }))
 """
@@ -96,11 +93,11 @@ def run(
     if cpu:
         environment["QEMU_CPU"] = cpu
     done = subprocess.run(
-        [python, "-c", PROGRAM, str(DEMO / "digits.onnx"), way],
+        [python, "-c", PROGRAM, way],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, f"status {done.returncode}: {done.stderr}"
@@ -138,7 +135,7 @@ def test_products_of_bfloat16(cache: Path) -> None:
 def test_the_cache_may_be_shared_with_x86(tmp_path: Path) -> None:
     here, there = run(tmp_path), run(tmp_path, python=HOST_PYTHON)
     assert here["name"] == "neon" != there["name"]
-    assert here["digit"] == there["digit"]
+    assert max(here["worst"], there["worst"]) < 1e-6
     assert min(here["compiled"], there["compiled"]) > 0
     assert run(tmp_path)["compiled"] == 0
     assert run(tmp_path, python=HOST_PYTHON)["compiled"] == 0
@@ -156,7 +153,7 @@ def test_the_demo_knows_its_digit(tmp_path: Path) -> None:
         env=os.environ | {"ONNXPLUG_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, done.stderr
