@@ -28,6 +28,7 @@ FLOORS: Final = (
         "levels",
         "paths",
         "search_path",
+        "tolerances",
     },
     {"errors", "ep", "authoring"},
     {
@@ -59,7 +60,7 @@ FLOORS: Final = (
     {"run"},
     {"specialise"},
     {"compile"},
-    {"session", "verify"},
+    {"calibration", "session", "verify"},
     {"backend", "__main__"},
 )
 """A module may import from its own floor and those above it in this list."""

@@ -210,6 +210,7 @@ DOORS: Final = {
     "onnxplug_testing": {"backend", "errors", "plugins"},
     # shows what the host knows
     "onnxplug_cli": {
+        "calibration",
         "domains",
         "duration",
         "escape",
@@ -219,6 +220,7 @@ DOORS: Final = {
         "plugins",
         "selection",
         "session",
+        "tolerances",
         "verify",
     },
     # adapts the host's classes to programs for ONNX Runtime

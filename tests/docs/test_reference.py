@@ -16,7 +16,7 @@ import pytest
 from onnxplug import entries, errors, foreign
 from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice
 from onnxplug.plugins import registry
-from onnxplug_cli.comparison.tolerances import EXACT, TOLERANCES
+from onnxplug.tolerances import EXACT, TOLERANCES
 from onnxplug_cli.main import build_parser
 
 ROOT = Path(__file__).parents[2]

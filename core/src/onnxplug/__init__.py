@@ -12,6 +12,7 @@ from onnxplug import forks as _forks  # noqa: F401  # before anything else is im
 
 if TYPE_CHECKING:
     from onnxplug import ep, errors
+    from onnxplug.calibration.calibrate import calibrate
     from onnxplug.compatibility import (
         OrtCompiledModelCompatibility,
         get_compatibility_info_from_model,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 __version__: Final = "0.1.0"
 
 _HOME: Final = {
+    "onnxplug.calibration.calibrate": ("calibrate",),
     "onnxplug.queries": (
         "get_all_providers",
         "get_available_providers",
@@ -137,6 +139,7 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "__version__",
+    "calibrate",
     "ep",
     "errors",
     "get_all_providers",

@@ -110,6 +110,10 @@ CHECK: Final = "ONNXPLUG_CHECK"
 CHECK_RESULTS: Final = "session.check_results"
 """The same of one session."""
 
+CALIBRATE: Final = "session.calibrate"
+"""By it a session of the policy ``max_performance`` times EPs where that was not done
+before."""
+
 EXTERNAL_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 """The folder that a model's files of external data are in."""
 
@@ -121,6 +125,7 @@ RELEASED_ONLY: Final = "session.allow_released_opsets_only"
 
 SESSION: Final[Mapping[str, Entry]] = {
     CHECK_RESULTS: _FLAG._replace(default=""),
+    CALIBRATE: _FLAG,
     "session.disable_cpu_ep_fallback": _FLAG,
     EXTERNAL_FOLDER: _PATH,
     SERVE: _FLAG,

@@ -16,9 +16,9 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.tolerances import Tolerance, tolerance_for
 from onnxplug_cli.comparison import compare
 from onnxplug_cli.comparison.differences import differences
-from onnxplug_cli.comparison.tolerances import Tolerance, tolerance_for
 from onnxplug_testing import ToyFactory
 from onnxplug_testing.toy import ToyExecutionProvider
 

@@ -131,7 +131,7 @@ class Pins:
 
     def of(self, node: spi.Node) -> list[Pin]:
         """The pins that match *node*, or what it was made of."""
-        found = [pin for each in _lineage(node) for pin in self._matching(each)]
+        found = [pin for each in lineage(node) for pin in self._matching(each)]
         return [pin for pin in self._pins if pin in found] if found else found
 
     def _matching(self, node: spi.Node) -> list[Pin]:
@@ -191,7 +191,7 @@ class Pins:
     def report(self, graph: Graph) -> list[Pinned]:
         """What became of the nodes of each pin in *graph*, as EPs run it."""
         there = [*_nodes((graph,))]
-        left = {made for node in there for made in _lineage(node)} | self._functions
+        left = {made for node in there for made in lineage(node)} | self._functions
         gone = [node for node in self._loaded if node not in left]
         return [
             Pinned(
@@ -211,7 +211,7 @@ def _nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
             yield from each.nodes
 
 
-def _lineage(node: spi.Node) -> Iterator[spi.Node]:
+def lineage(node: spi.Node) -> Iterator[spi.Node]:
     """*node*, and all that it was made of."""
     waiting, seen = [node], {id(node)}
     while waiting:

@@ -309,6 +309,8 @@ class Explanation:
 
     Attributes:
         policy: the name of the policy that chose the EPs; empty if none did.
+        calibration: what was measured for the policy, or why its static rule chose, in
+            words; empty of other policies.
         eps: what became of each EP, in the order of preference.
         claimed: how many nodes each of the session's EPs claimed, by its name.
         partitions, nodes, copies: where everything runs, in order of execution.
@@ -326,6 +328,7 @@ class Explanation:
 
     def __init__(self) -> None:
         self.policy = ""
+        self.calibration = ""
         self.eps: list[EpOutcome] = []
         self.claimed: Counter[str] = Counter()
         self.partitions: list[PartitionPlacement] = []
@@ -400,6 +403,7 @@ class Explanation:
         """The same as plain data, ready for JSON."""
         return {
             "policy": self.policy,
+            "calibration": self.calibration,
             "eps": [item._asdict() for item in self.eps],
             "partitions": [_partition(item) for item in self.partitions],
             "nodes": [
@@ -435,6 +439,8 @@ class Explanation:
         lines = [_plural(len(self.nodes), "node") + _on_what(self)]
         if self.policy:
             lines.append(f"  EPs by the policy {self.policy}:")
+        if self.calibration:
+            lines.append(f"  chosen by {self.calibration}")
         for outcome in self.eps:
             reason = f": {outcome.reason}" if outcome.reason else ""
             if self.policy and outcome.state == "used":

@@ -94,6 +94,10 @@ POLICIES: Final[Mapping[str, SelectionPolicy]] = MappingProxyType(
 """ONNX Runtime's policies by name; several are the same, as they are there."""
 
 
+MEASURED: Final = "max_performance"
+"""The policy of these that goes by what was measured, where something was."""
+
+
 def find_policy(
     policy: str | OrtExecutionProviderDevicePolicy | SelectionPolicy,
     registry: PluginRegistry,

@@ -6,7 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.selection.order import is_default_cpu
-from onnxplug.selection.policy import POLICIES, apply_policy, without_default_cpu
+from onnxplug.selection.policy import (
+    MEASURED,
+    POLICIES,
+    apply_policy,
+    without_default_cpu,
+)
 from onnxplug.selection.request import Origin, ProviderRequest
 
 if TYPE_CHECKING:
@@ -47,6 +52,11 @@ class PolicyChoice:
         if not cpu_fallback:
             selected = without_default_cpu(name, selected, offered=offered)
         self.requests = one_request_per_ep(selected)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether what was measured of its EPs counts more than what it says."""
+        return self.name == MEASURED and self._function is POLICIES[MEASURED]
 
     def without(self, names: Collection[str]) -> list[ProviderRequest]:
         """What it chooses, in order, where the EPs *names* are not to be had."""

@@ -29,6 +29,11 @@ class Origin(StrEnum):
     """Nobody: the CPU EP is the last resort."""
 
 
+Span: TypeAlias = tuple[int, int]
+"""The first of some nodes that follow each other in a graph, and what is behind the
+last."""
+
+
 class ProviderRequest(Record):
     """One EP that a user asks for.
 
@@ -38,6 +43,7 @@ class ProviderRequest(Record):
         error_on_failure: any failure of the EP is an error, even if a later one works.
         devices: what to create the EP on; empty: all devices that it drives.
         origin: who asked.
+        kept_from: nodes of the loaded model's graph that it is not to have.
     """
 
     name: str
@@ -45,6 +51,7 @@ class ProviderRequest(Record):
     error_on_failure: bool = False
     devices: tuple[EpDevice, ...] = ()
     origin: Origin = Origin.LIST
+    kept_from: tuple[Span, ...] = ()
 
 
 def provider(

@@ -179,6 +179,14 @@ def _build(
     )
     disabled = {*options.disabled_passes, *request.disabled}
     device_at = functools.partial(_device_at, registry)
+    policy = how = ""
+    if not isinstance(resolved, Sequence):
+        policy = resolved.name
+        if resolved.is_measured and contexts is None:
+            from onnxplug.calibration.use import calibrated  # which few sessions need
+
+            plan, how = calibrated(request, registry, model.graph, resolved)
+            resolved = resolved if plan is None else plan
     if not isinstance(resolved, Sequence):
         from onnxplug.partition.policy_selection import (
             PolicyEps,  # most sessions have no policy
@@ -186,7 +194,7 @@ def _build(
 
         maker = EpMaker(registry, discover(), context)
         eps = PolicyEps(resolved, functools.partial(_make, maker, registry, options))
-        return build_model(
+        built = build_model(
             model,
             eps.chosen,
             eps.failed,
@@ -197,6 +205,8 @@ def _build(
             by_policy=eps,
             contexts=contexts,
         )
+        built.explanation.calibration = how
+        return built
     with stage(profile, "create EPs"):
         chosen, failed = choose(
             resolved,
@@ -208,7 +218,11 @@ def _build(
     if registry.settings.verify and any(map(_has_probes, chosen)):
         with stage(profile, "verify EPs"):
             chosen = _verified(chosen, registry, options)
-    return build_model(
+    if any(each.kept_from for each in resolved):
+        from onnxplug.calibration.plan import keep
+
+        chosen = keep(chosen, model.graph)
+    built = build_model(
         model,
         chosen,
         failed,
@@ -218,6 +232,8 @@ def _build(
         profile,
         contexts=contexts,
     )
+    built.explanation.policy, built.explanation.calibration = policy, how
+    return built
 
 
 def _device_at(registry: PluginRegistry, location: MemoryLocation) -> Device:

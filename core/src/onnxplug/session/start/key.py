@@ -140,8 +140,8 @@ def _plain_providers(providers: Any) -> Any:
 
 
 def _plain_request(request: ProviderRequest) -> tuple[Any, ...]:
-    name, options, error_on_failure, devices, origin = request
+    name, options, error_on_failure, devices, origin, kept_from = request
     if type(options) is not dict:
         options = dict(options)
     # a device is no plain value, and has no entry
-    return name, options, error_on_failure, devices, origin.value
+    return name, options, error_on_failure, devices, origin.value, kept_from

@@ -5,10 +5,10 @@ program may: sessions, and runs that name values on the way.  Unlike the modules
 commands, these import numpy and onnx.
 """
 
+from onnxplug.tolerances import TOLERANCES, Tolerance
 from onnxplug_cli.comparison.differences import Difference
 from onnxplug_cli.comparison.divergence import Divergence
 from onnxplug_cli.comparison.outcome import Comparison, compare
-from onnxplug_cli.comparison.tolerances import TOLERANCES, Tolerance
 
 __all__ = [
     "TOLERANCES",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onnxplug.ep import SparseTensor
 from onnxplug.escape import escape
-from onnxplug_cli.comparison.tolerances import EXACT, Tolerance
+from onnxplug.tolerances import EXACT, Tolerance
 
 ToleranceOf = Callable[[str], Tolerance]
 """The tolerance for the elements of a type, by its name in numpy."""

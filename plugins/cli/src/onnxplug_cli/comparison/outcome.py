@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.errors import OnnxplugError
+from onnxplug.tolerances import tolerance_for
 from onnxplug_cli.comparison.differences import Difference
 from onnxplug_cli.comparison.divergence import Divergence, examine
 from onnxplug_cli.comparison.reproduction import read_model
 from onnxplug_cli.comparison.search import NotFound, Search
 from onnxplug_cli.comparison.sides import OpenSession, Sides
-from onnxplug_cli.comparison.tolerances import tolerance_for
 
 if TYPE_CHECKING:
     from onnxplug import InferenceSession, SessionOptions

@@ -1,0 +1,1 @@
+"""Times the EPs that a policy may choose on one model, and keeps which was fastest."""
