@@ -61,7 +61,7 @@ def calibrate(
     for name, value in (("seconds", seconds), ("timeout", timeout)):
         if not 0 < value < math.inf:
             raise OptionError(f"{name} is {value!r}; expected a number above 0")
-    subject = _subject(path_or_bytes, sess_options)
+    subject = subject_of(path_or_bytes, sess_options)
     options = subject.request.options
     types = {name: subject.graph.value(name).type for name in subject.graph.inputs}
     given = dict(inputs or {})
@@ -86,7 +86,8 @@ def calibrate(
     return verdict._replace(kept=store.store(subject.entry, verdict))
 
 
-def _subject(path_or_bytes: Any, sess_options: SessionOptions | None) -> Subject:
+def subject_of(path_or_bytes: Any, sess_options: SessionOptions | None) -> Subject:
+    """What is calibrated where these are the arguments of :func:`calibrate`."""
     options = read_options(sess_options)
     if options.has_providers() and options.policy != MEASURED:
         raise OptionError(
