@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next fifteen, in several
+#   make test             run all tests but those of the next sixteen, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them

@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 
 from onnxplug import ep
+from onnxplug_cli.energy import Meter
 from onnxplug_cli.measure import Latency, Runner, measure, percentile
 from onnxplug_testing import ToyExecutionProvider, ToyFactory
 
 TOY = "ToyExecutionProvider"
+
+
+@pytest.fixture(autouse=True)
+def no_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that tells nothing of energy."""
+    meter = Meter(missing="no counters here")
+    monkeypatch.setattr(Meter, "of_machine", lambda: meter)
 
 
 @pytest.fixture
@@ -19,7 +27,7 @@ def bench(cli, toy):
     """Runs ``onnxplug bench MODEL …`` on the toy EP, three times."""
 
     def run(model: str, *argv: object):
-        return cli("bench", model, "--ep", toy, "--repeat", 3, *argv)
+        return cli("bench", model, "--no-memory", "--ep", toy, "--repeat", 3, *argv)
 
     return run
 
@@ -31,7 +39,9 @@ def test_json_has_stable_keys(bench, save_model) -> None:
     outcome = bench(save_model(), "--json", "--dim", "N=4")
     assert (outcome.code, outcome.err) == (0, "")
     found = outcome.json
-    assert list(found) == ["model", "inputs", "threads", "warmup", "results"]
+    assert list(found) == [
+        *("model", "inputs", "threads", "warmup", "energy_missing", "results")
+    ]
     assert found["inputs"] == [
         {"name": "x", "type": "float32", "shape": [4, 3], "source": "random"}
     ]
@@ -44,11 +54,15 @@ def test_json_has_stable_keys(bench, save_model) -> None:
         "runs",
         "runs_per_second",
         "ratio",
+        "memory",
+        "joules",
     ]
     assert result["providers"][0] == TOY
     assert result["nodes"] == {TOY: 1}
     seconds = result["seconds"]
-    assert list(seconds) == ["load", "first_run", "median", "min", "p90", "p99"]
+    assert list(seconds) == [
+        *("load", "first_run", "median", "spread", "min", "p90", "p99")
+    ]
     assert 0 < seconds["min"] <= seconds["median"] <= seconds["p90"] <= seconds["p99"]
     assert result["runs"] == 3
     assert result["runs_per_second"] > 0
@@ -58,13 +72,14 @@ def test_json_has_stable_keys(bench, save_model) -> None:
 def test_the_text_is_a_table_and_where_it_ran(bench, save_model) -> None:
     outcome = bench(save_model())
     assert (outcome.code, outcome.err) == (0, "")
-    feed, _, header, row, _, where = outcome.out.splitlines()
+    feed, _, header, row, _, where, energy = outcome.out.splitlines()
     assert feed == "random → x: float32[1, 3]"
     assert header.split() == [
-        *("EP", "LOAD", "FIRST", "MEDIAN", "MIN", "P90", "P99", "RUNS/S")
+        *("EP", "LOAD", "FIRST", "MEDIAN", "SPREAD", "MIN", "P90", "P99", "RUNS/S")
     ]
     assert row.startswith("toy ")
     assert where == f"1 node on {TOY}: 3 runs"
+    assert energy == "energy: not known, as no counters here"
 
 
 def test_the_same_options_feed_bench_and_run(cli, bench, save_model, tmp_path) -> None:
@@ -82,7 +97,16 @@ def test_the_same_options_feed_bench_and_run(cli, bench, save_model, tmp_path) -
 
 def test_a_time_can_be_given_instead_of_a_number(cli, toy, save_model) -> None:
     outcome = cli(
-        *("bench", save_model(), "--ep", toy, "--seconds", 0.05, "--json"),
+        *(
+            "bench",
+            save_model(),
+            "--ep",
+            toy,
+            "--seconds",
+            0.05,
+            "--json",
+            "--no-memory",
+        ),
     )
     (result,) = outcome.json["results"]
     assert result["runs"] > 3
@@ -115,7 +139,7 @@ def test_warm_runs_are_not_measured(bench, register, save_model, warmup: int) ->
 
 def test_threads_each_run_as_often_as_said(bench, save_model) -> None:
     outcome = bench(save_model(), "--threads", 4)
-    assert outcome.out.endswith("12 runs in 4 threads\n")
+    assert outcome.out.splitlines()[-2].endswith("12 runs in 4 threads")
     found = bench(save_model(), "--threads", 4, "--json").json
     assert found["threads"] == 4
     assert found["results"][0]["runs"] == 12
@@ -149,21 +173,32 @@ def test_what_a_thread_raises_is_raised() -> None:
 
 def test_sessions_take_turns_in_changing_order() -> None:
     order: list[str] = []
-    told: list[str] = []
+    told: list[tuple[str, float]] = []
     runners = [
         Runner(Session(lambda name=name: order.append(name)), {}) for name in "ab"
     ]
-    measure(runners, warmup=0, threads=1, repeat=20, seconds=0, report=told.append)
+    measure(
+        runners,
+        warmup=0,
+        threads=1,
+        repeat=20,
+        seconds=0,
+        report=lambda *how_far: told.append(how_far),
+    )
     assert "".join(order[2:]) == "aabbbbaa" * 5
-    assert told[-1] == "measuring: 20 of 20 runs"
+    assert told[-1] == ("measuring: 20 of 20 runs", 1.0)
 
 
 # Comparisons...
 
 
-def test_eps_are_compared_each_by_itself(cli, toy, simulated, save_model) -> None:
+@pytest.mark.parametrize("form", ["--compare", "--ep"])
+def test_eps_are_compared_each_by_itself(cli, toy, simulated, save_model, form) -> None:
+    said = ["--compare", f"{toy},{simulated}"]
+    if form == "--ep":
+        said = ["--ep", toy, "--ep", simulated]
     model = save_model(["Mul"], {"a": [4], "b": [4]})
-    argv = ("bench", model, "--compare", f"{toy},{simulated}", "--repeat", 4)
+    argv = ("bench", model, "--no-memory", *said, "--repeat", 4)
     outcome = cli(*argv, "--json")
     assert outcome.code == 0
     first, second = outcome.json["results"]
@@ -173,7 +208,7 @@ def test_eps_are_compared_each_by_itself(cli, toy, simulated, save_model) -> Non
     ratio = second["seconds"]["median"] / first["seconds"]["median"]
     assert second["ratio"] == pytest.approx(ratio)
 
-    _, _, _, header, *rows, _, on_first, on_second = cli(*argv).out.splitlines()
+    _, _, _, header, *rows, _, on_first, on_second, _ = cli(*argv).out.splitlines()
     assert header.split()[-1] == "RATIO"
     assert [row.split()[0] for row in rows] == ["toy", "simulated"]
     assert rows[0].split()[-1] == "1.00"
@@ -184,7 +219,8 @@ def test_eps_are_compared_each_by_itself(cli, toy, simulated, save_model) -> Non
 
 
 def test_an_ep_can_be_compared_with_itself(cli, toy, save_model) -> None:
-    argv = ("bench", save_model(), "--compare", f"{toy},{toy}", "--repeat", 2)
+    said = ("--compare", f"{toy},{toy}", "--no-memory")
+    argv = ("bench", save_model(), *said, "--repeat", 2)
     assert len(cli(*argv, "--json").json["results"]) == 2
 
 
@@ -227,5 +263,7 @@ def test_percentiles_lie_between_measured_values() -> None:
 def test_latency_is_that_of_numpy() -> None:
     values = np.random.default_rng(0).random(101)
     found = Latency.of(list(values))
-    expected = [np.median(values), values.min(), *np.percentile(values, [90, 99])]
+    spread = np.subtract(*np.percentile(values, [75, 25]))
+    high = np.percentile(values, [90, 99])
+    expected = [np.median(values), spread, values.min(), *high]
     np.testing.assert_allclose(found, expected)

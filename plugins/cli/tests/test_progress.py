@@ -51,6 +51,16 @@ def test_the_text_may_change(terminal) -> None:
         wait_for(terminal, "short      \r")
 
 
+def test_a_bar_shows_how_much_is_done(terminal) -> None:
+    with Progress("measuring") as work:
+        work.tell("half", 0.5)
+        wait_for(terminal, f"{'━' * 12}{' ' * 12} half\r")
+        work.tell("too much", 7.0)
+        wait_for(terminal, f"{'━' * 24} too much\r")
+        work.tell("nobody knows")
+        wait_for(terminal, "nobody knows ")
+
+
 def test_short_work_is_not_shown(terminal, monkeypatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 60)
     with Progress("loading …"):

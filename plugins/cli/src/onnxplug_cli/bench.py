@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.duration import duration
+from onnxplug_cli.energy import Meter
 from onnxplug_cli.feeds import (
     RANDOM,
     Feed,
@@ -22,15 +23,19 @@ from onnxplug_cli.feeds import (
 )
 from onnxplug_cli.image import Scaling
 from onnxplug_cli.measure import Latency, Runner, measure
+from onnxplug_cli.memory import Memory, memory_of
 from onnxplug_cli.names import name_to_write
 from onnxplug_cli.opening import (
     add_session_arguments,
     check_ep_options,
     open_session,
+    session_request,
 )
+from onnxplug_cli.plot import check_plot, plot
 from onnxplug_cli.profile import RunProfile, print_profile, read_profile
 from onnxplug_cli.progress import Progress
 from onnxplug_cli.text import (
+    data_size,
     plural,
     print_json,
     print_table,
@@ -55,7 +60,7 @@ _PROFILED_RUNS: Final = 1000
 _EPILOG: Final = """\
 examples:
   onnxplug bench model.onnx --dim N=8
-  onnxplug bench model.onnx --compare cpu,openvino --seconds 10
+  onnxplug bench model.onnx --ep cpu --ep openvino --seconds 10 --plot bench.svg
   onnxplug bench model.onnx --ep cuda --threads 4 --json
   onnxplug bench model.onnx --profile
 """
@@ -70,6 +75,9 @@ class Result:
         runs: how many were measured, in all threads.
         ratio: of its median to that of the first session; ``None`` if nothing is
             compared.
+        memory: what a process that has this session alone takes; ``None`` if that was
+            not asked for.
+        joules: that the machine spent for a run; ``None`` where it does not tell.
         profile: where the time goes, if that was asked for.
     """
 
@@ -81,6 +89,8 @@ class Result:
     runs: int
     runs_per_second: float
     ratio: float | None
+    memory: Memory | None = None
+    joules: float | None = None
     profile: RunProfile | None = None
 
 
@@ -94,12 +104,12 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    choice = add_session_arguments(parser)
+    choice = add_session_arguments(parser, several=True)
     choice.add_argument(
         "--compare",
         metavar="NAME[,NAME]",
         type=names,
-        help="measure each of these EPs by itself, in turns; "
+        help="measure each of these EPs by itself, as --ep once for each does; "
         "the CPU EP has what they leave over",
     )
     add_feed_arguments(parser, default=RANDOM)
@@ -133,15 +143,28 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         action="store_true",
         help="then show where the time of runs goes, kernel by kernel",
     )
+    parser.add_argument(
+        "--no-memory",
+        action="store_true",
+        help="leave out how much memory is taken, which other processes measure",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=Path,
+        help="draw how long runs take, too: a .png or .svg",
+    )
     parser.set_defaults(command=_bench)
 
 
 def _bench(arguments: argparse.Namespace) -> None:
     from onnxplug import InferenceSession  # noqa: F401 - before time counts
 
-    alone: list[list[str] | None] = [[name] for name in arguments.compare or []]
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
+    choices = _choices(arguments)
     sessions, loads = [], []
-    for providers in alone or [None]:
+    for providers in choices:
         started = time.perf_counter()
         sessions.append(open_session(arguments, providers))
         loads.append(time.perf_counter() - started)
@@ -150,7 +173,8 @@ def _bench(arguments: argparse.Namespace) -> None:
     metadata = sessions[0].get_modelmeta().custom_metadata_map
     feeds = read_feeds(sessions[0], Scaling.of(metadata, None, None), arguments)
     inputs = {name: feed.array for name, feed in feeds.items()}
-    runners = [Runner(session, inputs) for session in sessions]
+    meter = Meter.of_machine()
+    runners = [Runner(session, inputs, meter) for session in sessions]
     with Progress("measuring") as progress:
         measure(
             runners,
@@ -158,27 +182,44 @@ def _bench(arguments: argparse.Namespace) -> None:
             threads=arguments.threads,
             repeat=arguments.repeat,
             seconds=arguments.seconds,
-            report=lambda text: setattr(progress, "text", text),
+            report=progress.tell,
         )
-    results = _results(sessions, loads, runners, arguments)
-    if arguments.profile:
+    results = _results(sessions, loads, runners)
+    if arguments.profile or not arguments.no_memory:
         for session in sessions:
             session.close()
         results = [
-            replace(result, profile=_profile(arguments, providers, inputs, result))
-            for providers, result in zip(alone or [None], results, strict=True)
+            _looked_into(arguments, providers, inputs, result)
+            for providers, result in zip(choices, results, strict=True)
         ]
+    if arguments.plot is not None:
+        labels = [_label(choice, r) for choice, r in zip(choices, results, strict=True)]
+        title = Path(arguments.model).name
+        plot(arguments.plot, title, labels, [runner.seconds for runner in runners])
     if arguments.json:
-        print_json(_data(arguments, feeds, results))
+        print_json(_data(arguments, feeds, results, meter))
     else:
-        _print(arguments, feeds, results)
+        _print(arguments, feeds, choices, results, meter)
+
+
+def _choices(arguments: argparse.Namespace) -> list[list[str] | None]:
+    """The EPs of each session; ``None`` where others than names choose them."""
+    if arguments.compare:
+        return [[name] for name in arguments.compare]
+    return [*arguments.ep] if arguments.ep else [None]
+
+
+def _label(choice: Sequence[str] | None, result: Result) -> str:
+    """What a session is called."""
+    if choice is not None and len(choice) > 1:
+        return ",".join(choice)
+    return name_to_write(result.providers[0])
 
 
 def _results(
     sessions: Sequence[InferenceSession],
     loads: Sequence[float],
     runners: Sequence[Runner],
-    arguments: argparse.Namespace,
 ) -> list[Result]:
     latencies = [Latency.of(runner.seconds) for runner in runners]
     return [
@@ -188,14 +229,32 @@ def _results(
             load=load,
             first_run=runner.first,
             latency=latency,
-            runs=len(runner.seconds),
-            runs_per_second=len(runner.seconds) / runner.busy,
-            ratio=latency.median / latencies[0].median if arguments.compare else None,
+            runs=runner.count,
+            runs_per_second=runner.count / runner.busy,
+            ratio=latency.median / latencies[0].median if len(runners) > 1 else None,
+            joules=None if (spent := runner.joules) is None else spent / runner.count,
         )
         for session, load, runner, latency in zip(
             sessions, loads, runners, latencies, strict=True
         )
     ]
+
+
+def _looked_into(
+    arguments: argparse.Namespace,
+    providers: Sequence[str] | None,
+    inputs: Mapping[str, Any],
+    result: Result,
+) -> Result:
+    """*result* with what others than the session that was measured tell."""
+    if not arguments.no_memory:
+        with Progress("measuring memory"):
+            request = session_request(arguments, providers)
+            result = replace(result, memory=memory_of(request, inputs))
+    if arguments.profile:
+        profile = _profile(arguments, providers, inputs, result)
+        result = replace(result, profile=profile)
+    return result
 
 
 def _profile(
@@ -224,22 +283,27 @@ def _nodes(session: InferenceSession) -> dict[str, int]:
 
 
 def _print(
-    arguments: argparse.Namespace, feeds: Mapping[str, Feed], results: Sequence[Result]
+    arguments: argparse.Namespace,
+    feeds: Mapping[str, Feed],
+    choices: Sequence[Sequence[str] | None],
+    results: Sequence[Result],
+    meter: Meter,
 ) -> None:
     print_feeds(feeds)
     say()
-    header = ["EP", "LOAD", "FIRST", "MEDIAN", "MIN", "P90", "P99", "RUNS/S"]
+    header = ["EP", "LOAD", "FIRST", "MEDIAN", "SPREAD", "MIN", "P90", "P99", "RUNS/S"]
+    labels = [_label(each, r) for each, r in zip(choices, results, strict=True)]
     rows = [
         [
-            name_to_write(result.providers[0]),
+            label,
             duration(result.load),
             duration(result.first_run),
             *map(duration, result.latency),
             f"{result.runs_per_second:.1f}",
         ]
-        for result in results
+        for label, result in zip(labels, results, strict=True)
     ]
-    if arguments.compare:
+    if len(results) > 1:
         header.append("RATIO")
         for row, result in zip(rows, results, strict=True):
             row.append(f"{result.ratio:.2f}")
@@ -252,22 +316,54 @@ def _print(
         runs = plural(result.runs, "run")
         in_threads = f" in {arguments.threads} threads" if arguments.threads > 1 else ""
         say(f"{where or 'no node left to run'}: {runs}{in_threads}")
+    _print_costs(arguments, labels, results, meter)
     for result in results:
         if result.profile is not None:
             say()
-            if arguments.compare:
+            if len(results) > 1:
                 say(f"{result.providers[0]}: ", end="")
             print_profile(result.profile, result.latency.median)
 
 
+def _print_costs(
+    arguments: argparse.Namespace,
+    labels: Sequence[str],
+    results: Sequence[Result],
+    meter: Meter,
+) -> None:
+    """What runs cost besides time."""
+    if not arguments.no_memory:
+        say()
+    for label, result in zip(labels, results, strict=True):
+        if (memory := result.memory) is None:
+            continue
+        told = f"not known, as {memory.missing}"
+        if not memory.missing:
+            told = (
+                f"{data_size(memory.taken)} at most, beside {data_size(memory.rest)} "
+                "of Python"
+            )
+        say(f"memory of {label}: {told}")
+    if meter.missing:
+        say(f"energy: not known, as {meter.missing}")
+        return
+    for label, result in zip(labels, results, strict=True):
+        if result.joules is not None:
+            say(f"energy of {label}: {result.joules:.3g} J a run, of the whole machine")
+
+
 def _data(
-    arguments: argparse.Namespace, feeds: Mapping[str, Feed], results: Sequence[Result]
+    arguments: argparse.Namespace,
+    feeds: Mapping[str, Feed],
+    results: Sequence[Result],
+    meter: Meter,
 ) -> dict[str, Any]:
     return {
         "model": arguments.model,
         "inputs": feed_data(feeds),
         "threads": arguments.threads,
         "warmup": arguments.warmup,
+        "energy_missing": meter.missing,
         "results": [
             {
                 "providers": result.providers,
@@ -280,6 +376,8 @@ def _data(
                 "runs": result.runs,
                 "runs_per_second": result.runs_per_second,
                 "ratio": result.ratio,
+                "memory": None if result.memory is None else result.memory._asdict(),
+                "joules": result.joules,
             }
             | ({"profile": result.profile.to_dict()} if result.profile else {})
             for result in results

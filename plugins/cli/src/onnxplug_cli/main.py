@@ -21,6 +21,7 @@ from onnxplug.escape import escape, escape_lines
 from onnxplug_cli import (
     bench,
     cache,
+    calibrating,
     comparing,
     compiling,
     devices,
@@ -41,8 +42,8 @@ from onnxplug_cli.progress import showing_log
 from onnxplug_cli.text import print_json, say
 
 _COMMANDS = (
-    run, bench, comparing, prepare, explain, compiling, devices, eps, ops, doctor,
-    examining, serving, cache, new_ep,
+    run, bench, calibrating, comparing, prepare, explain, compiling, devices, eps, ops,
+    doctor, examining, serving, cache, new_ep,
 )  # fmt: skip
 
 

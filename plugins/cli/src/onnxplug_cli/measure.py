@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.record import Record
+from onnxplug_cli.energy import Meter
 
 if TYPE_CHECKING:
     from onnxplug import InferenceSession
@@ -25,9 +26,14 @@ _ROUNDS: Final = 10
 
 
 class Latency(Record):
-    """How long a run takes, in seconds."""
+    """How long a run takes, in seconds.
+
+    Attributes:
+        spread: within which the middle half of the runs lies.
+    """
 
     median: float
+    spread: float
     min: float
     p90: float
     p99: float
@@ -38,6 +44,7 @@ class Latency(Record):
         ordered = sorted(seconds)
         return cls(
             statistics.median(ordered),
+            percentile(ordered, 0.75) - percentile(ordered, 0.25),
             ordered[0],
             percentile(ordered, 0.90),
             percentile(ordered, 0.99),
@@ -59,14 +66,27 @@ class Runner:
         first: seconds that the first run took.
         seconds: those of each measured run, of all threads.
         busy: seconds from the start of each round to its end, summed.
+        joules: what the machine spent in these; ``None`` where it does not tell.
     """
 
-    def __init__(self, session: InferenceSession, inputs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        session: InferenceSession,
+        inputs: Mapping[str, Any],
+        meter: Meter | None = None,
+    ) -> None:
+        self._meter = meter or Meter()
+        self.joules: float | None = 0.0
         self._session = session
         self._inputs = inputs
         self.first = 0.0
         self.seconds: list[float] = []
         self.busy = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many runs were measured."""
+        return len(self.seconds)
 
     def warm_up(self, warmup: int) -> None:
         """Run once, and then *warmup* times more."""
@@ -79,6 +99,15 @@ class Runner:
         Raises:
             Exception: whatever a run raises, in any thread.
         """
+        before = self._meter.read()
+        self._measure(runs, threads)
+        spent = self._meter.joules(before, self._meter.read())
+        if spent is None or self.joules is None:
+            self.joules = None
+        else:
+            self.joules += spent
+
+    def _measure(self, runs: int, threads: int) -> None:
         if threads == 1:
             started = time.perf_counter()
             self.seconds += self._repeat(runs)
@@ -119,15 +148,15 @@ def measure(
     threads: int,
     repeat: int | None,
     seconds: float,
-    report: Callable[[str], None],
+    report: Callable[[str, float], None],
 ) -> None:
     """Measure each of *runners*: *repeat* runs per thread, or for *seconds*.
 
     Args:
-        report: called now and then with how far it is.
+        report: called now and then with how far it is, in words and from 0 to 1.
     """
     for runner in runners:
-        report("warming up …")
+        report("warming up …", 0.0)
         runner.warm_up(warmup)
     # where time is what is given, rounds grow from one run as its pace is known
     shares = dict.fromkeys(runners, max(1, (repeat or 1) // _ROUNDS))
@@ -147,7 +176,7 @@ def measure(
                 pace = max(runner.busy / done[runner], 1e-6)
                 shares[runner] = max(1, int(_ROUND / pace))
         number += 1
-        report(_far(runners, done, repeat, seconds))
+        report(*_far(runners, done, repeat, seconds))
 
 
 def _is_open(runner: Runner, done: int, repeat: int | None, seconds: float) -> bool:
@@ -159,7 +188,9 @@ def _far(
     done: Mapping[Runner, int],
     repeat: int | None,
     seconds: float,
-) -> str:
+) -> tuple[str, float]:
     if repeat is not None:
-        return f"measuring: {min(done.values())} of {repeat} runs"
-    return f"measuring: {min(r.busy for r in runners):.0f} of {seconds:g} s"
+        least = min(done.values())
+        return f"measuring: {least} of {repeat} runs", least / repeat
+    busy = min(runner.busy for runner in runners)
+    return f"measuring: {busy:.0f} of {seconds:g} s", busy / seconds

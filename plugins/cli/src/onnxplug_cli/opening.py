@@ -15,14 +15,21 @@ from onnxplug_cli.values import assignment, names
 
 if TYPE_CHECKING:
     from onnxplug import InferenceSession, SessionOptions
+    from onnxplug.session.request import SessionRequest
 
 
 _PLACE: Final = "session.place"
 _REQUIRE: Final = "session.require"
 
 
-def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
-    """Declare the model, and which EPs run it; the group of what excludes ``--ep``."""
+def add_session_arguments(
+    parser: argparse.ArgumentParser, *, several: bool = False
+) -> Any:
+    """Declare the model, and which EPs run it; the group of what excludes ``--ep``.
+
+    Args:
+        several: ``--ep`` may be repeated, once for each session.
+    """
     add_model_argument(parser)
     return add_ep_arguments(parser)
 
@@ -30,11 +37,13 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
 def add_ep_arguments(parser: argparse.ArgumentParser) -> Any:
     """Declare which EPs run models; the group of what excludes ``--ep``."""
     choice = parser.add_mutually_exclusive_group()
+    more = "; said again, those of another session" if several else ""
     choice.add_argument(
         "--ep",
         metavar="NAME[,NAME]",
         type=names,
-        help="the EPs to use, best first, such as cuda,cpu (default: cpu)",
+        action="append" if several else "store",
+        help=f"the EPs to use, best first, such as cuda,cpu (default: cpu){more}",
     )
     choice.add_argument(
         "--policy",
@@ -42,6 +51,13 @@ def add_ep_arguments(parser: argparse.ArgumentParser) -> Any:
         help="choose the EPs by a policy, such as prefer_gpu",
     )
     add_ep_option_argument(parser)
+    add_pin_arguments(parser)
+    add_library_argument(parser)
+    return choice
+
+
+def add_pin_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which nodes are for which EP."""
     for option, entry, what in (
         ("--place", _PLACE, "offer nodes to this EP only"),
         ("--require", _REQUIRE, "fail unless this EP runs nodes"),
@@ -55,8 +71,6 @@ def add_ep_arguments(parser: argparse.ArgumentParser) -> Any:
             help=f"{what}, such as op:Softmax=cpu or name:/encoder/*=cpu; "
             "may be repeated",
         )
-    add_library_argument(parser)
-    return choice
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +152,22 @@ def open_session(
             raise
         raise UsageError(str(error)) from error
     return session
+
+
+def session_request(
+    arguments: argparse.Namespace, providers: Sequence[str] | None
+) -> SessionRequest:
+    """What :func:`open_session` asks for, for a session of another process."""
+    from onnxplug.session.request import SessionRequest, read_source
+
+    return SessionRequest(
+        read_source(arguments.model),
+        session_options(arguments),
+        None if providers is None else list(providers),
+        None,
+        arguments.policy if providers is None else None,
+        (),
+    )
 
 
 def check_ep_options(

@@ -6,6 +6,7 @@ where it does, and covers it.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import threading
@@ -26,11 +27,21 @@ LOGGER: Final = "onnxplug.session.progress"
 is logged at its end has the attribute ``is_done``."""
 
 
+_BAR: Final = 24
+"""Columns of a bar."""
+
+
 class Progress:
-    """Shows *text*, which may change, while the work in its ``with`` block goes on."""
+    """Shows *text*, which may change, while the work in its ``with`` block goes on.
+
+    Attributes:
+        share: from 0 to 1, how much of the work is done, which a bar shows; ``None``
+            where nobody knows.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.share: float | None = None
         self._width = 0
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -53,12 +64,19 @@ class Progress:
         if self._width:
             self._write("")
 
+    def tell(self, text: str, share: float | None = None) -> None:
+        """Show another *text*, and how much is done."""
+        self.text, self.share = text, share
+
     def _show(self) -> None:
         shown = ""
         wait = PATIENCE
         while not self._done.wait(wait):
-            if self.text != shown:
-                shown = self.text
+            line = self.text
+            if self.share is not None:
+                line = f"{_bar(self.share)} {line}"
+            if line != shown:
+                shown = line
                 self._write(shown)
             wait = _INTERVAL
 
@@ -68,6 +86,17 @@ class Progress:
         sys.stderr.write(f"{line.ljust(self._width)}\r")
         sys.stderr.flush()
         self._width = len(line)
+
+
+def _bar(share: float) -> str:
+    """Rich's bar, without colours, for lines that cover each other."""
+    from rich.console import Console
+    from rich.progress_bar import ProgressBar
+
+    console = Console(width=_BAR, file=io.StringIO(), color_system=None)
+    with console.capture() as captured:
+        console.print(ProgressBar(total=1.0, completed=min(max(share, 0.0), 1.0)))
+    return captured.get().rstrip("\n").ljust(_BAR)
 
 
 @contextmanager
