@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -307,10 +307,93 @@ def test_inputs_of_which_nothing_can_be_drawn_are_to_be_given(known: Known) -> N
 
 # Real engines...
 
+OPENVINO = "OpenVINOExecutionProvider"
 
-def exported(make: Callable[[], Any], x: Any, path: Path) -> str:
+
+class Network(NamedTuple):
+    """A network, by how many layers it has that OpenVINO and that the CPU EP is good
+    at: convolutions of few channels a group, and those of an encoder."""
+
+    convs: int
+    layers: int
+
+
+def exported(network: Network, path: Path) -> onnxplug.SessionOptions:
+    """Writes it as torch exports it, and gives options for one thread."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    network = make().eval()
-    torch.onnx.export(network, (x,), str(path), dynamo=False, opset_version=17)
-    return str(path)
+    nn = torch.nn
+    parts: list[Any] = [nn.Conv2d(16, 16, 3, padding=1)] if network.convs else []
+    for _ in range(network.convs):
+        conv = nn.Conv2d(16, 16, 5, padding=8, dilation=4, groups=4)
+        parts += [conv, nn.ReLU()]
+    if network.layers:
+        # a picture becomes a row of 144 words
+        parts += [nn.Conv2d(16, 256, 8, stride=8), nn.Flatten(2), swapped(nn)]
+    for _ in range(network.layers):
+        parts.append(
+            nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, dropout=0.0)
+        )
+    x = torch.randn(1, 16, 96, 96)
+    model = nn.Sequential(*parts).eval()
+    torch.onnx.export(model, (x,), str(path), dynamo=False, opset_version=17)
+    options = onnxplug.SessionOptions()
+    options.intra_op_num_threads = 1
+    return options
+
+
+def swapped(nn: Any) -> Any:
+    """Words before their numbers."""
+
+    class Module(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.transpose(1, 2)
+
+    return Module()
+
+
+@pytest.fixture
+def engines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[Network], tuple[Verdict, Any]]:
+    """Calibrates a network for the CPU EP and OpenVINO; makes a session by that."""
+    pytest.importorskip("openvino")
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "cache"))
+    wanted = (CPU, OPENVINO)
+    records = {each.name: each for each in registry.records() if each.name in wanted}
+    if OPENVINO not in records:
+        pytest.skip("the OpenVINO EP is not installed")
+    monkeypatch.setattr(registry.table, "_records", records)
+
+    def run(network: Network) -> tuple[Verdict, Any]:
+        path = tmp_path / "network.onnx"
+        options = exported(network, path)
+        verdict = onnxplug.calibrate(path, options, seconds=0.4)
+        made = onnxplug.InferenceSession(path, options, policy="max_performance")
+        return verdict, made
+
+    return run
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")  # of torch's exporter
+@pytest.mark.parametrize(
+    ("network", "faster"), [(Network(5, 0), OPENVINO), (Network(0, 2), CPU)]
+)
+def test_the_faster_engine_is_chosen(engines, network: Network, faster: str) -> None:
+    verdict, made = engines(network)
+    assert verdict.chosen.first == faster, str(verdict)
+    with made:
+        assert made.get_providers()[0] == faster
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")
+def test_each_engine_has_the_part_that_it_is_faster_at(engines) -> None:
+    verdict, made = engines(Network(4, 4))
+    assert verdict.chosen.is_mixed, str(verdict)
+    with made:
+        placed = [part.ep for part in made.explain().partitions]
+        assert set(placed) == {CPU, OPENVINO}
+        convs = {node.ep for node in made.explain().nodes if node.op_type == "Conv"}
+        assert OPENVINO in convs

@@ -34,6 +34,11 @@ _MARGIN: Final = 0.03
 fewer borders, or of the one that needs no verdict."""
 
 
+_NEAR: Final = 1.5
+"""An EP that takes so many times as long as the fastest may be better at a part of work
+that is of one kind."""
+
+
 class Limits(Record):
     """How long measuring may take.
 
@@ -132,6 +137,9 @@ class Trials:
         if len(parts) < 2:
             return best
         base = best
+        if len({part.kind for part in parts}) == 1:
+            # an EP that is far behind is so at each third of work of one kind
+            others = [each for each in others if each.pace < _NEAR * base.pace]
         for other in others:
             gains: list[Spans] = []
             for spans in _choices(parts):

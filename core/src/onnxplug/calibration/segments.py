@@ -76,15 +76,23 @@ def kind_of(node: Node) -> str:
 
 
 def crossing_values(graph: Graph) -> list[int]:
-    """Before each node, how many values made before it are used by it or later."""
+    """Before each node, how many values made before it are used by it or later.
+
+    What follows from constants and shapes is not counted: hosts compute it ahead, or it
+    is small.
+    """
     last: dict[str, int] = {}  # what goes to the caller does so from where it is made
+    varying = {*graph.inputs, *graph.defaults}
     for node in graph.nodes:
-        for name in filter(None, (*node.inputs, *node.captures)):
+        names = [*filter(None, (*node.inputs, *node.captures))]
+        for name in names:
             last[name] = node.index
+        if node.op_type not in ("Shape", "Size") and not varying.isdisjoint(names):
+            varying.update(filter(None, node.outputs))
     change = [0] * (len(graph.nodes) + 2)
     for node in graph.nodes:
         for name in filter(None, node.outputs):
-            if name in last:
+            if name in last and name in varying:
                 change[node.index + 1] += 1
                 change[last[name] + 1] -= 1
     return list(itertools.accumulate(change[: len(graph.nodes)]))

@@ -211,6 +211,7 @@ class _Builder:
                         answers=policy.answers if policy is not None else None,
                         restorer=self._restorer,
                         pins=self._pins,
+                        by_estimates=policy is not None and policy.policy.is_measured,
                     )
                 )
             except LoadCancelled:

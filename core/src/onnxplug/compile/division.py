@@ -67,7 +67,13 @@ class Division:
             assignment = preferred.assigned()
             cuts = cut(graph, assignment)
             decided = self.decisions.find_unprofitable(
-                find_unprofitable(graph, assignment, cuts, self._request.candidates)
+                find_unprofitable(
+                    graph,
+                    assignment,
+                    cuts,
+                    self._request.candidates,
+                    by_estimates=self._request.by_estimates,
+                )
             )
             if decided is None:
                 return assignment, cuts

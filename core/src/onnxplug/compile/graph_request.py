@@ -31,6 +31,7 @@ class GraphRequest(Record):
         answers: what the EPs said of these graphs before, if they were asked.
         restorer: restores what was compiled before.
         pins: which nodes the user wants on which EP, if any.
+        by_estimates: as of ``partition.cost.find_unprofitable``.
     """
 
     graph: Graph
@@ -43,3 +44,4 @@ class GraphRequest(Record):
     answers: Answers | None = None
     restorer: Restorer | None = None
     pins: Pins | None = None
+    by_estimates: bool = False

@@ -41,12 +41,18 @@ def find_unprofitable(
     assignment: Assignment,
     cuts: Sequence[Cut],
     candidates: Sequence[Candidate],
+    *,
+    by_estimates: bool = False,
 ) -> dict[tuple[int, Node], Reason]:
     """(EP, node) of partitions to give back to the next EP that claims them, and why.
 
     Only copies to and from other partitions are counted: those of the model's own
     inputs and outputs are what choosing the EP means.  So without any, a partition
     stays where it is, whatever EPs estimate.
+
+    Args:
+        by_estimates: nobody has chosen the EPs, and a partition on the host's memory
+            goes to the next EP if it takes less time there, as all concerned say.
 
     Raises:
         EpError: an EP failed to estimate, or gave what is no duration.
@@ -56,7 +62,11 @@ def find_unprofitable(
     owner = assignment.owner
     given_back: dict[tuple[int, Node], Reason] = {}
     for part in cuts:
-        if part.ep is None or candidates[part.ep].provider.location.host_accessible:
+        if part.ep is None:
+            continue
+        if candidates[part.ep].provider.location.host_accessible:
+            if by_estimates:
+                given_back |= _slower(graph, part, assignment, candidates)
             continue
         others = _alternatives(assignment, part, candidates)
         crossing = _crossing(graph, part, producers, uses, owner)
@@ -77,6 +87,32 @@ def find_unprofitable(
             )
             given_back |= {(part.ep, graph.nodes[node]): reason for node in part.nodes}
     return given_back
+
+
+def _slower(
+    graph: Graph, part: Cut, assignment: Assignment, candidates: Sequence[Candidate]
+) -> dict[tuple[int, Node], Reason]:
+    """The nodes of *part* if they take less time on the EPs that would have them."""
+    assert part.ep is not None
+    if candidates[part.ep].provider.cost_model is None:
+        return {}
+    others = _alternatives(assignment, part, candidates)
+    if others is None:
+        return {}
+    if any(
+        not candidates[position].provider.location.host_accessible
+        for position in others
+    ):
+        return {}
+    gain = _estimated(graph, part, others, candidates)
+    if gain is None or gain.seconds >= 0:
+        return {}
+    reason = Reason(
+        RefusalCode.COST,
+        f"its {len(part.nodes)} nodes are estimated to be faster elsewhere"
+        f"{gain.detail}",
+    )
+    return {(part.ep, graph.nodes[node]): reason for node in part.nodes}
 
 
 def _amount(gained: float) -> str:

@@ -115,6 +115,15 @@ class CpuProvider(KernelExecutionProvider):
         """Has some operators as others, and some weights as codes."""
         return ep.Preferences(keeps_qdq=self._keeps_qdq, expands=self._expands)
 
+    @property
+    def cost_model(self) -> ep.CostModel | None:  # type: ignore[override]
+        """How long nodes take where they are compiled."""
+        if not self.compiles:
+            return None
+        from onnxplug_cpu.costs import costs  # which few sessions ask for
+
+        return costs(self.threads)
+
     def _keeps_qdq(self, graph: ep.Graph, reader: ep.Node, node: ep.Node) -> bool:
         # which most models do not need
         from onnxplug_cpu.quantised_weights import keeps_codes

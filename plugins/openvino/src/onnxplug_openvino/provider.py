@@ -16,6 +16,9 @@ from onnxplug_openvino.compiled import Compiler, OpenVINOPartition, PortTypes
 from onnxplug_openvino.model import ConversionFailed, element_type, read_partition
 from onnxplug_openvino.options import Settings
 
+_MEASURED: Final = ("ACCURACY", "FP32")
+"""Precisions that costs are known of."""
+
 
 class OpenVINOProvider(ep.ExecutionProvider):
     """Takes the nodes that OpenVINO was measured to compute as ONNX defines them."""
@@ -58,6 +61,16 @@ class OpenVINOProvider(ep.ExecutionProvider):
     def specialiser(self) -> ep.Specialiser | None:  # type: ignore[override]
         """Compiles by input shapes if an option asks for it."""
         return OpenVINOSpecialiser(self) if self._settings.static else None
+
+    @property
+    def cost_model(self) -> ep.CostModel | None:  # type: ignore[override]
+        """How long nodes take on a processor, in float32."""
+        settings = self._settings
+        if settings.device != "CPU" or settings.precision not in _MEASURED:
+            return None
+        from onnxplug_openvino.costs import costs  # which few sessions ask for
+
+        return costs(int(settings.properties.get("INFERENCE_NUM_THREADS", 0)))
 
     def read(self, partition: ep.Partition) -> tuple[Any, Sequence[Any], PortTypes]:
         """OpenVINO's model, the weights whose memory it uses, and the ports' types.
