@@ -28,7 +28,6 @@ FLOORS: Final = (
         "levels",
         "paths",
         "search_path",
-        "tolerances",
     },
     {"errors", "ep", "authoring"},
     {
@@ -40,6 +39,7 @@ FLOORS: Final = (
         "plugins",
         "strictness",
         "suggest",
+        "tolerances",
         "warn",
         "weights",
     },

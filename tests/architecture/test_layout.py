@@ -485,6 +485,9 @@ NOT_ASKED: Final = {
     # what others' threads do, or run asynchronously: Python interrupts the main thread
     "onnxplug.session.background",
     "onnxplug.verify.worker",
+    "onnxplug.calibration.process",
+    # a process of its own, whose parent is told whatever happens
+    "onnxplug.calibration.child",
     # wraps in a NodeError of which the caller, the host, is told
     "onnxplug.authoring.kernels",
     # measures and tests of EPs, which report whatever happens

@@ -390,7 +390,7 @@ def test_the_faster_engine_is_chosen(engines, network: Network, faster: str) -> 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 def test_each_engine_has_the_part_that_it_is_faster_at(engines) -> None:
-    verdict, made = engines(Network(4, 4))
+    verdict, made = engines(Network(8, 8))
     assert verdict.chosen.is_mixed, str(verdict)
     with made:
         placed = [part.ep for part in made.explain().partitions]

@@ -94,7 +94,8 @@ def test_estimates_are_compared(
             seconds=each,
         )
     told = f"2 copies of 2 MiB cost about 4.1 ms, and its 2 nodes gain {gain}"
-    assert reasons(names=(FIRST, OTHER)) == ([] if gain is None else [told])
+    # the other one is weighed against the CPU EP then
+    assert reasons(names=(FIRST, OTHER))[:1] == ([] if gain is None else [told])
 
 
 def test_nodes_that_would_go_to_several_are_estimated_by_each(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
+
+from onnxplug.authoring.record import Record
 
 
-class Tolerance(NamedTuple):
+class Tolerance(Record):
     """How far an element may be from the reference: ``absolute + relative * |it|``.
 
     As in ``numpy.allclose``.

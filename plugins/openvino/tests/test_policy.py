@@ -43,8 +43,8 @@ def check(session: onnxplug.InferenceSession, ep: str) -> None:
 @pytest.mark.parametrize(
     "policy",
     [
-        "default", "prefer_cpu", "prefer_npu", "prefer_gpu", "max_performance",
-        "max_efficiency", "min_overall_power",
+        "default", "prefer_cpu", "prefer_npu", "prefer_gpu", "max_efficiency",
+        "min_overall_power",
     ],
 )  # fmt: skip
 def test_without_accelerators_every_policy_picks_it_before_the_cpu_ep(
@@ -55,6 +55,16 @@ def test_without_accelerators_every_policy_picks_it_before_the_cpu_ep(
     session = onnxplug.InferenceSession(parse("y = Relu (x)"), policy=policy)
     assert session.get_providers() == [EP, CPU]
     check(session, EP)
+
+
+def test_max_performance_leaves_small_work_to_the_cpu_ep(
+    parse: Callable[..., Any], core: Any
+) -> None:
+    if core.available_devices != ["CPU"]:
+        pytest.skip("this machine has an accelerator")
+    session = onnxplug.InferenceSession(parse("y = Relu (x)"), policy="max_performance")
+    check(session, CPU)
+    assert "faster elsewhere" in str(session.explain())
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-if TYPE_CHECKING:
-    from onnxplug.session.session import InferenceSession
+from onnxplug.guard import in_words
+from onnxplug.plugins import registry
+from onnxplug.session.lifecycle import reopened
+from onnxplug.session.session import InferenceSession
 
 
 def main() -> None:
@@ -32,8 +34,6 @@ def main() -> None:
             _serve(messages, libraries, answers)
         # whoever waits has to know, whatever an EP has raised
         except BaseException as error:  # noqa: BLE001
-            from onnxplug.guard import in_words
-
             _answer(answers, "failed", in_words(error))
     # what engines do at their ends is nobody's concern
     os._exit(0)
@@ -54,10 +54,6 @@ def _serve(
     libraries: list[tuple[str, str]],
     answers: IO[bytes],
 ) -> None:
-    from onnxplug import InferenceSession
-    from onnxplug.plugins import registry
-    from onnxplug.session.lifecycle import reopened
-
     for name, target in libraries:
         registry.register_ep_library(name, target)
     message = messages.get()

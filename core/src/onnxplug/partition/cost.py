@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
 from onnxplug.duration import duration, is_duration
-from onnxplug.ep import Reason, RefusalCode
+from onnxplug.ep import Costs, Reason, RefusalCode
 from onnxplug.errors import EpError
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import blaming
@@ -20,7 +20,6 @@ from onnxplug.partition.assign import Assignment, Candidate
 from onnxplug.partition.cut import Cut
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Costs
     from onnxplug.graph import Graph, Node
 
 _INTENSIVE: Final = having("intensive") | having("control_flow")
@@ -72,7 +71,7 @@ def find_unprofitable(
         crossing = _crossing(graph, part, producers, uses, owner)
         if others is None or not crossing:
             continue
-        costs = candidates[part.ep].costs or _defaults()
+        costs = candidates[part.ep].costs or Costs()
         nbytes = sum(value_nbytes(graph.value(name)) or 0 for name in crossing)
         cost = len(crossing) * costs.seconds_per_copy + nbytes * costs.seconds_per_byte
         gain = _estimated(graph, part, others, candidates)
@@ -205,9 +204,3 @@ def _coarse(graph: Graph, part: Cut, costs: Costs) -> _Gain:
         for node in part.nodes
     )
     return _Gain(weight * costs.seconds_gained_per_node)
-
-
-def _defaults() -> Costs:
-    from onnxplug.ep import Costs  # which are needed beside memories of their own
-
-    return Costs()
