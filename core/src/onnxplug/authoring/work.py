@@ -1,19 +1,16 @@
-"""How much work nodes are, and how long it takes at rates that an EP was measured at.
+"""How much work nodes are, in a few kinds of which EPs have rates.
 
-For EPs that state what nodes cost (:class:`onnxplug.ep.CostModel`): a few kinds of
-work, each at a rate of its own.  Of nodes whose shapes are not known nothing is said.
+Of nodes whose shapes are not known nothing is said.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from onnxplug.authoring.operators import having
 from onnxplug.authoring.record import Record
-from onnxplug.ep.costs import CostModel
 from onnxplug.ep.graph import Graph, Node
 
 _GATES: Final = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -69,44 +66,6 @@ class Work(Record):
     indexed: float = 0.0
     nbytes: float = 0.0
     nodes: float = 0.0
-
-
-class Rates(CostModel):
-    """Tells how long work takes at rates that were measured.
-
-    Args:
-        rates: how much of each kind of work one thread does in a second; 0 where it is
-            not known.
-        entry: seconds that entering a partition takes.
-        threads: that share all but the work of nodes themselves; 0 for one for each
-            core that this process may use.
-    """
-
-    def __init__(self, rates: Work, entry: float, threads: int) -> None:
-        self._rates = rates
-        self._entry = entry
-        self._threads = threads or _cores()
-
-    def estimate(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
-        """See :class:`onnxplug.ep.CostModel`."""
-        seconds = self._entry
-        for node in nodes:
-            work = work_of(graph, node)
-            if work is None:
-                return None
-            for kind, much in work._asdict().items():
-                rate = getattr(self._rates, kind)
-                if much and not rate:
-                    return None
-                shares = 1 if kind == "nodes" else self._threads
-                seconds += much / rate / shares if much else 0.0
-        return seconds
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def work_of(graph: Graph, node: Node) -> Work | None:

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug.authoring.work import Rates, Work
+from onnxplug.authoring.rates import Rates
 
-_RATES: Final = Work(
-    conv=3.2e11,
-    narrow=8.2e10,
-    grouped=2.0e10,
-    depthwise=1.0e11,
-    product=2.3e11,
-    recurrent=1.0e11,
-    window=7.8e10,
-    curve=1.4e10,
-    indexed=1.2e9,
-    nbytes=3.1e10,
-    nodes=1.9e6,
-)
+_RATES: Final = {
+    "conv": 3.2e11,
+    "narrow": 8.2e10,
+    "grouped": 2.0e10,
+    "depthwise": 1.0e11,
+    "product": 2.3e11,
+    "recurrent": 1.0e11,
+    "window": 7.8e10,
+    "curve": 1.4e10,
+    "indexed": 1.2e9,
+    "nbytes": 3.1e10,
+    "nodes": 1.9e6,
+}
 
 _ENTRY: Final = 125e-6
 """Seconds that a run takes besides."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug.authoring.work import Rates, Work
+from onnxplug.authoring.rates import Rates
 
-_RATES: Final = Work(
-    conv=1.6e11,
-    narrow=7.6e10,
-    grouped=4.0e10,
-    depthwise=7.6e10,
-    product=1.5e11,
-    window=3.2e10,
-    curve=2.0e9,
-    indexed=4.4e8,
-    nbytes=2.9e10,
-    nodes=7.5e5,
-)
+_RATES: Final = {
+    "conv": 1.6e11,
+    "narrow": 7.6e10,
+    "grouped": 4.0e10,
+    "depthwise": 7.6e10,
+    "product": 1.5e11,
+    "window": 3.2e10,
+    "curve": 2.0e9,
+    "indexed": 4.4e8,
+    "nbytes": 2.9e10,
+    "nodes": 7.5e5,
+}
 
 _ENTRY: Final = 540e-6
 """Seconds that a run takes besides."""
