@@ -56,7 +56,7 @@ PAGES = {
                 "OrtEpContextDataBuffer", "OrtExternalInitializerInfo",
             ),
             "Choosing EPs": (
-                "provider", "set_default_providers", "get_default_providers",
+                "calibrate", "provider", "set_default_providers", "get_default_providers",
                 "OrtExecutionProviderDevicePolicy",
             ),
             "Asking": (
