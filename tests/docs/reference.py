@@ -56,8 +56,8 @@ PAGES = {
                 "OrtEpContextDataBuffer", "OrtExternalInitializerInfo",
             ),
             "Choosing EPs": (
-                "calibrate", "provider", "set_default_providers", "get_default_providers",
-                "OrtExecutionProviderDevicePolicy",
+                "provider", "set_default_providers", "get_default_providers",
+                "OrtExecutionProviderDevicePolicy", "calibrate",
             ),
             "Asking": (
                 "get_available_providers", "get_all_providers", "get_ep_devices",
