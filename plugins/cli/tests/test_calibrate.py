@@ -54,7 +54,7 @@ def test_all_plans_are_listed_and_what_became_of_them(
     assert "toy gives other results: 'y' is wrong" in lines
     assert "failed: it died" in outcome.out
     assert "chosen: toy (not nodes 0–3) + cpu" in lines
-    assert "without measuring it would be: toy" in lines
+    assert "the policy's first choice: toy" in lines
     assert "it is not kept for sessions: disk full" in lines
     assert calibrated["inputs"]["x"].shape == (4, 3)
     assert calibrated["options"].intra_op_num_threads == 2

@@ -39,6 +39,10 @@ _NEAR: Final = 1.5
 that is of one kind."""
 
 
+_SHORT: Final = 5e-4
+"""Seconds of a run that is too short for borders to be worth anything."""
+
+
 class Limits(Record):
     """How long measuring may take.
 
@@ -82,7 +86,11 @@ class NothingUsable(Exception):
 
 
 class Trials:
-    """The plans that are tried."""
+    """The plans that are tried.
+
+    Args:
+        stack: closes what is left of them.
+    """
 
     def __init__(
         self,
@@ -134,7 +142,7 @@ class Trials:
         for each in self._tried:
             if each is not best:
                 each.close()
-        if len(parts) < 2:
+        if len(parts) < 2 or best.pace < _SHORT:
             return best
         base = best
         if len({part.kind for part in parts}) == 1:

@@ -58,7 +58,7 @@ class Subject:
 
     @property
     def static(self) -> Plan:
-        """The plan that the policy's first choice is by itself."""
+        """The plan in which the policy's first EP has all that it claims."""
         return self.alone(next(iter(self.candidates)))
 
     def alone(self, ep: str) -> Plan:

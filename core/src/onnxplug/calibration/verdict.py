@@ -56,7 +56,7 @@ class Verdict(Record):
 
     Attributes:
         chosen: the plan.
-        static: the plan that the policy's rule chooses without measuring.
+        static: the plan in which the policy's first EP has all that it claims.
         measured: all plans that were tried, in order.
         shapes: of the inputs that they were fed, in words, by name.
         date: when it was measured, in UTC, to the second: ``2026-11-27T21:04:05Z``.

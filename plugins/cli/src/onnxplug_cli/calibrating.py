@@ -142,7 +142,7 @@ def _print(feeds: Mapping[str, Feed], verdict: Verdict) -> None:
             say_wrapped(f"{_label(each.plan)} gives other results: {each.difference}")
     say_wrapped(f"chosen: {_label(verdict.chosen)}")
     if verdict.chosen != verdict.static:
-        say_wrapped(f"without measuring it would be: {_label(verdict.static)}")
+        say_wrapped(f"the policy's first choice: {_label(verdict.static)}")
     if verdict.kept:
         say_wrapped(f"it is not kept for sessions: {verdict.kept}")
 
