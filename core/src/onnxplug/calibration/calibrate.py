@@ -34,7 +34,7 @@ def calibrate(
     sizes: Mapping[str, int] | None = None,
     seconds: float = Limits().seconds,
     timeout: float = Limits().timeout,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str, float | None], None] | None = None,
 ) -> Verdict:
     """Time the EPs that ``policy="max_performance"`` may choose for a model, here.
 
@@ -50,7 +50,8 @@ def calibrate(
             fixed are of size 1.
         seconds: that each choice of EPs is timed for.
         timeout: seconds that loading by an EP may take, and each of its rounds.
-        progress: called now and then with what is being done.
+        progress: called now and then with what is being done, and from 0 to 1 how much
+            of that is; ``None`` where nobody knows.
 
     Raises:
         OptionError: an argument does not fit, or the model cannot be had in another
@@ -77,7 +78,7 @@ def calibrate(
             subject,
             feed,
             Limits(seconds, timeout),
-            progress or (lambda text: None),
+            progress or (lambda text, share: None),
             options.check_load,
         )
     except NothingUsable as error:

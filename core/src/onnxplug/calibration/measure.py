@@ -186,7 +186,7 @@ class Trials:
         return found if _usable([found]) and base.is_in else None
 
     def _opened(self, plan: Plan) -> Contender:
-        self._report(f"loading {plan}")
+        self._report(f"loading {plan}", None)
         self._check()
         request = _request_of(self._subject, plan)
         make = functools.partial(

@@ -25,7 +25,9 @@ _LEAST: Final = 3
 _HOPELESS: Final = 3.0
 """A session that takes so many times as long as the fastest is measured no longer."""
 
-Report = Callable[[str], None]
+Report = Callable[[str, float | None], None]
+"""Called with what is being done, and from 0 to 1 how much of that is; ``None`` where
+nobody knows."""
 
 
 class Contender:
@@ -125,7 +127,8 @@ def race(contenders: Sequence[Contender], seconds: float, report: Report) -> Non
                 each.run(max(1, int(_ROUND / max(each.pace, 1e-6))))
         number += 1
         busy = min(each.busy for each in left)
-        report(f"timing {len(field)} plans: {min(busy, seconds):.1f} of {seconds:g} s")
+        names = " and ".join(str(each.plan) for each in field)
+        report(f"timing {names}", min(busy / seconds, 1.0))
 
 
 def _is_open(each: Contender, field: Sequence[Contender], seconds: float) -> bool:

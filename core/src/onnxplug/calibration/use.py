@@ -65,7 +65,7 @@ def _measured(subject: Subject) -> tuple[Verdict | None, str]:
     try:
         feed = draw_all({n: subject.graph.value(n).type for n in subject.graph.inputs})
         verdict = measure(
-            subject, feed, Limits(), lambda text: None, options.check_load
+            subject, feed, Limits(), lambda text, share: None, options.check_load
         )
     except (OptionError, NothingUsable) as error:
         why = f"measuring EPs failed ({error})"

@@ -113,10 +113,14 @@ def examine_ep(arguments: argparse.Namespace) -> int:
         isolated=not arguments.in_process,
     )
     try:
+        checks = conformance.chosen_checks(arguments.only)
+        whole = sum(check.share for check in checks)
         with Progress(f"testing {short} …") as shown:
 
             def tell(check: conformance.Check) -> None:
-                shown.text = f"testing {short}: {check.full_name} …"
+                before = checks[: checks.index(check)]
+                done = sum(each.share for each in before) / whole
+                shown.tell(f"testing {short}: {check.full_name} …", done)
 
             report = conformance.examine(
                 name,
