@@ -21,7 +21,7 @@ from onnxplug.calibration import calibrate, measure, store, use
 from onnxplug.calibration.plan import Plan, Share
 from onnxplug.calibration.process import SessionProcess
 from onnxplug.calibration.verdict import Verdict
-from onnxplug.errors import EpError, EpWarning, OptionError
+from onnxplug.errors import EpError, EpWarning, OptionError, OptionWarning
 from onnxplug.plugins import registry
 from onnxplug_testing import Knobs, SimulatedPlugin
 
@@ -281,6 +281,12 @@ def test_arguments_are_checked(known: Known) -> None:
         onnxplug.calibrate(content, chosen)
     with pytest.raises(OptionError, match=r"expected '0' or '1'"):
         options(calibrate="yes")
+
+
+def test_an_entry_that_has_no_effect_is_warned_of(known: Known) -> None:
+    known("Slow")
+    with pytest.warns(OptionWarning, match="'session.calibrate' has no effect"):
+        onnxplug.InferenceSession(model(1, 0), options(calibrate="1")).close()
 
 
 def test_what_another_process_cannot_have_is_said(known: Known) -> None:

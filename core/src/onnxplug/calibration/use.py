@@ -81,11 +81,11 @@ def _measured(subject: Subject) -> tuple[Verdict | None, str]:
 
 
 def warn_of_differences(verdict: Verdict) -> None:
-    """Warn of plans whose outputs are not those of the reference."""
-    for each in verdict.measured:
+    """Warn of plans whose outputs are not those of the first that ran."""
+    ran = [each for each in verdict.measured if each.runs or each.difference]
+    for each in ran[1:]:
         if each.difference and not each.plan.is_mixed:
             warn_user(
                 f"{each.plan.first} was not chosen whatever time it takes, as it gives "
-                f"other results than {verdict.measured[0].plan.first}: "
-                f"{each.difference}"
+                f"other results than {ran[0].plan.first}: {each.difference}"
             )

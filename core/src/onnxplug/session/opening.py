@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from onnxplug.authoring.record import Record
 from onnxplug.compile.build import build_model
 from onnxplug.compile.load import load
-from onnxplug.errors import OnnxplugError
+from onnxplug.entries import CALIBRATE
+from onnxplug.errors import OnnxplugError, OptionWarning
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
 from onnxplug.interruption import raise_interruption
@@ -22,6 +23,7 @@ from onnxplug.selection.defaults import defaults
 from onnxplug.selection.resolve import resolve
 from onnxplug.session.model_info import ModelMetadata
 from onnxplug.shapes.symbols import forget, forget_all, stated_as
+from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     from onnxplug.authoring.files import Identity
@@ -147,7 +149,7 @@ def _resolve(
     request: SessionRequest, registry: PluginRegistry, model: Model
 ) -> list[ProviderRequest] | PolicyChoice:
     options = request.options
-    return resolve(
+    found = resolve(
         request.providers,
         request.provider_options,
         options.requests,
@@ -158,6 +160,15 @@ def _resolve(
         cpu_fallback=request.cpu_fallback,
         cpu_stands_in=request.cpu_stands_in,
     )
+    if options.config[CALIBRATE] == "1" and (
+        isinstance(found, list) or not found.is_measured
+    ):
+        warn_user(
+            f"session config entry {CALIBRATE!r} has no effect, as the EPs are not "
+            "chosen by the policy max_performance",
+            OptionWarning,
+        )
+    return found
 
 
 def _build(
@@ -182,7 +193,9 @@ def _build(
     policy = how = ""
     if not isinstance(resolved, Sequence):
         policy = resolved.name
-        if resolved.is_measured and contexts is None:
+        if resolved.is_measured and contexts is not None:
+            how = "the static rule, as the model has partitions that are compiled"
+        elif resolved.is_measured:
             from onnxplug.calibration.use import calibrated  # which few sessions need
 
             plan, how = calibrated(request, registry, model.graph, resolved)
