@@ -18,6 +18,7 @@ def test_the_summary_tells_partitions_and_copies(cli, mixed) -> None:
     assert outcome.err == ""
     assert "partition 0: SimulatedExecutionProvider on npu, 1 node (Mul)" in outcome.out
     assert "partition 1: ToyExecutionProvider on cpu, 1 node (Relu)" in outcome.out
+    assert "border value0: partition 0 → partition 1, 16 bytes, copied" in outcome.out
     assert "copy value0: simulated:0 → host, 16 bytes" in outcome.out
 
 
@@ -37,6 +38,12 @@ def test_why_tells_of_one_node(cli, mixed, wanted: str) -> None:
     where, why, *_ = outcome.out.splitlines()
     assert where == "Relu 'node1' runs on ToyExecutionProvider, partition 1"
     assert why.startswith("  not on SimulatedExecutionProvider: op")
+
+
+def test_why_tells_what_crosses_a_border(cli, mixed) -> None:
+    assert cli(*mixed, "--why", "node0").out.splitlines()[-1] == (
+        "  makes value0: partition 0 → partition 1, 16 bytes, copied (float32[4])"
+    )
 
 
 def test_why_of_the_first_choice_tells_who_was_not_needed(cli, mixed) -> None:
@@ -64,6 +71,7 @@ def test_json_is_the_whole_explanation(cli, mixed) -> None:
         "eps",
         "partitions",
         "nodes",
+        "borders",
         "copies",
         "pinned",
         "given_back",

@@ -11,7 +11,8 @@ from onnxplug.compile.placement import Placements
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import RunFunction, guarded
-from onnxplug.partition.report import CopyPlacement, Explanation
+from onnxplug.partition.placements import CopyPlacement
+from onnxplug.partition.report import Explanation
 from onnxplug.run.compiled import CompiledGraph, CompiledUnit
 from onnxplug.run.memory import Memory
 from onnxplug.run.plan import CopyValue, Plan, RunBodies, RunPartition, Step

@@ -12,12 +12,8 @@ from onnxplug.compile.decisions import Decisions
 from onnxplug.compile.graph_request import GraphRequest
 from onnxplug.guard import blaming
 from onnxplug.partition import Assignment, Cut
-from onnxplug.partition.report import (
-    GivenBack,
-    NodePlacement,
-    PartitionPlacement,
-    Places,
-)
+from onnxplug.partition.placements import NodePlacement
+from onnxplug.partition.report import GivenBack, PartitionPlacement, Places
 from onnxplug.run.compiled import CompiledUnit
 
 if TYPE_CHECKING:
@@ -103,6 +99,7 @@ def report(
                 request.pins.in_words(node) if request.pins is not None else "",
             )
         )
+    explanation.read_later(graph, first)
     for unit in units:
         if unit.candidate is not None and unit.compiled is not None:
             own = [places[node] for node in unit.partition.nodes]
@@ -143,9 +140,11 @@ def _body(
     assert unit.candidate is not None
     way = f"{describe(node)}.{attribute}"
     way = f"{where}/{way}" if where else way
-    nodes = node.subgraphs[attribute].nodes
+    graph = node.subgraphs[attribute]
+    nodes = graph.nodes
     explanation, pins = request.explanation, request.pins
     first = len(explanation.nodes)
+    explanation.read_later(graph, first)
     explanation.nodes.extend(
         NodePlacement(
             way,

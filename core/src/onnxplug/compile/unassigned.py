@@ -10,7 +10,7 @@ from onnxplug.compile.graph_request import GraphRequest
 from onnxplug.errors import UnassignedNode, UnknownOperator
 from onnxplug.graph import Node
 from onnxplug.operators import is_defined, why_unknown
-from onnxplug.partition.report import PassedOver
+from onnxplug.partition.placements import PassedOver
 from onnxplug.prepare import why_not_expanded
 
 

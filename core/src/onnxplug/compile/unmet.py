@@ -11,7 +11,7 @@ from onnxplug.errors import UnassignedNode
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import outermost
 from onnxplug.partition.assign import Assignment, GetReport
-from onnxplug.partition.report import PassedOver
+from onnxplug.partition.placements import PassedOver
 from onnxplug.partition.survey import Survey
 
 if TYPE_CHECKING:

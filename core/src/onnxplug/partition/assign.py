@@ -22,7 +22,8 @@ from onnxplug.ep import (
 from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.partition.contract import Contraction
-from onnxplug.partition.report import GivenBack, PassedOver
+from onnxplug.partition.placements import PassedOver
+from onnxplug.partition.report import GivenBack
 from onnxplug.selection.choose import Veto, allow_all
 
 if TYPE_CHECKING:

@@ -13,58 +13,31 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.authoring.record import Record
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
 from onnxplug.escape import escape
+from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import blaming
+from onnxplug.partition.borders import (
+    Border,
+    copies_in_words,
+    find_borders,
+    largest_in_lines,
+)
+from onnxplug.partition.placements import CopyPlacement, NodePlacement, PassedOver
+from onnxplug.partition.specialisations import (
+    Specialisations,
+    in_lines,
+    plural,
+    specialisations,
+)
 from onnxplug.prepare.report import Skipped
 
 if TYPE_CHECKING:
     from onnxplug.ep import PartitionReport
+    from onnxplug.graph import Graph
+    from onnxplug.partition.difference import PlanDifference
 
 
 _MOST_NOTES = 5
 """Of a partition in a summary."""
-
-
-class PassedOver(Record):
-    """An EP that a node is not on, though it was asked.
-
-    Attributes:
-        ep: the EP's name.
-        reason: why not.
-    """
-
-    ep: str
-    reason: Reason
-
-    def __str__(self) -> str:
-        return f"{escape(self.ep)}: {self.reason}"
-
-
-class NodePlacement(Record):
-    """Where one node runs.
-
-    Attributes:
-        graph: empty for the main graph, else the way to a body: ``Loop 'x'.body``.
-        node: the node in words.
-        op_type, domain, name: as in the model.
-        ep: who runs it; ``host`` for control flow whose bodies are run by the core.
-        partition: the partition's number; -1 for the host.
-        passed_over: the EPs asked that do not run it, in order of preference.
-        tier: which of the EP's tiers runs it, if the EP reports it.
-        note: what the EP has to say of it, such as why it is in no faster tier.
-        pin: the pins that decided that the EP has it, in words; empty if none did.
-    """
-
-    graph: str
-    node: str
-    op_type: str
-    domain: str
-    name: str
-    ep: str
-    partition: int
-    passed_over: tuple[PassedOver, ...] = ()
-    tier: str = ""
-    note: str = ""
-    pin: str = ""
 
 
 class Pinned(Record):
@@ -96,38 +69,6 @@ class Places(Record):
 
     own: Sequence[int]
     bodies: Mapping[int, Mapping[str, Places]] = MappingProxyType({})
-
-
-class Specialisations(Record):
-    """What was compiled of one partition by input shapes.
-
-    Attributes:
-        limit: for how many sets of shapes the host keeps it.
-        kept: the shapes, in words, latest used last.
-        compiled: how many were compiled, by what asked for it: ``run``, ``prepare`` or
-            ``background``.
-        evicted: how many were closed, as others were used later.
-        failed: how often the EP failed, or declined.
-        waits: how often a run waited while another compiled its shapes.
-        elsewhere: how many runs another EP served meanwhile, by its name.
-        last_failure: the latest, in words; empty if there was none.
-        cached: how often what was done with the cache on disk; empty if the EP does
-            not ask for that.
-        notes: what is to be said of it, such as why no other EP can serve.
-        serialised: the EP states how often something of it runs at once.
-    """
-
-    limit: int
-    kept: tuple[str, ...]
-    compiled: dict[str, int]
-    evicted: int
-    failed: int
-    waits: int
-    elsewhere: dict[str, int]
-    last_failure: str = ""
-    cached: Mapping[str, int] = MappingProxyType({})
-    notes: tuple[str, ...] = ()
-    serialised: bool = False
 
 
 class PartitionPlacement(Record):
@@ -167,23 +108,6 @@ class PartitionPlacement(Record):
     specialisations: Specialisations | None = None
     origin: str = ""
     counts: Mapping[str, int] = MappingProxyType({})
-
-
-class CopyPlacement(Record):
-    """A copy of one value between memory locations, made in each run.
-
-    Attributes:
-        graph: as in :class:`NodePlacement`.
-        value: the value's name.
-        source, target: the locations.
-        nbytes: its size, when known before running.
-    """
-
-    graph: str
-    value: str
-    source: str
-    target: str
-    nbytes: int | None = None
 
 
 class GivenBack(Record):
@@ -344,6 +268,7 @@ class Explanation:
         self.not_folded: list[Skipped] = []
         self.not_written: list[NotWritten] = []
         self._sources: list[tuple[int, CompiledPartition, Places]] = []
+        self._unread: list[tuple[int, Graph]] = []
 
     def of_changes(self) -> Explanation:
         """What is said here of how graphs were changed, and nothing else."""
@@ -365,10 +290,18 @@ class Explanation:
         """
         self._sources.append((number, compiled, places))
 
+    def read_later(self, graph: Graph, first: int) -> None:
+        """Let :meth:`refresh` read what the nodes of *graph* read and make, which are
+        in order in :attr:`nodes` from *first* on."""
+        self._unread.append((first, graph))
+
     def refresh(self) -> None:
         """Ask for what may have changed in runs: tiers, and what is said of nodes."""
         from onnxplug.ep import PartitionReport
 
+        while self._unread:
+            first, graph = self._unread.pop()
+            self._read(graph, first)
         for number, compiled, places in self._sources:
             with blaming(self.partitions[number].ep, "explain"):
                 report = compiled.report or PartitionReport()
@@ -380,6 +313,21 @@ class Explanation:
                     serialised=placed.serialised if made is None else made.serialised,
                 )
                 self._take(report, places)
+
+    def _read(self, graph: Graph, first: int) -> None:
+        for place, node in enumerate(graph.nodes, first):
+            values = [graph.value(name) if name else None for name in node.outputs]
+            self.nodes[place] = self.nodes[place]._replace(
+                inputs=(*node.inputs, *node.captures),
+                outputs=node.outputs,
+                types=tuple(
+                    "" if value is None or value.type is None else str(value.type)
+                    for value in values
+                ),
+                nbytes=tuple(
+                    None if value is None else value_nbytes(value) for value in values
+                ),
+            )
 
     def _take(self, report: PartitionReport, places: Places) -> None:
         """Note what an EP says of nodes."""
@@ -395,9 +343,26 @@ class Explanation:
                     self._take(body, found)
 
     @property
+    def borders(self) -> list[Border]:
+        """The values that cross from one partition to another, in order."""
+        return find_borders(self.nodes, self.copies)
+
+    @property
     def refusals(self) -> list[tuple[NodePlacement, PassedOver]]:
         """Every node with each EP that did not take it."""
         return [(node, passed) for node in self.nodes for passed in node.passed_over]
+
+    def difference(self, before: Explanation | Mapping[str, Any]) -> PlanDifference:
+        """What is otherwise here than in *before*, an explanation or its dict.
+
+        Raises:
+            InvalidArgument: it is neither.
+        """
+        from onnxplug.partition.difference import difference  # seldom asked for
+
+        if isinstance(before, Explanation):
+            before = before.to_dict()
+        return difference(before, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
@@ -410,6 +375,7 @@ class Explanation:
                 item._asdict() | {"passed_over": _reasons(item.passed_over)}
                 for item in self.nodes
             ],
+            "borders": [item._asdict() for item in self.borders],
             "copies": [item._asdict() for item in self.copies],
             "pinned": [item._asdict() for item in self.pinned],
             "given_back": [
@@ -436,7 +402,7 @@ class Explanation:
 
         Each is in one line, whatever names are in it.
         """
-        lines = [_plural(len(self.nodes), "node") + _on_what(self)]
+        lines = [self.headline]
         if self.policy:
             lines.append(f"  EPs by the policy {self.policy}:")
         if self.calibration:
@@ -444,7 +410,7 @@ class Explanation:
         for outcome in self.eps:
             reason = f": {outcome.reason}" if outcome.reason else ""
             if self.policy and outcome.state == "used":
-                reason = f": claims {_plural(outcome.claimed, 'node')}"
+                reason = f": claims {plural(outcome.claimed, 'node')}"
             if self.policy or outcome.state != "used":
                 lines.append(f"  {outcome.ep} {outcome.state}{reason}")
         for part in self.partitions:
@@ -457,7 +423,7 @@ class Explanation:
             cache = f", {part.cache}" if part.cache else ""
             lines.append(
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
-                f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
+                f"{plural(part.nodes, 'node')} ({operators}{more}){cache}"
                 + (", runs wait for each other" if part.serialised else "")
                 + (f", restored from what is {part.origin}" if part.origin else "")
             )
@@ -466,7 +432,8 @@ class Explanation:
                 lines.append(f"    made for shapes: {made}")
             lines += [f"    {line}" for line in self._notes(part)]
             if part.specialisations is not None:
-                lines += [f"    {line}" for line in _lines(part.specialisations)]
+                lines += [f"    {line}" for line in in_lines(part.specialisations)]
+        lines += largest_in_lines(self.borders)
         for copy in self.copies:
             size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"
             lines.append(f"  copy {copy.value}: {copy.source} → {copy.target}{size}")
@@ -474,7 +441,7 @@ class Explanation:
             gone = f", {len(pin.gone)} computed ahead or removed" if pin.gone else ""
             lines.append(
                 f"  {pin.entry} {pin.pattern}={pin.ep}: "
-                f"{_plural(len(pin.nodes), 'node')}{gone}"
+                f"{plural(len(pin.nodes), 'node')}{gone}"
             )
         for back in self.given_back:
             lines.append(
@@ -494,7 +461,7 @@ class Explanation:
         for laid in self.laid_out:
             undone = f"; undone: {laid.undone}" if laid.undone else ""
             lines.append(
-                f"  {laid.layout} for {laid.ep}: {_plural(laid.nodes, 'node')}, "
+                f"  {laid.layout} for {laid.ep}: {plural(laid.nodes, 'node')}, "
                 f"{laid.transposes:+} Transpose{undone}"
             )
         if self.computed_once:
@@ -514,6 +481,16 @@ class Explanation:
             )
         return "\n".join(map(escape, lines))
 
+    @property
+    def headline(self) -> str:
+        """How much runs on which EP, and what it costs to have several, in a line."""
+        text = plural(len(self.nodes), "node") + _on_what(self)
+        if len(self.partitions) > 1:
+            text += f"; {len(self.partitions)} partitions"
+        if self.copies:
+            text += f"; {copies_in_words(self.copies)} in each run"
+        return escape(text)
+
     def _notes(self, part: PartitionPlacement) -> list[str]:
         """The commonest of what the EP says of nodes of *part*."""
         counts = Counter(
@@ -527,13 +504,6 @@ class Explanation:
         ]
 
 
-def specialisations(compiled: CompiledPartition) -> Specialisations | None:
-    """What was compiled by input shapes; ``None`` if it is for all shapes."""
-    # what the host makes of an EP's partition may have them
-    found = getattr(compiled, "specialisations", None)
-    return found if isinstance(found, Specialisations) else None
-
-
 def _partition(part: PartitionPlacement) -> dict[str, Any]:
     found = part.specialisations
     return part._asdict() | {
@@ -541,38 +511,9 @@ def _partition(part: PartitionPlacement) -> dict[str, Any]:
     }
 
 
-def _lines(found: Specialisations) -> list[str]:
-    """What is said of *found* in a summary."""
-    compiled = sum(found.compiled.values())
-    by = ", ".join(f"{n} by {what}" for what, n in found.compiled.items() if n)
-    line = (
-        f"by input shapes: {len(found.kept)} kept of at most {found.limit}, "
-        f"{compiled} compiled" + (f" ({by})" if by else "")
-    )
-    for count, what in (
-        (found.evicted, "evicted"),
-        (found.failed, "failed"),
-        (found.waits, "runs waited"),
-    ):
-        if count:
-            line += f", {count} {what}"
-    for ep, count in found.elsewhere.items():
-        line += f", {_plural(count, 'run')} on {ep} meanwhile"
-    lines = [line]
-    for outcome, count in found.cached.items():
-        lines.append(f"{count} {outcome}")
-    if found.last_failure:
-        lines.append(f"last failure: {found.last_failure}")
-    return [*lines, *found.notes]
-
-
 def _on_what(explanation: Explanation) -> str:
     counts = Counter(node.ep for node in explanation.nodes)
     return ": " + ", ".join(f"{n} on {ep}" for ep, n in counts.most_common())
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _reason(reason: Reason) -> dict[str, str]:

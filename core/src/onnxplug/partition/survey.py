@@ -17,7 +17,7 @@ from onnxplug.partition.assign import (
 if TYPE_CHECKING:
     from onnxplug.ep import CapabilityReport
     from onnxplug.graph import Graph, Node
-    from onnxplug.partition.report import PassedOver
+    from onnxplug.partition.placements import PassedOver
 
 
 class Answers:

@@ -327,7 +327,7 @@ def _log_placement(options: SessionOptions, explanation: Explanation) -> None:
     else:
         logger = logging.getLogger(name)
     if logger.isEnabledFor(logging.INFO):
-        logger.info("%s", str(explanation).splitlines()[0])
+        logger.info("%s", explanation.headline)
     if logger.isEnabledFor(logging.DEBUG):
         explanation.refresh()
         logger.debug("placement:\n%s", explanation)

@@ -23,7 +23,7 @@ from onnxplug.ep import (
 from onnxplug.ep.types import TensorType
 from onnxplug.errors import EpError, OptionError
 from onnxplug.partition import GraphPartition
-from onnxplug.partition.report import Specialisations
+from onnxplug.partition.specialisations import Specialisations
 from onnxplug.shapes.stated import names_of_sizes
 from onnxplug.specialise.positions import Mixed, axes_of_positions
 from onnxplug.suggest import did_you_mean

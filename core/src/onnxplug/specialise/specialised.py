@@ -38,7 +38,7 @@ from onnxplug.guard import FAILURES, close_after, close_all, ep_failure, in_word
 from onnxplug.interruption import raise_interruption
 from onnxplug.partition import Candidate, GraphPartition
 from onnxplug.partition.compile_partition import compile_partition
-from onnxplug.partition.report import Specialisations
+from onnxplug.partition.specialisations import Specialisations
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.streams import PATIENCE
 from onnxplug.specialise.background import Background

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.escape import escape
-from onnxplug_cli.failure import UsageError
+from onnxplug_cli.failure import CommandFailed, UsageError
 from onnxplug_cli.names import name_to_write
 from onnxplug_cli.opening import (
     add_session_arguments,
@@ -19,9 +21,11 @@ from onnxplug_cli.text import (
     print_table,
     say,
 )
+from onnxplug_cli.values import names, size
 
 if TYPE_CHECKING:
-    from onnxplug.partition.report import Explanation, NodePlacement
+    from onnxplug.partition.placements import NodePlacement
+    from onnxplug.partition.report import Explanation
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -34,18 +38,45 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         description=f"{summary.capitalize()}.",
     )
     add_session_arguments(parser)
+    parser.add_argument(
+        "--dim",
+        metavar="NAME=SIZE",
+        type=size,
+        action="append",
+        default=[],
+        help="fix the size of a symbolic dimension; may be repeated",
+    )
     detail = parser.add_mutually_exclusive_group()
     detail.add_argument("--nodes", action="store_true", help="list every node")
     detail.add_argument(
         "--why", metavar="NODE", help="only the nodes with this name or operator"
     )
+    detail.add_argument(
+        "--against",
+        metavar="EPS|FILE",
+        help="what is otherwise than with these EPs, such as cuda,cpu, or than in this "
+        ".json file that --json has printed before",
+    )
+    parser.add_argument(
+        "--against-dim",
+        metavar="NAME=SIZE",
+        type=size,
+        action="append",
+        default=[],
+        help="what is otherwise than with this size; may be repeated",
+    )
     parser.set_defaults(command=_explain)
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    session = open_session(arguments)
+    if arguments.against_dim and (arguments.why is not None or arguments.nodes):
+        raise UsageError("--against-dim is not for --why and --nodes; leave one out")
+    session = open_session(arguments, dims=arguments.dim)
     check_ep_options(arguments, [session])
     explanation = session.explain()
+    if arguments.against is not None or arguments.against_dim:
+        _tell_difference(arguments, explanation)
+        return
     nodes = explanation.nodes
     if arguments.why is not None:
         nodes = _fitting(explanation, arguments.why)
@@ -56,12 +87,50 @@ def _explain(arguments: argparse.Namespace) -> None:
         print_json({"model": arguments.model, **data})
         return
     if arguments.why is not None:
-        _print_reasons(nodes)
+        _print_reasons(nodes, explanation)
         return
     say(explanation)
     if arguments.nodes:
         say()
         _print_nodes(nodes)
+
+
+def _tell_difference(arguments: argparse.Namespace, explanation: Explanation) -> None:
+    """Print what is otherwise in *explanation* than in what it is compared with."""
+    from onnxplug.errors import InvalidArgument
+
+    try:
+        found = explanation.difference(_before(arguments))
+    except InvalidArgument as error:
+        raise CommandFailed(f"{arguments.against}: {error}") from error
+    if arguments.json:
+        print_json({"model": arguments.model, **found.to_dict()})
+    else:
+        say(found)
+
+
+def _before(arguments: argparse.Namespace) -> Explanation | dict[str, Any]:
+    """The plan to compare with: of a file, or of other EPs or sizes."""
+    against: str | None = arguments.against
+    if against is not None and against.endswith(".json"):
+        if arguments.against_dim:
+            raise UsageError("--against-dim is not for plans of files; leave it out")
+        try:
+            found = json.loads(Path(against).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CommandFailed(f"{against} is not JSON: {error}") from error
+        return found if isinstance(found, dict) else {}
+    sizes = {**dict(arguments.dim), **dict(arguments.against_dim)}
+    providers = None if against is None else _names(against)
+    with open_session(arguments, providers, dims=[*sizes.items()]) as session:
+        return session.explain()
+
+
+def _names(against: str) -> list[str]:
+    try:
+        return names(against)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--against: {error}") from error
 
 
 def _fitting(explanation: Explanation, wanted: str) -> list[NodePlacement]:
@@ -107,7 +176,8 @@ def _print_nodes(nodes: list[NodePlacement]) -> None:
     )
 
 
-def _print_reasons(nodes: list[NodePlacement]) -> None:
+def _print_reasons(nodes: list[NodePlacement], explanation: Explanation) -> None:
+    crossing = {(each.graph, each.value): each for each in explanation.borders}
     for node in nodes:
         where = f" in {escape(node.graph)}" if node.graph else ""
         number = "" if node.partition < 0 else f", partition {node.partition}"
@@ -121,6 +191,10 @@ def _print_reasons(nodes: list[NodePlacement]) -> None:
             say(f"  not on {passed}")
         if not node.passed_over:
             say("  no other EP was asked")
+        for name, kind in zip(node.outputs, node.types, strict=False):
+            border = crossing.get((node.graph, name or ""))
+            if border is not None:
+                say(f"  makes {border} ({kind or 'of unknown type'})")
 
 
 def _preferred(node: NodePlacement) -> list[str]:

@@ -28,22 +28,26 @@ def add_session_arguments(
     """Declare the model, and which EPs run it; the group of what excludes ``--ep``.
 
     Args:
-        several: ``--ep`` may be repeated, once for each session.
+        several: see :func:`add_ep_arguments`.
     """
     add_model_argument(parser)
-    return add_ep_arguments(parser)
+    return add_ep_arguments(parser, several=several)
 
 
-def add_ep_arguments(parser: argparse.ArgumentParser) -> Any:
-    """Declare which EPs run models; the group of what excludes ``--ep``."""
+def add_ep_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> Any:
+    """Declare which EPs run models; the group of what excludes ``--ep``.
+
+    Args:
+        several: ``--ep`` may be repeated, once for each session.
+    """
     choice = parser.add_mutually_exclusive_group()
-    more = "; said again, those of another session" if several else ""
+    again = "again: another session's" if several else "may be repeated"
     choice.add_argument(
         "--ep",
         metavar="NAME[,NAME]",
         type=names,
-        action="append" if several else "store",
-        help=f"the EPs to use, best first, such as cuda,cpu (default: cpu){more}",
+        action="append" if several else "extend",
+        help=f"the EPs to use, best first, such as cuda,cpu (default: cpu); {again}",
     )
     choice.add_argument(
         "--policy",
@@ -116,6 +120,7 @@ def open_session(
     *,
     model: Any = None,
     trace: str = "",
+    dims: Sequence[tuple[str, int]] = (),
 ) -> InferenceSession:
     """The session.
 
@@ -124,6 +129,7 @@ def open_session(
         providers: are used instead of what was said, if given.
         model: is used instead of what was said, if given.
         trace: what the name of a trace's file begins with; none is written if empty.
+        dims: sizes of symbolic dimensions.
 
     Raises:
         UsageError: the policy or an option does not exist, or does not fit.
@@ -139,6 +145,8 @@ def open_session(
         if trace:
             options.profile_file_prefix = trace
             options.enable_profiling = True
+        for name, size in dims:
+            options.add_free_dimension_override_by_name(name, size)
         with Progress(f"loading {Path(arguments.model).name} …"):
             session = InferenceSession(
                 arguments.model if model is None else model,

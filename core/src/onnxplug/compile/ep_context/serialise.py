@@ -16,7 +16,8 @@ from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.interruption import raise_interruption
 from onnxplug.partition import Candidate
 from onnxplug.partition.compile_partition import declined_reason
-from onnxplug.partition.report import NotWritten, specialisations
+from onnxplug.partition.report import NotWritten
+from onnxplug.partition.specialisations import specialisations
 from onnxplug.run.compiled import CompiledGraph, CompiledUnit
 from onnxplug.selection import ChosenEp
 from onnxplug.selection.compatibility import compatibility_info
