@@ -36,6 +36,7 @@ FLOORS: Final = (
         "hardware",
         "log",
         "names",
+        "page",
         "plugins",
         "strictness",
         "suggest",

@@ -198,6 +198,10 @@ class ImportedBefore(Fail, ImportError):
     """onnxplug cannot stand for a package that the process has imported already."""
 
 
+class RequirementMissing(Fail, ImportError):
+    """What was asked for needs a distribution that is not installed."""
+
+
 class OptionError(InvalidArgument):
     """An option that does not exist, or a value that it does not accept."""
 

@@ -5,7 +5,7 @@ Every stage adds what it decided; nothing here decides anything.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -352,6 +352,31 @@ class Explanation:
         """Every node with each EP that did not take it."""
         return [(node, passed) for node in self.nodes for passed in node.passed_over]
 
+    def to_html(self, title: str = "", trace: str | None = None) -> str:
+        """A page that shows the graph, in colours of EPs, and all that is said here.
+
+        It is whole in itself and fetches nothing.
+
+        Args:
+            title: such as the name of the model.
+            trace: the path of a trace of the session, for times; see
+                ``SessionOptions.enable_profiling``.
+
+        Raises:
+            RequirementMissing: onnxplug-cli, or its extra html, is not installed.
+            InvalidArgument: *trace* is no trace of a run.
+            OSError: *trace* cannot be read.
+        """
+        from onnxplug.page import page_maker  # which few programs need
+
+        return page_maker()(self, title, trace)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the page in a frame, or else the text and the remedy."""
+        from onnxplug.page import in_frame
+
+        return in_frame(self.to_html, str(self))
+
     def difference(self, before: Explanation | Mapping[str, Any]) -> PlanDifference:
         """What is otherwise here than in *before*, an explanation or its dict.
 
@@ -413,6 +438,7 @@ class Explanation:
                 reason = f": claims {plural(outcome.claimed, 'node')}"
             if self.policy or outcome.state != "used":
                 lines.append(f"  {outcome.ep} {outcome.state}{reason}")
+        notes = self._notes()
         for part in self.partitions:
             operators = ", ".join(
                 f"{op}×{count}" if count > 1 else op
@@ -430,7 +456,7 @@ class Explanation:
             if max(part.counts.values(), default=0) > 1:
                 made = ", ".join(f"{n} {what}" for what, n in part.counts.items())
                 lines.append(f"    made for shapes: {made}")
-            lines += [f"    {line}" for line in self._notes(part)]
+            lines += [f"    {line}" for line in notes.get(part.number, ())]
             if part.specialisations is not None:
                 lines += [f"    {line}" for line in in_lines(part.specialisations)]
         lines += largest_in_lines(self.borders)
@@ -491,17 +517,19 @@ class Explanation:
             text += f"; {copies_in_words(self.copies)} in each run"
         return escape(text)
 
-    def _notes(self, part: PartitionPlacement) -> list[str]:
-        """The commonest of what the EP says of nodes of *part*."""
-        counts = Counter(
-            (node.op_type, node.tier, node.note)
-            for node in self.nodes
-            if node.note and node.partition == part.number
-        )
-        return [
-            f"{op_type}×{count}{f', {tier}' if tier else ''}: {note}"
-            for (op_type, tier, note), count in counts.most_common(_MOST_NOTES)
-        ]
+    def _notes(self) -> dict[int, list[str]]:
+        """By partition the commonest of what its EP says of nodes."""
+        counts: defaultdict[int, Counter[tuple[str, str, str]]] = defaultdict(Counter)
+        for node in self.nodes:
+            if node.note:
+                counts[node.partition][node.op_type, node.tier, node.note] += 1
+        return {
+            number: [
+                f"{op_type}×{count}{f', {tier}' if tier else ''}: {note}"
+                for (op_type, tier, note), count in said.most_common(_MOST_NOTES)
+            ]
+            for number, said in counts.items()
+        }
 
 
 def _partition(part: PartitionPlacement) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import argparse
 import difflib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.escape import escape
 from onnxplug_cli.failure import CommandFailed, UsageError
@@ -16,6 +17,7 @@ from onnxplug_cli.opening import (
     check_ep_options,
     open_session,
 )
+from onnxplug_cli.progress import Progress
 from onnxplug_cli.text import (
     print_json,
     print_table,
@@ -24,8 +26,13 @@ from onnxplug_cli.text import (
 from onnxplug_cli.values import names, size
 
 if TYPE_CHECKING:
+    from onnxplug import InferenceSession
     from onnxplug.partition.placements import NodePlacement
     from onnxplug.partition.report import Explanation
+
+
+_PROFILED_RUNS: Final = 6
+"""The first of which makes plans, and is left out."""
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -65,15 +72,41 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         default=[],
         help="what is otherwise than with this size; may be repeated",
     )
+    shown = parser.add_argument_group("a page")
+    shown.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="write a page that shows the graph, and open it in a browser yourself",
+    )
+    timed = shown.add_mutually_exclusive_group()
+    timed.add_argument(
+        "--profile",
+        action="store_true",
+        help="with times, of some runs on numbers at random",
+    )
+    timed.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="with times, of a trace that a session of this plan has recorded",
+    )
     parser.set_defaults(command=_explain)
 
 
 def _explain(arguments: argparse.Namespace) -> None:
     if arguments.against_dim and (arguments.why is not None or arguments.nodes):
         raise UsageError("--against-dim is not for --why and --nodes; leave one out")
-    session = open_session(arguments, dims=arguments.dim)
-    check_ep_options(arguments, [session])
-    explanation = session.explain()
+    timed = arguments.profile or arguments.trace is not None
+    if timed and arguments.html is None:
+        raise UsageError("--profile and --trace are for pages; say --html FILE, too")
+    with TemporaryDirectory(prefix="onnxplug-explain-") as folder:
+        trace = str(Path(folder, "trace")) if arguments.profile else ""
+        session = open_session(arguments, dims=arguments.dim, trace=trace)
+        check_ep_options(arguments, [session])
+        path = _profiled(session) if trace else arguments.trace
+        explanation = session.explain()
+        if arguments.html is not None:
+            _write_page(arguments, explanation, path)
     if arguments.against is not None or arguments.against_dim:
         _tell_difference(arguments, explanation)
         return
@@ -93,6 +126,29 @@ def _explain(arguments: argparse.Namespace) -> None:
     if arguments.nodes:
         say()
         _print_nodes(nodes)
+
+
+def _profiled(session: InferenceSession) -> str:
+    """Run *session* on numbers at random; the path of its trace."""
+    from onnxplug_cli.feeds import RANDOM, FeedReader
+    from onnxplug_cli.image import Scaling
+
+    said = argparse.Namespace(dim=[], seed=0)
+    scaling = Scaling.of(session.get_modelmeta().custom_metadata_map, None, None)
+    feeds = FeedReader(session.get_inputs(), scaling, said).read([], RANDOM)
+    inputs = {name: feed.array for name, feed in feeds.items()}
+    with Progress("profiling"):
+        for _ in range(_PROFILED_RUNS):
+            session.run(None, inputs)
+    return session.end_profiling()
+
+
+def _write_page(
+    arguments: argparse.Namespace, explanation: Explanation, trace: str | None
+) -> None:
+    with Progress("drawing"):
+        text = explanation.to_html(Path(arguments.model).name, trace)
+    arguments.html.write_text(text, encoding="utf-8")
 
 
 def _tell_difference(arguments: argparse.Namespace, explanation: Explanation) -> None:
