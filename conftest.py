@@ -1,16 +1,22 @@
-"""Simulated accelerators; compiled kernels of tests kept out of the user's cache."""
+"""Simulated accelerators, Chromium, and a cache of tests that is not the user's."""
 
 from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
     from onnxplug_testing import SimulatedFactory
+
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+"""What Chromium may be called."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,6 +57,28 @@ def simulated() -> Iterator[Callable[..., SimulatedFactory]]:
         # an exception and the frames that it passed refer to each other
         gc.collect()
     assert [f.open_streams for f in factories] == [[]] * len(factories)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, of this machine.
+
+    Without it tests are skipped, or fail if ONNXPLUG_REQUIRE names it.
+    """
+    named = os.environ.get("ONNXPLUG_BROWSER")
+    path = named or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        if "browser" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
+            pytest.fail("no Chromium; install it, on Debian by apt install chromium")
+        pytest.skip("no Chromium")
+    from playwright.sync_api import sync_playwright
+
+    # its sandbox is not for root
+    args = ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=args)
+        yield chromium
+        chromium.close()
 
 
 def pytest_collection_finish() -> None:

@@ -1,11 +1,9 @@
-"""The site that ``make site`` has built, and a browser to look at it with."""
+"""The site that ``make site`` has built, as files and served."""
 
 from __future__ import annotations
 
 import functools
 import http.server
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +18,6 @@ ROOT: Final = Path(__file__).parents[2]
 
 BUILT: Final = ROOT / "build" / "site"
 
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
 
 @pytest.fixture(scope="session")
 def site() -> Path:
@@ -29,28 +25,6 @@ def site() -> Path:
     folder = BUILT / "development"
     assert folder.exists(), "the site is not built; run make site"
     return folder
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium, of this machine.
-
-    Without it tests are skipped, or fail if ONNXPLUG_REQUIRE names it.
-    """
-    named = os.environ.get("ONNXPLUG_BROWSER")
-    path = named or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        if "browser" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
-            pytest.fail("no Chromium; install it, on Debian by apt install chromium")
-        pytest.skip("no Chromium")
-    from playwright.sync_api import sync_playwright
-
-    # its sandbox is not for root
-    args = ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=args)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
