@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next sixteen, in several
+#   make test             run all tests but those of the next seventeen, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -26,6 +26,8 @@
 #   make test-device      ask an EP on this machine's device: verify, run the demo, and put
 #                         the conformance kit to it; with PLUGIN=webgpu, its folder, and
 #                         EP=dml where its short name is another; onnxplug-cpu without
+#   make test-browser     look at the pages of explain() in Chromium, if there is one, with
+#                         models as PyTorch exports them
 #   make test-site        build the site, and look at it, and at the conformance kit's
 #                         report, in Chromium if there is one
 #   make site             build the site, into build/site; a release's with VERSION=0.1
@@ -122,6 +124,7 @@ VERSION ?= development
 C_COMPILER := $(if $(shell command -v cc gcc clang),,ziglang)
 ARM64_PYTHON = $(BIN)/python tests/arm64/with_arm64.py $(ARM64_VENV)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=tests/programs \
+  --ignore=tests/browser \
   --ignore=plugins/native/vendor_tests $(CUDA_ON_CPU:%=--ignore=%)
 # each process collects all tests, so many of them do not help
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
@@ -140,8 +143,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
-  test-serve test-arm64 test-native test-programs test-site test-device site wheels lint \
-  bench clean
+  test-serve test-arm64 test-native test-programs test-browser test-site test-device \
+  site wheels lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -262,6 +265,9 @@ site: $(SITE_VENV)/site.stamp
 	@$(SITE_VENV)/$(SCRIPTS)/python website/versions.py build/site-source/html build/site $(VERSION)
 	@echo 'the site is build/site/$(VERSION)/index.html'
 
+test-browser: $(VENV)/browser.stamp
+	$(BIN)/python -m pytest tests/browser $(ARGS)
+
 test-site: override VERSION := development
 test-site: site
 	$(SITE_VENV)/$(SCRIPTS)/python -m pytest website $(ARGS)
@@ -326,6 +332,11 @@ $(VENV)/release.stamp: $(VENV)/created.stamp pyproject.toml
 $(VENV)/exporters.stamp: $(VENV)/development.stamp $(ON_PYTORCH:%=plugins/%/pyproject.toml)
 	@echo 'installing PyTorch and the other exporters …'
 	@$(BIN)/python -m pip install --quiet --group exporters $(ON_PYTORCH:%=-e plugins/%)
+	@touch $@
+
+$(VENV)/browser.stamp: $(VENV)/exporters.stamp
+	@echo 'installing what drives a browser …'
+	@$(BIN)/python -m pip install --quiet --group browser
 	@touch $@
 
 $(VENV)/coreml.stamp: $(VENV)/exporters.stamp $(ON_COREML:%=plugins/%/pyproject.toml)

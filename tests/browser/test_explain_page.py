@@ -235,7 +235,8 @@ def test_bodies_unfold_where_they_are(
     (box,) = [each.bounding_box() for each in page.locator(".body > rect").all()]
     loop = page.locator(".node", has_text="Loop").bounding_box()
     inner = page.locator(".node", has_text="Sqrt").first.bounding_box()
-    end = page.locator(".node", has_text="Mul").last.bounding_box()
+    place = [node.name for node in control_flow.explain().nodes].index("end")
+    end = page.locator(f".node[data-node='{place}']").bounding_box()
     assert box and loop and inner and end
     assert loop["y"] + loop["height"] <= box["y"] < inner["y"]
     assert inner["y"] + inner["height"] < box["y"] + box["height"] <= end["y"] + 1

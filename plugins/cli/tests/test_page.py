@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import onnxplug
 from onnxplug.errors import InvalidArgument, RequirementMissing
+from onnxplug.escape import escape
 
 pytest.importorskip("fast_sugiyama", reason="lays out the graphs of pages")
 
@@ -130,7 +131,7 @@ def test_no_name_ends_the_data(name: str, toy) -> None:
     model = onnx.helper.make_model(graph, opset_imports=opsets)
     with onnxplug.InferenceSession(model, providers=[toy]) as session:
         page = session.explain().to_html(name)
-    assert data_of(page)["nodes"][0][1] == name
+    assert data_of(page)["nodes"][0][1] == escape(name)
     assert page.count("</script>") == 2
     assert html.escape(name) in page or not name.isprintable()
 

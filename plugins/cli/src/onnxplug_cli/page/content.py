@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.duration import duration
+from onnxplug.escape import escape
 from onnxplug.partition.borders import HOST, Producers
 from onnxplug_cli.page.layout import lay_out
 from onnxplug_cli.page.times import Times
@@ -39,7 +40,7 @@ def content(explanation: Explanation, title: str, times: Times) -> dict[str, Any
         "partitions": [_partition(part, eps, times) for part in explanation.partitions],
         "borders": [_border(border) for border in borders],
         "copies": [
-            [copy.value, copy.source, copy.target, _size(copy.nbytes)]
+            [escape(copy.value), copy.source, copy.target, _size(copy.nbytes)]
             for copy in explanation.copies
         ],
         "times": _times(times),
@@ -122,9 +123,7 @@ def _partition(
     return {
         "number": part.number,
         "ep": eps.index(part.ep),
-        "lines": lines,
-        "in": list(part.inputs),
-        "out": list(part.outputs),
+        "lines": list(map(escape, lines)),
     }
 
 
@@ -133,7 +132,7 @@ def _border(border: Border) -> list[Any]:
         return "host" if number == HOST else str(number)
 
     return [
-        border.value,
+        escape(border.value),
         name(border.source),
         ", ".join(map(name, border.targets)),
         _size(border.nbytes),
@@ -166,7 +165,7 @@ def _node(
     said.append(node.pin and f"decided by {node.pin}")
     said += [f"not on {passed}" for passed in node.passed_over]
     makes = [
-        f"{name}: {kind or 'type not known'}"
+        f"{escape(name)}: {escape(kind or 'type not known')}"
         + ("" if nbytes is None else f", {data_size(nbytes)}")
         for name, kind, nbytes in zip(
             node.outputs, node.types, node.nbytes, strict=False
@@ -178,11 +177,11 @@ def _node(
     if times.together.get(place, 1) > 1:
         words += f" (its share of one kernel of {times.together[place]} nodes)"
     return [
-        f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
-        node.name,
+        escape(f"{node.domain}.{node.op_type}" if node.domain else node.op_type),
+        escape(node.name),
         eps.index(node.ep),
         node.partition,
-        [strings.place(text) for text in said if text],
+        [strings.place(escape(text)) for text in said if text],
         makes,
         words,
         0.0 if taken is None or not times.run else round(taken / times.run, 4),
@@ -209,7 +208,7 @@ def _graphs(
         layout = lay_out(len(places), ends)
         found.append(
             {
-                "way": way,
+                "way": escape(way),
                 "owner": producers.owners.get(way, -1),
                 "nodes": places,
                 "at": [
@@ -253,7 +252,7 @@ def _of_values(
     is copied."""
     crossed = [crossing[way, name] for name in names if (way, name) in crossing]
     is_copied = bool(crossed) and any(name in copied for name in names)
-    return [list(names), crossed, is_copied]
+    return [list(map(escape, names)), crossed, is_copied]
 
 
 def _edges(

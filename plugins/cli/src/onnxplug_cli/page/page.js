@@ -35,7 +35,7 @@ function facts(node) {
   const [, , ep, number, said, makes, time] = data.nodes[node];
   const part = data.partitions[number];
   const lines = [`${data.eps[ep].name}${number < 0 ? "" : `, partition ${number}`}`];
-  if (part) lines.push(...part.lines.slice(0, 4).map(line => `  ${line}`));
+  if (part) lines.push(...part.lines.slice(0, 4));
   if (time) lines.push(time);
   lines.push(...said.map(place => data.strings[place]));
   lines.push(...makes.map(text => `makes ${text}`));
@@ -301,9 +301,19 @@ function under(event) {
   return scene.node_at((x - state.x) / state.scale, (y - state.y) / state.scale);
 }
 
+// Lines are thin, and some have gaps.
+function line_near({clientX, clientY, target}) {
+  if (target.edge) return target;
+  for (const [dx, dy] of [[0, 5], [0, -5], [4, 0], [-4, 0], [3, 3], [-3, -3]]) {
+    const found = document.elementFromPoint(clientX + dx, clientY + dy);
+    if (found && found.edge) return found;
+  }
+  return {};
+}
+
 function tell_at(event) {
   const node = under(event);
-  const {edge, ends} = event.target;
+  const {edge, ends} = line_near(event);
   hover.hidden = node === undefined && !edge;
   if (hover.hidden) return;
   if (node !== undefined) tell(hover, called(node), facts(node));
