@@ -57,10 +57,11 @@ def lay_out(count: int, edges: Sequence[Edge]) -> Layout:
     Raises:
         RequirementMissing: fast-sugiyama is not installed.
     """
-    rows = _rows(count, edges)
+    rows, held = _rows(count, edges)
     _arrange(sorted({*range(count)}.difference(*edges)), rows)
     turns, steps = _turns(count, edges, rows)
-    columns = _columns(count + sum(map(len, filter(None, turns))), steps, rows)
+    places = count + sum(map(len, filter(None, turns)))
+    columns = _columns(places, [*steps, *held], rows)
     return Layout(
         columns[:count],
         rows,
@@ -73,21 +74,25 @@ def lay_out(count: int, edges: Sequence[Edge]) -> Layout:
     )
 
 
-def _rows(count: int, edges: Sequence[Edge]) -> list[int]:
+def _rows(count: int, edges: Sequence[Edge]) -> tuple[list[int], list[Edge]]:
     """The row of each node: below what it reads, and what reads nothing right above
-    what needs it first."""
+    what needs it first; and edges that hold the latter there, from the row before."""
     rows = [0] * count
-    reads = [False] * count
+    lowest: dict[int, int] = {}  # of what each node reads
     for source, target in sorted(edges, key=lambda edge: edge[1]):
-        rows[target] = max(rows[target], rows[source] + 1)
-        reads[target] = True
-    below: dict[int, int] = {}
+        if target not in lowest or rows[source] >= rows[target]:
+            lowest[target] = source
+            rows[target] = rows[source] + 1
+    first: dict[int, int] = {}  # that needs what reads nothing
     for source, target in edges:
-        if not reads[source]:
-            below[source] = min(below.get(source, count), rows[target])
-    for source, row in below.items():
-        rows[source] = row - 1
-    return rows
+        if source not in lowest and rows[target] < rows[first.get(source, target)] + 1:
+            first[source] = target
+    held: list[Edge] = []
+    for source, target in first.items():
+        if rows[target] > 1:
+            rows[source] = rows[target] - 1
+            held.append((lowest[lowest[target]], source))
+    return rows, held
 
 
 def _arrange(alone: Sequence[int], rows: list[int]) -> None:
@@ -138,13 +143,15 @@ def _columns(count: int, steps: Sequence[Edge], rows: Sequence[int]) -> list[flo
     columns: list[float | None] = [None] * count
     at = 0.0
     if steps:
-        # every step is from a row to the next, so the least is what it is
+        # every step is from a row to the next, and all rows but the first are below
+        # another: ranks are rows, and need not be searched for
         for positions, width, *_ in from_edges(
             list(dict.fromkeys(steps)),
             minimum_length=1,
             vertex_spacing=1,
             dummy_vertices=False,
-            ranking_type="minimize",
+            ranking_type="up",
+            transpose=False,  # takes minutes where many edges cross
         ):
             first = min(across for _, (across, _) in positions)
             for place, (across, _) in positions:
