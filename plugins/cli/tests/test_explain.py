@@ -68,6 +68,7 @@ def test_json_is_the_whole_explanation(cli, mixed) -> None:
     assert list(found) == [
         "model",
         "policy",
+        "calibration",
         "eps",
         "partitions",
         "nodes",
