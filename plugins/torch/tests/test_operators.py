@@ -170,6 +170,20 @@ def test_padding_keeps_all_bits_of_its_value(alone: Alone, parse: Parse) -> None
     assert found.tolist() == [5, 2**60 + 1]
 
 
+@pytest.mark.parametrize(
+    ("bias", "right"),
+    [(0.0, [2**24 + 1, 0, -(2**30) - 1]), (2.5, [2**24 - 2, 0, -(2**30) + 2])],
+)
+def test_shrinking_keeps_all_digits_of_whole_numbers(
+    alone: Alone, parse: Parse, bias: float, right: list[int]
+) -> None:
+    model = parse(
+        f"y = Shrink <bias = {bias}, lambd = 1.5> (x)", "int32[3] x", "int32[3] y"
+    )
+    x = np.array([2**24 + 1, 1, -(2**30) - 1], np.int32)
+    assert alone(model).run(None, {"x": x})[0].tolist() == right
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("antialias", [0, 1])
 @pytest.mark.parametrize("shape", [(3, 2000), (3, 20)])

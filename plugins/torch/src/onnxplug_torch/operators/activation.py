@@ -79,10 +79,18 @@ def prelu(torch: Any, x: Any, slope: Any) -> Any:
 
 @operator("Shrink", since=9, types=FLOATS | SIGNED)
 def shrink(torch: Any, x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
+    """In integers the sum with a *bias* that is not whole is truncated toward zero."""
+
     def formula(x: Any) -> Any:
         return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, 0))
 
-    return in_float32(torch, formula, x).to(x.dtype)
+    if x.dtype.is_floating_point:
+        return in_float32(torch, formula, x).to(x.dtype)
+    # torch takes integers beside a float as float32
+    exact = x.to(torch.float64)
+    wide, offset = (x, int(bias)) if bias.is_integer() else (exact, bias)
+    lowered = torch.where(exact > lambd, wide - offset, 0)
+    return torch.where(exact < -lambd, wide + offset, lowered).to(x.dtype)
 
 
 @operator("Softplus", since=1, types=FLOATS)
