@@ -10,7 +10,7 @@ from onnxplug_testing.conformance.text import as_text
 from .conftest import EP, StandInFactory
 
 # what asks about many operators has g++ compile as many kernels
-GROUPS = ("factory", "memory", "time", "failure", "options", "costs")
+GROUPS = ("factory", "memory", "time", "failure", "options")
 LEFT_OUT = {
     "memory/each-operator",
     "time/late-operators",
