@@ -57,7 +57,7 @@ _LONG: Final = 40
 
 @check("speed", share=0.8)
 def overheads(trial: Trial) -> None:
-    """The fixed costs of a session, a run, a node and a bound run, and what is copied."""
+    """The fixed costs of a session, a run, a node and a bound run, and copies."""
     words = vocabulary(trial.subject)
     if words is None:
         trial.leave_out(NO_WORDS)
