@@ -184,6 +184,24 @@ def test_shrinking_keeps_all_digits_of_whole_numbers(
     assert alone(model).run(None, {"x": x})[0].tolist() == right
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
+@pytest.mark.parametrize("beta", [1, 3])
+def test_products_of_whole_numbers_keep_all_digits_and_wrap(
+    alone: Alone, parse: Parse, dtype: str, beta: int
+) -> None:
+    model = parse(
+        f"y = Gemm <beta = {beta}.0> (a, b, c)",
+        f"{dtype}[2, 2] a, {dtype}[2, 2] b, {dtype}[2] c", f"{dtype}[2, 2] y",
+    )  # fmt: skip
+    most = np.iinfo(dtype).max
+    a = np.array([[most, most // 2 + 1], [most // 3, 1]], dtype)
+    b, c = np.array([[1, 3], [1, 1]], dtype), np.array([1, most - 2], dtype)
+    with np.errstate(over="ignore"):
+        right = a @ b + np.array(beta, dtype) * c
+    found = alone(model).run(None, {"a": a, "b": b, "c": c})[0]
+    np.testing.assert_array_equal(found, right)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("antialias", [0, 1])
 @pytest.mark.parametrize("shape", [(3, 2000), (3, 20)])

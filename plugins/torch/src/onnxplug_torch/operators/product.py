@@ -46,15 +46,29 @@ def gemm(
     a = a.t() if transA else a
     b = b.t() if transB else b
     if not a.dtype.is_floating_point:
-        found = in_signed(torch, lambda a, b: integer_product(torch, a, b), a, b)
-        wide = found.to(torch.float64) * alpha
-        if c is not None:
-            wide = wide + c.to(torch.float64) * beta
-        return wide.to(a.dtype)
+        return integer_gemm(torch, a, b, c, alpha, beta)
     if c is None:
         found = torch.mm(a, b)
         return found if alpha == 1 else found * alpha
     return torch.addmm(c, a, b, beta=beta, alpha=alpha)
+
+
+def integer_gemm(
+    torch: Any, a: Any, b: Any, c: Any | None, alpha: float, beta: float
+) -> Any:
+    """Factors that are not whole make float64 of the sum, which is truncated."""
+
+    def whole(a: Any, b: Any, *added: Any) -> Any:
+        found = integer_product(torch, a, b) * int(alpha)
+        return found + added[0] * int(beta) if added else found
+
+    if alpha.is_integer() and beta.is_integer():
+        return in_signed(torch, whole, a, b, *([] if c is None else [c]))
+    found = in_signed(torch, lambda a, b: integer_product(torch, a, b), a, b)
+    wide = found.to(torch.float64) * alpha
+    if c is not None:
+        wide = wide + c.to(torch.float64) * beta
+    return wide.to(a.dtype)
 
 
 @operator("Einsum", since=12, types=FLOATS)
