@@ -186,7 +186,19 @@ def test_options_that_ask_for_no_list_are_errors(
         onnxplug.InferenceSession(model, providers=[(EXAMPLE, given), "cpu"])
 
 
-def test_bodies_are_judged_and_other_domains_are_not() -> None:
+@pytest.mark.parametrize(
+    ("operators", "reason"),
+    [
+        (
+            {"Mul": MUL, "If": MUL},
+            "Neg giving 'p' in its body: Neg was not seen to be right in it",
+        ),
+        ({"Mul": MUL}, "If was not seen to be right in it, bodies and all"),
+    ],
+)
+def test_bodies_are_judged_and_other_domains_are_not(
+    operators: dict[str, Any], reason: str
+) -> None:
     graph = load_model(
         onnx.parser.parse_model(
             """
@@ -205,13 +217,12 @@ def test_bodies_are_judged_and_other_domains_are_not() -> None:
     table = {
         "measured with": {"ep": "E", "vendor": "V", "version": "1"},
         "lacks": {},
-        "operators": {"Mul": MUL},
+        "operators": operators,
     }
     judge = measured.Judge("E", "1", measured.Measured.parse(json.dumps(table)))
     refused = judge.refusals(graph, {0, 1})
-    assert {index: reason.detail for index, reason in refused.items()} == {
-        0: "E, measured in version 1: Neg giving 'p' in its body: "
-        "Neg was not seen to be right in it"
+    assert {index: each.detail for index, each in refused.items()} == {
+        0: f"E, measured in version 1: {reason}"
     }
 
 

@@ -230,7 +230,7 @@ class Judge:
             ranges = Ranges(graph, self._measured.ep, _FITS)
         for node in graph.nodes:
             if node.index in taken and node.subgraphs:
-                yield from itertools.islice(self._inside(node), 1)
+                yield from itertools.islice(self._around(node), 1)
             elif node.index in taken and node.domain in ("", "ai.onnx"):
                 reason = self._measured.operators.check(graph, node)
                 if reason is None and ranges is not None:
@@ -239,6 +239,15 @@ class Judge:
                     yield node.index, "", reason
             if ranges is not None:
                 ranges.follow(node)
+
+    def _around(self, node: ep.Node) -> Iterator[tuple[int, str, ep.Reason]]:
+        """What is wrong with a node that has bodies, which the host can run, or in
+        them."""
+        known = self._measured
+        if known is not None and node.op_type not in known.operators.operators:
+            detail = f"{node.op_type} was not seen to be right in it, bodies and all"
+            yield node.index, "", ep.Reason(ep.RefusalCode.OP, detail)
+        yield from self._inside(node)
 
     def _inside(self, node: ep.Node) -> Iterator[tuple[int, str, ep.Reason]]:
         for body in node.subgraphs.values():

@@ -14,7 +14,13 @@ _OPENVINO: Final = Subject(
         **dict.fromkeys(("float64", "uint64"), "for which OpenVINO has 32 bits"),
         "uint32": "for which OpenVINO has 31 bits in many an operator",
     },
-    left_out={"Attention": "wrong in most of its forms; its function body is right"},
+    left_out={
+        "Attention": "wrong in most of its forms; its function body is right",
+        **dict.fromkeys(
+            ("If", "Loop", "Scan"),
+            "wrong where bodies are in bodies; the host runs them",
+        ),
+    },
     # it multiplies by the reciprocal, which may round to the next whole number; with a
     # scale made of the very values, as many a dynamic one, that is common
     manual={
