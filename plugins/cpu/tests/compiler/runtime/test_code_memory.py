@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from onnxplug_cpu.compiler.runtime import code_memory
 from onnxplug_cpu.compiler.runtime.code_memory import (
     REGION,
     CodeMemory,
@@ -73,9 +72,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What this system is asked for, which it does."""
     found: Calls = []
     if os.name == "posix":
-        system = code_memory._Posix()
-        real = {"mmap": system._mmap, "mprotect": system._mprotect}
-        real |= {"__clear_cache": system._flush} if system._flush else {}
+        system = ctypes.CDLL(None, use_errno=True)
+        number, size = ctypes.c_int, ctypes.c_size_t
+        system.mmap.restype = ctypes.c_void_p
+        system.mmap.argtypes = [ctypes.c_void_p, size, *3 * [number], ctypes.c_long]
+        system.mprotect.argtypes = [ctypes.c_void_p, size, number]
+        real = {"mmap": system.mmap, "mprotect": system.mprotect}
+        if IS_ARM and sys.platform == "linux":
+            real["__clear_cache"] = ctypes.CDLL("libgcc_s.so.1")["__clear_cache"]
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Library(found, real))
     return found
 

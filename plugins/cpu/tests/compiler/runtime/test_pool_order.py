@@ -29,7 +29,7 @@ KINDS = {
 def orders_of_the_code() -> dict[str, str]:
     """The order of each kind of access in the pool's code."""
     module = Module()
-    pool._write_worker(module, "worker", NEON, "futex")
+    pool.WORKER.generator.write(module, "worker", NEON)
     pool.write_parallel(module, "run", NEON, "futex")
     text = module.text(NEON.attributes)
     found = {k: set(re.findall(p, text, re.MULTILINE)) for k, p in KINDS.items()}
