@@ -316,4 +316,4 @@ def test_regions_of_random_graphs(seed) -> None:
 def test_lists_that_come_with_the_host_are_lists() -> None:
     for each in measured._shipped():
         assert measured.measured(each.ep, each.vendor) is each
-        assert each.version and len(each.operators.operators) > 10
+        assert each.version and each.operators.operators
