@@ -224,6 +224,8 @@ DOORS: Final = {
         "tolerances",
         "verify",
     },
+    # serves what the host runs
+    "onnxplug_serve": {"errors", "session", "specialise"},
     # adapts the host's classes to programs for ONNX Runtime
     "onnxplug_onnxruntime": {
         "backend",
@@ -241,10 +243,10 @@ DOORS: Final = {
 """Rooms of the core that parts of the host may use, which are distributions of their
 own and no EPs."""
 
-ASKS: Final = {"onnxplug_cli": "onnxplug_testing"}
-"""Which of them calls which other one, where that is installed."""
+ASKS: Final = {"onnxplug_cli": frozenset({"onnxplug_serve", "onnxplug_testing"})}
+"""Which of them calls which other ones, where these are installed."""
 
-HOSTS: Final = {"onnxplug_cli", "onnxplug_onnxruntime"}
+HOSTS: Final = {"onnxplug_cli", "onnxplug_onnxruntime", "onnxplug_serve"}
 """Those of them that import what users do, besides."""
 
 
@@ -260,12 +262,12 @@ def test_plugins_import_the_interface_and_what_helps_authors_only() -> None:
             package, _, rest = name.partition(".")
             if package == "onnxplug" and rest:
                 rooms[own].add(rest.split(".")[0])
-            elif package.startswith("onnxplug_") and package not in (
+            elif package.startswith("onnxplug_") and package not in {
                 own,
-                ASKS.get(own),
+                *ASKS.get(own, ()),
                 "onnxplug_compiler",
                 "onnxplug_kernels",
-            ):
+            }:
                 wrong.append(f"{path.name} imports {name}")
     assert not wrong
     public = set(onnxplug.__all__)
@@ -487,6 +489,7 @@ NOT_ASKED: Final = {
     "onnxplug.session.background",
     "onnxplug.verify.worker",
     "onnxplug.calibration.process",
+    "onnxplug_serve.scheduler",
     # a process of its own, whose parent is told whatever happens
     "onnxplug.calibration.child",
     # wraps in a NodeError of which the caller, the host, is told

@@ -122,6 +122,12 @@ _INTEGERS: Final = frozenset(
     }
 )
 _BYTES: Final = frozenset({TensorProto.INT8, TensorProto.UINT8})
+_CANNOT_INFER: Final = (
+    onnx.shape_inference.InferenceError,
+    MemoryError,
+    RuntimeError,
+    ValueError,
+)
 _DEEPEST: Final = 32
 """Bodies and functions within each other, of which functions may have no end."""
 
@@ -174,7 +180,7 @@ class _Shapes:
             self._is_inferred = True
             try:
                 inferred = onnx.shape_inference.infer_shapes(self._model)
-            except Exception:  # noqa: BLE001 (of models that it cannot infer)
+            except _CANNOT_INFER:
                 return None
             self._add(inferred.graph)
         return self._known.get(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +24,14 @@ MODEL_FILE: Final = "model.onnx"
 """What the model of a version is called in its folder."""
 
 
-@dataclass(slots=True)
 class _Entry:
     """A name: its versions that are ready, and what became of the last load."""
 
-    source: Path
-    versions: dict[str, ServedModel]
-    state: str = "UNAVAILABLE"
-    reason: str = ""
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.versions: dict[str, ServedModel] = {}
+        self.state = "UNAVAILABLE"
+        self.reason = ""
 
 
 class Repository:
@@ -45,7 +44,7 @@ class Repository:
         self._changing: dict[str, asyncio.Lock] = {}
         self.is_ending = False
         for name, path in settings.models.items():
-            self._entries[check_name(name)] = _Entry(path, {})
+            self._entries[check_name(name)] = _Entry(path)
         self._find()
 
     def _find(self) -> None:
@@ -55,7 +54,7 @@ class Repository:
             return
         for path in sorted(folder.iterdir()):
             if path.is_dir() and not path.name.startswith("."):
-                self._entries.setdefault(path.name, _Entry(path, {}))
+                self._entries.setdefault(path.name, _Entry(path))
 
     @property
     def is_ready(self) -> bool:

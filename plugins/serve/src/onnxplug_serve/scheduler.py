@@ -166,7 +166,7 @@ class Scheduler:
                 return
             try:
                 self._run(jobs)
-            except BaseException as error:  # noqa: BLE001 (each is to be answered)
+            except Exception as error:  # noqa: BLE001 (each is to be answered)
                 for job in jobs:
                     job.fail(RunFailed(f"the server failed: {type(error).__name__}"))
 
