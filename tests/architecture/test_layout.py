@@ -225,7 +225,9 @@ DOORS: Final = {
         "verify",
     },
     # serves what the host runs
-    "onnxplug_serve": {"errors", "session", "specialise"},
+    "onnxplug_serve": {"session", "specialise"},
+    # knows the layouts that libraries prefer by the names that the host has for them
+    "onnxplug_native": {"layout"},
     # adapts the host's classes to programs for ONNX Runtime
     "onnxplug_onnxruntime": {
         "backend",

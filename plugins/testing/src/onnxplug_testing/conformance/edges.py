@@ -149,7 +149,7 @@ def _broadcast(case: Variation) -> Iterator[Variation]:
     data = _data(case)
     for place in data[::-1] if len(data) > 1 else ():
         array = case.inputs[place]
-        for axis in range(array.ndim):
+        for axis in reversed(range(array.ndim)):
             if array.shape[axis] > 1:
                 yield _with(case, {place: array.take([0], axis)})
         if array.ndim > 1:

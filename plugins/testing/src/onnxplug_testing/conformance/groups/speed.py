@@ -57,7 +57,7 @@ _LONG: Final = 40
 
 @check("speed", share=0.8)
 def overheads(trial: Trial) -> None:
-    """The fixed costs of a session, a run, a node and a bound run, and copies."""
+    """The fixed costs of a session, a run, a node and a bound run; what runs copy."""
     words = vocabulary(trial.subject)
     if words is None:
         trial.leave_out(NO_WORDS)
@@ -185,8 +185,8 @@ def _copies(trial: Trial) -> None:
     if not trial.attempt(case):
         return
     with asking(trial, CONSTANTS, case), laboratory(trial.subject, specimen) as lab:
-        transfer, copied = lab.on_device.context.transfer, []
-        copy = transfer.copy
+        transfer = lab.on_device.context.transfer
+        copy, copied = transfer.copy, list[Any]()
 
         def noted(pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None) -> None:
             copied.extend(source for source, _ in pairs)
