@@ -1,0 +1,77 @@
+"""What is made of cases at edges is ONNX's, and is what it is said to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from onnxplug_testing.conformance.cases import as_case
+from onnxplug_testing.conformance.edges import edges, targets
+from onnxplug_testing.conformance.opinions import by_cpu, by_reference, difference
+from onnxplug_testing.measuring.variations import Variation
+
+
+def case_of(operator: str, *inputs: Any, **attributes: Any) -> Variation:
+    """A case of *operator* in opset 18."""
+    names = [f"x{position}" for position in range(len(inputs))]
+    schema = onnx.defs.get_schema(operator, 18)
+    return Variation(
+        case="made here",
+        kind="suite",
+        node=helper.make_node(operator, names, ["y"], **attributes),
+        since=schema.since_version,
+        opset=18,
+        inputs=inputs,
+        output_types=(1,),
+    )
+
+
+def floats(*shape: int) -> Any:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) - 2
+
+
+def test_each_size_is_1_in_turn() -> None:
+    case = case_of("Gemm", floats(2, 3), floats(3, 4), floats(2, 4))
+    shapes = {tuple(array.shape for array in made.inputs) for made in edges([case])}
+    assert ((2, 3), (3, 4), (2, 1)) in shapes
+    assert ((2, 3), (3, 4), (1, 4)) in shapes
+    assert len(shapes) == 9
+
+
+def test_axes_are_several_and_in_any_order() -> None:
+    axes = np.array([1], np.int64)
+    case = case_of("ReduceSum", floats(2, 3, 4), axes, keepdims=1)
+    made = [each for each in edges([case]) if each.inputs[1].size > 1]
+    assert {tuple(each.inputs[1]) for each in made} == {
+        (0, 2), (2, 0), (-1, -2), (0, 1, 2),
+    }  # fmt: skip
+    for each in made:
+        found = by_cpu(as_case(each))
+        assert not difference(found, by_reference(as_case(each)))
+
+
+def test_whole_numbers_are_compared_at_their_ends() -> None:
+    case = replace(case_of("Less", floats(2, 3), floats(2, 3)), output_types=(9,))
+    wide = [e for e in edges([case]) if e.inputs[0].dtype == np.int64]
+    assert wide
+    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    assert {low, high} <= set(wide[0].inputs[0].reshape(-1).tolist())
+    (found,) = by_cpu(as_case(wide[0]))
+    np.testing.assert_array_equal(found, wide[0].inputs[0] < wide[0].inputs[1])
+
+
+def test_there_are_more_elements_than_blocks_have() -> None:
+    (many,) = edges([case_of("Exp", floats(2, 3))])
+    assert many.inputs[0].size > 1000 and many.inputs[0].size % 64
+
+
+def test_casts_are_to_each_type() -> None:
+    made = list(targets([case_of("Cast", floats(2), to=1)]))
+    assert len({each.output_types for each in made}) == len(made) > 12
+    for each in made:
+        found, expected = by_cpu(as_case(each)), by_reference(as_case(each))
+        assert not difference(found, expected, ["float32"]), each.case
