@@ -89,7 +89,11 @@ def _of_sizes(trial: Trial, case: Variation) -> Iterator[Variation]:
         yield replace(case, inputs=tuple(inputs))
     if len(data) == 1 and data[0][1].ndim > 1:  # as many elements, of other sizes
         (position, array), inputs = data[0], list(case.inputs)
-        for shape in (array.shape[::-1], array.shape[1:] + array.shape[:1]):
+        along = [
+            tuple(array.size if axis == each else 1 for axis in range(array.ndim))
+            for each in range(array.ndim)
+        ]
+        for shape in (array.shape[::-1], *along):
             inputs[position] = np.resize(array, shape)
             yield replace(case, inputs=tuple(inputs))
 
