@@ -19,7 +19,10 @@ INPUTS = """g (float[N,4,6] x, float[N,4,6] x2, float[4,6] w, float[6,5] m,
     int64[N,3] ids, float[N,3,8,8] image, float[4,N] turned, float[N,6] rows) => (y)
     <float[2,3,3,3] kernel = {KERNEL}, float[6] one6 = {1, 2, 3, 4, 5, 6},
     int64[1] zero = {0}, int64[1] first = {1}, int64[1] last = {2},
-    int64[1] minus = {-1}, int64[2] tail = {4, 6}, int64[3] split6 = {-1, 4, 6},
+    int64[1] minus = {-1}, int64[2] merged = {-1, 6}, int64[3] apart = {-1, 4, 5},
+    int64[3] heads3 = {-1, 2, 3}, int64[2] three = {-1, 6}, int64[3] crosswise =
+    {4, -1, 6}, float[3,10] third = {THIRD}, int64[3] wide = {-1, 8, 10},
+    int64[2] tail = {4, 6}, int64[3] split6 = {-1, 4, 6},
     int64[3] heads = {0, 0, -1}, int64[4] deep = {0, 4, 2, 3}, int64 index0 = {0},
     int64 index1 = {1}, float zf = {0.0}, float onef = {1.0}, float[1] half = {0.5},
     int64[6] pads = {0, 1, 1, 0, 0, 0}, int64[6] wrong_pads = {0, 1, 1, 1, 0, 0},
@@ -29,7 +32,9 @@ INPUTS = """g (float[N,4,6] x, float[N,4,6] x2, float[4,6] w, float[6,5] m,
     {1, 2, 3, 4, 5}, float[4] one4 = {1, 2, 3, 4}, float[2,6] norm2 =
     {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {""".replace(
     "KERNEL", ", ".join(str(i % 7 - 3) for i in range(54))
-)
+).replace("THIRD", ", ".join(str(i % 5 - 2) for i in range(30)))
+
+NUMBERS = """s = Shape (x)  n = Gather (s, index0)  r = Range (index0, n, index1) """
 
 PROVEN = [
     "y = Add (x, x2)",
@@ -103,9 +108,47 @@ PROVEN = [
         f"y = {operator} <keepdims = 0> (x, last)"
         for operator in "ReduceL1 ReduceL2 ReduceMin ReduceProd ReduceSumSquare".split()
     ),
+    # each position has a stretch of an axis
+    "r = Reshape (x, merged)  s = Softmax (r)  h = Shape (x)  y = Reshape (s, h)",
+    "r = Reshape (x, merged)  t1 = Transpose <perm = [1, 0]> (r)"
+    "  u = Transpose <perm = [1, 0]> (t1)  q = MatMul (u, m)  y = Reshape (q, apart)",
+    "r = Reshape (x, heads3)  q = MatMul (r, third)  y = Reshape (q, wide)",
+    "i = Reshape (ids, minus)  g0 = Gather (table, i)  y = Reshape (g0, three)",
+    # what is at the place of their own numbers
+    f"{NUMBERS} y = Gather (x, r)",
+    f"{NUMBERS} u = Unsqueeze (r, first)  g0 = Gather (x, u)  y = Squeeze (g0, first)",
+    f"{NUMBERS} c2 = Cast <to = 6> (r)  i = Identity (c2)  y = Gather (rows, i)",
+    f"{NUMBERS} u = Unsqueeze (r, first)  k = Shape <start = 0, end = 1> (x)"
+    "  e = Concat <axis = 0> (k, first)  z0 = ConstantOfShape (e)"
+    "  z1 = Cast <to = 7> (z0)  p = Concat <axis = 1> (u, z1)  y = GatherND (rows, p)",
+    f"{NUMBERS} u = Unsqueeze (r, first)  o = Add (u, u)  e = Shape (o)"
+    "  w1 = Expand (half, e)  y = Add (rows, w1)",
 ]
 
 MIXED = [
+    # numbers are others where positions are joined
+    f"{NUMBERS} y = Identity (r)",
+    f"{NUMBERS} f = Cast <to = 1> (r)  u = Unsqueeze (f, first)  y = Add (rows, u)",
+    f"{NUMBERS} e = Add (r, r)  y = Gather (table, e)",
+    f"{NUMBERS} y = Gather (table, r)",
+    f"{NUMBERS} u = Unsqueeze (r, first)  p = Concat <axis = 1> (u, u)"
+    "  y = GatherND (table, p)",
+    f"{NUMBERS} u = Unsqueeze (r, first)  k = Shape <start = 0, end = 1> (x)"
+    "  e = Concat <axis = 0> (k, first)  z0 = ConstantOfShape (e)"
+    "  z1 = Cast <to = 7> (z0)  p = Concat <axis = 1> (z1, u)"
+    "  y = GatherND (turned2, p)",
+    "s = Shape (x)  n = Gather (s, index0)  r = Range (index1, n, index1)"
+    "  y = Gather (x, r)",
+    "s = Shape (x)  n = Gather (s, index0)  t1 = Add (n, n)"
+    "  r = Range (index0, t1, index1)  y = Identity (r)",
+    # of which stretches are not in the order of positions
+    "t1 = Transpose <perm = [1, 0, 2]> (x)  r = Reshape (t1, merged)"
+    "  y = Reshape (r, apart)",
+    "r = Reshape (x, merged)  y = Identity (r)",
+    "r = Reshape (x, merged)  y = ReduceMean (r, zero)",
+    "r = Reshape (x, merged)  y = Softmax <axis = 0> (r)",
+    "r = Reshape (x, merged)  q = Reshape (r, crosswise)  y = Transpose"
+    " <perm = [1, 0, 2]> (q)",
     "y = ReduceMean (x, zero)",
     "y = ReduceSum (x)",
     "r = ReduceMean (x, zero)  y = Sub (x, r)",
@@ -195,19 +238,19 @@ def test_what_is_added_changes_nothing(parse, node):
     for seed in range(3):
         rng = np.random.default_rng(seed)
         longer = fed(partition, 5, rng)
-        feed = {
-            name: np.take(array, range(3), axes[name]) if name in axes else array
-            for name, array in longer.items()
-        }
-        for name, found, padded in zip(
-            partition.outputs,
-            evaluator.run(None, feed),
-            evaluator.run(None, longer),
-            strict=True,
-        ):
-            assert padded.shape[axes[name]] == 5
-            cut = np.take(padded, range(3), axes[name])
-            np.testing.assert_allclose(cut, found, rtol=1e-6, atol=1e-6)
+        joined = evaluator.run(None, longer)
+        for part in (range(3), range(2, 5)):  # those behind it, and before it
+            feed = {
+                name: np.take(array, part, axes[name]) if name in axes else array
+                for name, array in longer.items()
+            }
+            alone = evaluator.run(None, feed)
+            for name, found, together in zip(
+                partition.outputs, alone, joined, strict=True
+            ):
+                assert together.shape[axes[name]] == 5
+                cut = np.take(together, part, axes[name])
+                np.testing.assert_allclose(cut, found, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("node", MIXED)

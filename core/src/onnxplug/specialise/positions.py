@@ -15,18 +15,13 @@ from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.operators import having
 from onnxplug.authoring.sizes import Size, names_in, product
 from onnxplug.ep import DataType, Dimension
-from onnxplug.graph import Graph, Node
+from onnxplug.graph import Graph
+from onnxplug.shapes.facts import Content
 from onnxplug.shapes.inference import infer_symbolically
+from onnxplug.specialise.position_call import COUNT, Call, Mixed, is_multiple
+from onnxplug.specialise.position_numbers import PositionNumbers
 
-COUNT: Final = -1
-"""In place of an axis: sizes that depend on how many positions there are."""
-
-State: TypeAlias = int | None
-"""The axis of the positions, or :data:`COUNT`; ``None``: it depends on neither."""
-
-
-class Mixed(Exception):
-    """Positions depend on each other, or may; the text says where."""
+__all__ = ["Mixed", "axes_of_positions"]
 
 
 def axes_of_positions(
@@ -40,14 +35,16 @@ def axes_of_positions(
     Raises:
         Mixed: it is not proven that positions are computed by themselves.
     """
-    found = {name: _axis_in(graph, name, dimension) for name in inputs}
-    without = _known_without(graph, inputs, dimension)
+    found = {name: _whole_axis_in(graph, name, dimension) for name in inputs}
+    contents = _contents(graph)
+    without = _known_without(graph, inputs, dimension, contents)
+    numbers = PositionNumbers(dimension, contents)
     states = {name: axis for name, axis in found.items() if axis is not None}
     for node in graph.nodes:
-        call = _Call(graph, node, states)
+        call = Call(graph, node, states, dimension)
         if not call.depends:
             continue
-        for name, state in zip(node.outputs, _states(call), strict=False):
+        for name, state in zip(node.outputs, _states(call, numbers), strict=False):
             if not name or name in without:
                 continue
             if state >= 0 and _axis_in(graph, name, dimension) != state:
@@ -58,23 +55,34 @@ def axes_of_positions(
                 )
             states[name] = state
     for name in outputs:
+        numbers.check(name)
+        if states.get(name, COUNT) >= 0:
+            _whole_axis_in(graph, name, dimension)
         if states.get(name) == COUNT:
             raise Mixed(f"output {name!r} depends on the size of {dimension!r}")
     return {name: states[name] for name in (*inputs, *outputs) if name in states}
 
 
+def _contents(graph: Graph) -> Mapping[str, Content | None]:
+    """Elements of small tensors of sizes, where there are any."""
+    if not any(node.op_type in ("Shape", "Size") for node in graph.nodes):
+        return {}
+    return infer_symbolically(graph)
+
+
 def _known_without(
-    graph: Graph, inputs: Sequence[str], dimension: str
+    graph: Graph,
+    inputs: Sequence[str],
+    dimension: str,
+    contents: Mapping[str, Content | None],
 ) -> frozenset[str]:
     """Small tensors of sizes, such as a part of a Shape, that *dimension* is not in."""
-    if not any(node.op_type in ("Shape", "Size") for node in graph.nodes):
-        return frozenset()
     given = [size for name in inputs for size in graph.value(name).shape or ()]
     # of a name that only inference has nobody knows what it depends on
     others = {name for size in given for name in _names(size)} - {dimension}
     return frozenset(
         name
-        for name, content in infer_symbolically(graph).items()
+        for name, content in contents.items()
         if content is not None
         and all(
             isinstance(each, int)
@@ -84,14 +92,31 @@ def _known_without(
     )
 
 
-def _axis_in(graph: Graph, name: str, dimension: str) -> int | None:
+def _whole_axis_in(graph: Graph, name: str, dimension: str) -> int | None:
     """The axis of a value that is *dimension*.
 
     Raises:
         Mixed: it is several, or another size is computed from it.
     """
+    axis = _axis_in(graph, name, dimension)
     shape = graph.value(name).shape or ()
-    axes = [axis for axis, size in enumerate(shape) if size == dimension]
+    if axis is not None and shape[axis] != dimension:
+        raise Mixed(
+            f"{name!r} has the shape {_listed(shape)}, in which {dimension!r} is not "
+            "one dimension"
+        )
+    return axis
+
+
+def _axis_in(graph: Graph, name: str, dimension: str) -> int | None:
+    """The axis of a value that is *dimension*, or so many times as long: then each
+    position has a stretch of it.
+
+    Raises:
+        Mixed: it is several, or another size is computed from it.
+    """
+    shape = graph.value(name).shape or ()
+    axes = [axis for axis, size in enumerate(shape) if is_multiple(size, dimension)]
     mentions = [size for size in shape if dimension in _names(size)]
     if len(mentions) > 1 or len(mentions) != len(axes):
         raise Mixed(
@@ -112,93 +137,17 @@ def _listed(shape: Sequence[Dimension] | None) -> str:
     return "that is not known" if shape is None else str(list(shape))
 
 
-class _Call:
-    """A node, and what is known of its inputs."""
-
-    def __init__(self, graph: Graph, node: Node, states: Mapping[str, int]) -> None:
-        self.graph = graph
-        self.node = node
-        self.states: list[State] = [
-            None if name is None else states.get(name) for name in node.inputs
-        ]
-        captured = [states.get(name) for name in node.captures]
-        self.depends = any(state is not None for state in (*self.states, *captured))
-
-    def state(self, position: int) -> State:
-        return self.states[position] if position < len(self.states) else None
-
-    def shape(self, position: int = 0) -> tuple[Dimension, ...]:
-        """The shape of an input.
-
-        Raises:
-            Mixed: its rank is not known.
-        """
-        name = self.node.inputs[position]
-        shape = None if name is None else self.graph.value(name).shape
-        if shape is None:
-            raise Mixed(f"the rank of {name!r} is not known")
-        return shape
-
-    def has(self, position: int) -> bool:
-        inputs = self.node.inputs
-        return position < len(inputs) and inputs[position] is not None
-
-    def constant(self, position: int) -> Any | None:
-        name = self.node.inputs[position] if self.has(position) else None
-        return None if name is None else self.graph.constant(name)
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        return self.node.attributes.get(name, default)
-
-    def axis(self, default: int, rank: int, name: str = "axis") -> int:
-        return normal_axis(self.attribute(name, default), rank)
-
-    def only(self, *positions: int) -> None:
-        """Check that only these inputs depend on positions or their number.
-
-        Raises:
-            Mixed: another one does.
-        """
-        for position, state in enumerate(self.states):
-            if state is not None and position not in positions:
-                raise Mixed(f"its input {position} depends on it")
-
-    def positions(self, position: int = 0) -> int:
-        """The axis of an input.
-
-        Raises:
-            Mixed: it has none.
-        """
-        state = self.state(position)
-        if state is None or state == COUNT:
-            raise Mixed("it computes with sizes")
-        return state
-
-    def axes(self, position: int) -> list[int] | None:
-        """Axes of the first input that an attribute or an input names; ``None``: all.
-
-        Raises:
-            Mixed: they are not known.
-        """
-        stated = self.attribute("axes")
-        if stated is None and self.has(position):
-            stated = self.constant(position)
-            if stated is None:
-                raise Mixed("its axes are not known")
-        if stated is None:
-            return None
-        rank = len(self.shape())
-        return [normal_axis(int(axis), rank) for axis in stated]
-
-
-Rule: TypeAlias = Callable[[_Call], int]
+Rule: TypeAlias = Callable[[Call], int]
 """The state of the outputs of a node with an input that has one."""
 
 
-def _states(call: _Call) -> list[int]:
+def _states(call: Call, numbers: PositionNumbers) -> list[int]:
     node = call.node
     rule = _rule_of(call)
     try:
+        found = numbers.state(call, rule)
+        if found is not None:
+            return [found] * len(node.outputs)
         # operators of before opset 7 broadcast, and train, by attributes
         if rule is None or node.subgraphs or call.graph.opset() < 7:
             raise Mixed("it may compute positions from each other")
@@ -209,7 +158,7 @@ def _states(call: _Call) -> list[int]:
         raise Mixed(f"{describe(node)}: {error}") from None
 
 
-def _rule_of(call: _Call) -> Rule | None:
+def _rule_of(call: Call) -> Rule | None:
     node = call.node
     if not node.domain:
         return _RULES.get(node.op_type)
@@ -225,7 +174,7 @@ def _unless(condition: bool, why: str) -> None:
         raise Mixed(why)
 
 
-def _aligned(call: _Call) -> int:
+def _aligned(call: Call) -> int:
     """Operators that broadcast: positions are compared with positions."""
     if all(state in (COUNT, None) for state in call.states):
         return _counting(call)
@@ -244,13 +193,13 @@ def _aligned(call: _Call) -> int:
     return max(map(len, shapes.values())) + from_end
 
 
-def _shapes(call: _Call) -> dict[int, tuple[Dimension, ...]]:
+def _shapes(call: Call) -> dict[int, tuple[Dimension, ...]]:
     """The shapes of the inputs that are there, by position."""
     inputs = range(len(call.node.inputs))
     return {at: call.shape(at) for at in inputs if call.has(at)}
 
 
-def _same(call: _Call) -> int:
+def _same(call: Call) -> int:
     """Operators that are element-wise in their first input."""
     if call.state(0) == COUNT:
         return _counting(call)
@@ -258,7 +207,7 @@ def _same(call: _Call) -> int:
     return call.positions()
 
 
-def _counting(call: _Call) -> int:
+def _counting(call: Call) -> int:
     """What is computed of sizes is of sizes, as long as it is integers."""
     values = [call.graph.value(name) for name in call.node.outputs if name]
     _unless(
@@ -273,7 +222,7 @@ def _counting(call: _Call) -> int:
 _INTEGERS: Final = frozenset({DataType.INT64, DataType.INT32})
 
 
-def _sizes(call: _Call) -> int:
+def _sizes(call: Call) -> int:
     """Shape and Size."""
     return COUNT
 
@@ -283,7 +232,7 @@ def _without(axis: int, axes: Container[int]) -> int:
     return axis
 
 
-def _softmax(call: _Call) -> int:
+def _softmax(call: Call) -> int:
     call.only(0)
     axis, rank = call.positions(), len(call.shape())
     if call.graph.opset() >= 13:
@@ -291,7 +240,7 @@ def _softmax(call: _Call) -> int:
     return _without(axis, range(call.axis(1, rank), rank))
 
 
-def _normalised(call: _Call) -> int:
+def _normalised(call: Call) -> int:
     """LayerNormalization and its kin, along the last axes."""
     call.only(0)
     axis, rank = call.positions(), len(call.shape())
@@ -302,13 +251,13 @@ def _normalised(call: _Call) -> int:
     return _without(axis, range(call.axis(-1, rank), rank))
 
 
-def _along_last(call: _Call) -> int:
+def _along_last(call: Call) -> int:
     """Operators along the last axis of what is broadcast."""
     return _without(_aligned(call), [max(map(len, _shapes(call).values())) - 1])
 
 
 def _along(default: int) -> Rule:
-    def rule(call: _Call) -> int:
+    def rule(call: Call) -> int:
         call.only(0)
         rank = len(call.shape())
         return _without(call.positions(), [call.axis(default, rank)])
@@ -319,7 +268,7 @@ def _along(default: int) -> Rule:
 def _first_axis(*inputs: int) -> Rule:
     """Operators of which the first axis is a batch, in the ONNX specification."""
 
-    def rule(call: _Call) -> int:
+    def rule(call: Call) -> int:
         call.only(*inputs)
         _unless(call.positions() == 0, "it computes along it")
         _unless(not call.attribute("training_mode", 0), "it trains")
@@ -328,7 +277,7 @@ def _first_axis(*inputs: int) -> Rule:
     return rule
 
 
-def _matmul(call: _Call) -> int:
+def _matmul(call: Call) -> int:
     call.only(0, 1)
     shapes = call.shape(0), call.shape(1)
     ranks = len(shapes[0]), len(shapes[1])
@@ -351,7 +300,7 @@ def _matmul(call: _Call) -> int:
     return max(ranks) + from_end
 
 
-def _gemm(call: _Call) -> int:
+def _gemm(call: Call) -> int:
     call.only(0)
     rows = 1 if call.attribute("transA", 0) else 0
     _unless(call.positions() == rows, "it adds up along it")
@@ -361,13 +310,13 @@ def _gemm(call: _Call) -> int:
     return 0
 
 
-def _transpose(call: _Call) -> int:
+def _transpose(call: Call) -> int:
     rank = len(call.shape())
     order = call.attribute("perm", tuple(reversed(range(rank))))
     return [int(axis) for axis in order].index(call.positions())
 
 
-def _reshaped(call: _Call) -> int:
+def _reshaped(call: Call) -> int:
     """The axis before which there are as many elements as before."""
     if call.state(0) == COUNT:
         return _counting(call)
@@ -378,7 +327,7 @@ def _reshaped(call: _Call) -> int:
     if new is None:
         raise Mixed("the shape that it gives is not known")
     _check_sizes(call, new)
-    places = [at for at, size in enumerate(new) if size == shape[axis]]
+    places = [at for at, size in enumerate(new) if is_multiple(size, call.dimension)]
     _unless(len(places) == 1, f"it gives the shape {list(new)}")
     before, after = _elements(shape[:axis]), _elements(new[: places[0]])
     _unless(before is not None and before == after, f"it gives the shape {list(new)}")
@@ -391,7 +340,7 @@ def _elements(shape: Sequence[Dimension]) -> Any:
     return product(known) if len(known) == len(sizes) else None
 
 
-def _expand(call: _Call) -> int:
+def _expand(call: Call) -> int:
     shape = call.shape()
     name = call.node.outputs[0]
     new = None if name is None else call.graph.value(name).shape
@@ -404,7 +353,7 @@ def _expand(call: _Call) -> int:
     return _filled(call, shape, new)
 
 
-def _check_sizes(call: _Call, new: Sequence[Dimension]) -> None:
+def _check_sizes(call: Call, new: Sequence[Dimension]) -> None:
     """Check that no axis gets a size that is computed of how many positions there are,
     in a way that is not followed.
 
@@ -427,7 +376,7 @@ def _check_sizes(call: _Call, new: Sequence[Dimension]) -> None:
         )
 
 
-def _filled(call: _Call, shape: Sequence[Dimension], new: Sequence[Dimension]) -> int:
+def _filled(call: Call, shape: Sequence[Dimension], new: Sequence[Dimension]) -> int:
     """The axis along which the same is repeated, when sizes say how often."""
     name = call.node.outputs[0]
     unknown = [
@@ -440,7 +389,7 @@ def _filled(call: _Call, shape: Sequence[Dimension], new: Sequence[Dimension]) -
     return unknown[0]
 
 
-def _constant_of_shape(call: _Call) -> int:
+def _constant_of_shape(call: Call) -> int:
     _unless(call.state(0) == COUNT, "its input depends on positions")
     name = call.node.outputs[0]
     new = None if name is None else call.graph.value(name).shape
@@ -449,7 +398,7 @@ def _constant_of_shape(call: _Call) -> int:
     return _filled(call, (), new)
 
 
-def _concat(call: _Call) -> int:
+def _concat(call: Call) -> int:
     if all(state in (COUNT, None) for state in call.states):
         return _counting(call)
     axes = set(call.states)
@@ -459,14 +408,14 @@ def _concat(call: _Call) -> int:
     return _without(axis, [normal_axis(call.attribute("axis", 1), len(call.shape()))])
 
 
-def _split(call: _Call) -> int:
+def _split(call: Call) -> int:
     if call.state(0) == COUNT:
         return _counting(call)
     call.only(0)
     return _without(call.positions(), [call.axis(0, len(call.shape()))])
 
 
-def _slice(call: _Call) -> int:
+def _slice(call: Call) -> int:
     if call.state(0) == COUNT:
         return _counting(call)
     call.only(0)
@@ -484,7 +433,7 @@ def _slice(call: _Call) -> int:
     return _without(axis, [normal_axis(int(each), rank) for each in axes])
 
 
-def _gather(call: _Call) -> int:
+def _gather(call: Call) -> int:
     if all(state in (COUNT, None) for state in call.states):
         return _counting(call)
     call.only(0, 1)
@@ -498,7 +447,7 @@ def _gather(call: _Call) -> int:
     return axis if axis < along else axis - 1 + indices
 
 
-def _reduce(call: _Call) -> int:
+def _reduce(call: Call) -> int:
     call.only(0)
     axes = call.axes(1)
     if axes is None:
@@ -512,14 +461,14 @@ def _reduce(call: _Call) -> int:
     return axis - sum(each < axis for each in axes)
 
 
-def _arg(call: _Call) -> int:
+def _arg(call: Call) -> int:
     call.only(0)
     along = call.axis(0, len(call.shape()))
     axis = _without(call.positions(), [along])
     return axis if call.attribute("keepdims", 1) else axis - (along < axis)
 
 
-def _pad(call: _Call) -> int:
+def _pad(call: Call) -> int:
     call.only(0)
     axis, rank = call.positions(), len(call.shape())
     _unless(not call.has(3), "it names axes")
@@ -531,13 +480,13 @@ def _pad(call: _Call) -> int:
     return axis
 
 
-def _dropout(call: _Call) -> int:
+def _dropout(call: Call) -> int:
     call.only(0)
     _unless(not call.has(2), "it may train")
     return call.positions()
 
 
-def _quantized(call: _Call) -> int:
+def _quantized(call: Call) -> int:
     """QuantizeLinear and DequantizeLinear, with a scale that is none of positions."""
     call.only(0)
     axis = call.positions()
