@@ -129,7 +129,7 @@ def test_its_wheel_works_where_the_repository_is_not(
     assert " passed" in call(built / "python", *words, folder=written)
     asked = "factory,options,costs,claims/the-same-again,memory/results"
     report = said("test", "fancy", "--quick", "--only", asked)
-    assert report["tried"] > 20 and len(report["checks"]) == 10
+    assert report["tried"] > 20 and len(report["checks"]) == 11
 
 
 @pytest.mark.exhaustive

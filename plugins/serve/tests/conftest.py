@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,23 @@ def save(text: str, path: Path, **weights: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, path)
     return path
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable[[Any], AbstractContextManager[Served]]:
+    """Starts servers, by their settings."""
+    return serving
+
+
+@pytest.fixture(scope="session")
+def save_scale() -> Callable[[Path, float], Path]:
+    """Writes a model that multiplies ``x`` by a factor to a path."""
+
+    def save_to(path: Path, factor: float) -> Path:
+        text = "graph (float[N, 4] x) => (float[N, 4] y) { y = Mul (x, scale) }"
+        return save(text, path, scale=np.float32(factor))
+
+    return save_to
 
 
 @pytest.fixture

@@ -22,8 +22,6 @@ import onnxplug_serve
 from onnxplug_serve.grpc_messages import MESSAGES
 from onnxplug_serve.grpc_service import NAME
 
-from .conftest import serving
-
 INFER = "/v2/models/layer/infer"
 ROW = [1.0, 2.0, 3.0, 4.0]
 
@@ -355,14 +353,14 @@ def test_a_body_of_unknown_length_is_bounded(served) -> None:
 
 
 @pytest.fixture(scope="module")
-def small(folder) -> Iterator[Any]:
+def small(folder, start) -> Iterator[Any]:
     """A server of tight limits, which are soon reached."""
     limits = onnxplug_serve.Limits(
         request_bytes=1 << 16, held_bytes=1 << 17, queued=4, body_seconds=1.0
     )
     models = {name: folder / f"{name}.onnx" for name in ("layer", "endless")}
     settings = onnxplug_serve.Settings(models=models, limits=limits, timeout=2)
-    with serving(settings) as found:
+    with start(settings) as found:
         yield found
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-
-from .conftest import SCALE, save
 
 REQUESTS = 20_000
 CLIENTS = 32
@@ -111,18 +109,23 @@ def _command(*words: Any, port: int = 0) -> Iterator[Command]:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def save_version(tmp_path: Path, save_scale) -> Callable[[str], object]:
+    """Writes versions of ``scale``, each at once."""
+    folder = tmp_path / "models" / "scale"
+
+    def save(version: str) -> None:
+        path = save_scale(folder / "new.onnx", FACTORS[version])
+        (folder / version).mkdir()
+        path.rename(folder / version / "model.onnx")
+
+    return save
+
+
+@pytest.fixture
+def repository(tmp_path: Path, save_version) -> Path:
     """A folder with the first version of ``scale``."""
-    _save(tmp_path / "models", "1")
+    save_version("1")
     return tmp_path / "models"
-
-
-def _save(folder: Path, version: str) -> None:
-    path = save(
-        SCALE, folder / "scale" / "new.onnx", scale=np.float32(FACTORS[version])
-    )
-    (folder / "scale" / version).mkdir()
-    path.rename(folder / "scale" / version / "model.onnx")
 
 
 class _Client(threading.Thread):
@@ -172,7 +175,7 @@ class _Client(threading.Thread):
             self.wrong.append(f"{identity}: {told}"[:300])
 
 
-def test_nothing_is_wrong_lost_or_doubled(repository: Path) -> None:
+def test_nothing_is_wrong_lost_or_doubled(repository: Path, save_version) -> None:
     """20,000 requests of 32 clients, the model swapped meanwhile, and clients that
     stall."""
     with _command("--repository", repository) as command:
@@ -192,7 +195,7 @@ def test_nothing_is_wrong_lost_or_doubled(repository: Path) -> None:
         for client in clients:
             client.start()
         time.sleep(1.0)
-        _save(repository, "2")
+        save_version("2")
         swaps = 0
         while any(client.is_alive() for client in clients):
             status, told = command.ask("POST", "/v2/repository/models/scale/load")

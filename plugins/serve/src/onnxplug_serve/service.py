@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from onnxplug_serve.admission import Admission
@@ -27,15 +26,10 @@ class Service:
 
     def metadata(self, extensions: Sequence[str]) -> dict[str, Any]:
         """What the protocol tells of a server."""
+        from onnxplug_serve import __version__  # which imports this module
+
         return {
             "name": "onnxplug",
-            "version": _version(),
+            "version": __version__,
             "extensions": list(extensions),
         }
-
-
-def _version() -> str:
-    try:
-        return version("onnxplug-serve")
-    except PackageNotFoundError:  # of a source tree
-        return "0"

@@ -17,7 +17,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.plugins import registry
 from onnxplug_testing import Knobs, SimulatedFactory
-from onnxplug_testing.conformance import Finding, Settings, examination, examine
+from onnxplug_testing.conformance import Finding, Settings, examine, preparation
 from onnxplug_testing.conformance.groups import each_operator
 from onnxplug_testing.measuring.variations import Variation
 from onnxplug_testing.simulated import (
@@ -59,7 +59,7 @@ def few_cases(monkeypatch: Patch) -> None:
     x = np.array([[-2, 1, 3], [4, -5, 6]], np.float32)
     cases = [case_of("Relu", x), case_of("Neg", x), case_of("Add", x, x[:1])]
     suite = {each.node.op_type: [each] for each in cases}
-    for module in (each_operator, examination):
+    for module in (each_operator, preparation):
         monkeypatch.setattr(module, "load_suite", lambda: suite)
 
 

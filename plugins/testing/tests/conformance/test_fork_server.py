@@ -64,7 +64,7 @@ def processes_that_started(name: str, notes: Path) -> list[int]:
     settings = Settings(budget=1.0)
     report = examine(name, only=["costs", "factory"], settings=settings)
     assert report.findings == []
-    assert len(report.checks) == 4
+    assert len(report.checks) == 5
     return sorted(set(map(int, notes.read_text().split())))
 
 

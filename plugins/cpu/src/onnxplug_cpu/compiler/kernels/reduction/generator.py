@@ -217,29 +217,29 @@ def _short(k: ReductionWords, isa: Isa, form: Reduction, source: Elements) -> _C
     end = f.first_lanes(count - lanes * (form.vectors - 1), lanes)
     near = Elements(f, vector)
 
+    def row(x: Value, columns: Value, lane: int, before: list[Value]) -> Value:
+        # behind the last row it is read again, and not kept
+        index = f.minimum(columns - 1, f.value(lane, I64)) if lane else 0
+        place = opaque(f, source.at(x, index))
+        if isa.registers_per_vector > 1:
+            # otherwise all rows are loaded at once, for which there is no room
+            (place,) = known_after(f, isa, [place], before)
+        total = f.value(fold.identity, vector)
+        for u in range(form.vectors):
+            mask = end if u == form.vectors - 1 else None
+            element = near.load(near.at(place, lanes * u), mask, fold.identity)
+            total = fold.step(f, total, element)
+        return total
+
     def reduced(
         x: Value, columns: Value, masks: Sequence[Value | None]
     ) -> list[list[Value]]:
         columns = opaque(f, columns)
 
-        def row(lane: int, before: list[Value]) -> Value:
-            # behind the last row it is read again, and not kept
-            index = f.minimum(columns - 1, f.value(lane, I64)) if lane else 0
-            place = opaque(f, source.at(x, index))
-            if isa.registers_per_vector > 1:
-                # otherwise all rows are loaded at once, for which there is no room
-                (place,) = known_after(f, isa, [place], before)
-            total = f.value(fold.identity, vector)
-            for u in range(form.vectors):
-                mask = end if u == form.vectors - 1 else None
-                element = near.load(near.at(place, lanes * u), mask, fold.identity)
-                total = fold.step(f, total, element)
-            return total
-
         def joined(lane: int, width: int, before: list[Value]) -> Value:
             """What so many rows from one on are folded to, *width* lanes of each."""
             if width == lanes:
-                return row(lane, before)
+                return row(x, columns, lane, before)
             a = joined(lane, 2 * width, before)
             b = joined(lane + lanes // (2 * width), 2 * width, [a])
             return _joined(f, fold, a, b, width)
