@@ -33,8 +33,13 @@ def test_what_is_no_device_is_refused_in_words(text) -> None:
         presented({VARIABLE: text})
 
 
-def test_a_library_is_shown_a_device_that_is_not_there(register, monkeypatch) -> None:
+@pytest.fixture
+def by_hand(monkeypatch) -> None:
+    """A device is presented before libraries that are installed are asked."""
     monkeypatch.setenv(VARIABLE, "cpu vendor_id=0x1234 device_id=5")
+
+
+def test_a_library_is_shown_a_device_that_is_not_there(by_hand, register) -> None:
     register()
     pairs = [each for each in onnxplug.get_ep_devices() if each.ep_name == EXAMPLE]
     assert 0x1234 in [each.device.vendor_id for each in pairs]

@@ -94,8 +94,8 @@ def test_an_engine_that_starts_threads_starts_in_each_process(
             with notes.open("a") as file:
                 print(os.getpid(), file=file)
 
-    # the one that was asked, and those of the four checks
-    assert len(processes_that_started(starting(start), notes)) == 5
+    # the one that was asked, and those of the five checks
+    assert len(processes_that_started(starting(start), notes)) == 6
 
 
 def test_a_server_that_ends_is_done_without(starting) -> None:
