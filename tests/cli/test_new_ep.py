@@ -67,6 +67,7 @@ def test_its_own_tests_pass(written: Path) -> None:
     assert " passed" in done("-m", *words, path=python_path(), folder=written)
 
 
+@pytest.mark.exhaustive
 def test_its_types_are_strict(written: Path) -> None:
     pytest.importorskip("mypy")
     said = done("-m", "mypy", "src", "tests", path=python_path(), folder=written)
@@ -96,6 +97,7 @@ def built(
     call(*pip, "uninstall", "--yes", "fancy-ep")
 
 
+@pytest.mark.exhaustive
 def test_its_wheel_works_where_the_repository_is_not(
     call: Any, written: Path, built: Path, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def of(name: str, *only: str, budget: float = 3.0, **settings: Any) -> Report:
     return examine(name, only=only, settings=Settings(budget=budget, **settings))
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_found_of_an_ep_without_mistakes(faulty, tmp_path: Path) -> None:
     report = of(faulty(), budget=6.0, quick=True, folder=tmp_path / "none")
     assert not report.findings, as_text(report)

@@ -38,6 +38,7 @@ def test_checks_inherit_what_they_compare_with_and_no_ep_is_started() -> None:
     assert done.stdout.splitlines() == ["threads 1", "imported []"]
 
 
+@pytest.mark.exhaustive
 def test_what_is_left_of_the_time_is_for_checks_of_many_cases(simulated) -> None:
     simulated()
     carried_out: list[Check] = []

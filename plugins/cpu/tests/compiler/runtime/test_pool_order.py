@@ -160,7 +160,13 @@ def scenarios(orders: dict[str, str]) -> dict[str, Explorer]:
     }
 
 
-@pytest.mark.parametrize("name", scenarios(dict.fromkeys(KINDS, "seq_cst")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] * (name == "two callers"))
+        for name in scenarios(dict.fromkeys(KINDS, "seq_cst"))
+    ],
+)
 def test_every_order_of_events_is_right(name: str) -> None:
     explorer = scenarios(orders_of_the_code())[name]
     explorer.explore()
