@@ -286,7 +286,7 @@ lint: $(VENV)/development.stamp
 	  $(ON_DIRECTML:%=plugins/%/src) $(ON_SERVE:%=plugins/%/src) examples/opencl/src
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/quantised_images.py %/low_precision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/cuda_ep.py %/on_cuda.py %/sharing.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/quantised_images.py %/low_precision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/cuda_ep.py %/on_cuda.py %/sharing.py %/serving.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done

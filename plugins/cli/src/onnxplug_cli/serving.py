@@ -17,6 +17,7 @@ from onnxplug_cli.text import say
 from onnxplug_cli.values import assignment, count
 
 if TYPE_CHECKING:
+    from onnxplug import SessionOptions
     from onnxplug_serve import Server, Settings
 
 _EPILOG: Final = """\
@@ -93,6 +94,13 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         help="runs of a model at the same time (default: 1)",
     )
     load.add_argument(
+        "--threads",
+        metavar="N",
+        type=count,
+        default=0,
+        help="that a run may use; 0: all processors (default: 0)",
+    )
+    load.add_argument(
         "--batch",
         metavar="N",
         type=count,
@@ -160,8 +168,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     import asyncio
     import logging
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("onnxplug.serve").setLevel(logging.INFO)
+    logger = logging.getLogger("onnxplug.serve")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # the command shows the rest of the log
 
     async def serve() -> None:
         server = Server(_settings(arguments))
@@ -181,7 +193,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         repository=_folder(arguments.repository),
         providers=arguments.ep,
         policy=arguments.policy,
-        options=functools.partial(session_options, arguments),
+        options=functools.partial(_options, arguments),
         host=arguments.host,
         http_port=arguments.port,
         grpc_port=arguments.grpc_port,
@@ -198,6 +210,12 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         timeout=arguments.timeout,
         drain=arguments.drain,
     )
+
+
+def _options(arguments: argparse.Namespace) -> SessionOptions:
+    options = session_options(arguments)
+    options.intra_op_num_threads = arguments.threads
+    return options
 
 
 def _models(said: list[str]) -> dict[str, Path]:
