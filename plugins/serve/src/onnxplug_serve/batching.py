@@ -89,9 +89,10 @@ def find_plan(model: Path, inputs: Sequence[NodeArg]) -> tuple[BatchPlan | None,
     if not first:
         return None, "no input's first dimension has a name"
     reasons = []
+    positions = IndependentPositions(model)
     for dimension in sorted(first):
         try:
-            axes = IndependentPositions(model).axes(dimension)
+            axes = positions.axes(dimension)
         except Mixed as error:
             reasons.append(f"{dimension!r}: {error}")
             continue

@@ -7,6 +7,7 @@ time is over, or nobody waits for it any more.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -31,6 +32,9 @@ from onnxplug_serve.settings import Batching
 
 if TYPE_CHECKING:
     from onnxplug import InferenceSession
+
+
+_logger = logging.getLogger("onnxplug.serve")
 
 
 class Job:
@@ -166,7 +170,9 @@ class Scheduler:
                 return
             try:
                 self._run(jobs)
-            except Exception as error:  # noqa: BLE001 (each is to be answered)
+            except Exception as error:
+                # no request's fault: clients are told that much, and the log the rest
+                _logger.exception("a run failed in the server itself")
                 for job in jobs:
                     job.fail(RunFailed(f"the server failed: {type(error).__name__}"))
 

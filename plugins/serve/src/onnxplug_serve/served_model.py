@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import onnxplug
 from onnxplug.ep import DataType, TensorType
@@ -25,7 +25,7 @@ from onnxplug_serve.settings import Settings
 if TYPE_CHECKING:
     from onnxplug import NodeArg
 
-PLATFORM = "onnx_onnxv1"
+PLATFORM: Final = "onnx_onnxv1"
 """What the protocol calls ONNX models."""
 
 

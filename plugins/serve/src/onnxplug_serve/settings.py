@@ -89,8 +89,10 @@ class Settings:
     drain: float = 30.0
 
     def check(self) -> None:
-        """Raises:
-        InvalidArgument: settings contradict each other, or are out of range.
+        """Check that the settings go together.
+
+        Raises:
+            InvalidArgument: they contradict each other, or are out of range.
         """
         if not self.models and self.repository is None:
             raise InvalidArgument(
