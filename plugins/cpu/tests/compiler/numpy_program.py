@@ -105,11 +105,12 @@ class Memory:
         if buffer not in self.bytes:
             self.bytes[buffer] = np.full(buffer.nbytes, 0xFF, np.uint8)
             if isinstance(buffer, Packed):
-                buffer.memory = self.bytes[buffer]
                 places, self.places = self.places, {}
                 for command in buffer.fill:
                     command.run(self)
                 self.places = places
+                # not before it is filled, as other threads read it
+                buffer.memory = self.bytes[buffer]
         return self.bytes[buffer]
 
 
