@@ -100,9 +100,9 @@ class Memory:
             return flat(self.outputs[buffer.position])
         if isinstance(buffer, Constant):
             return flat(buffer.array)
-        if isinstance(buffer, Packed) and buffer.memory is not None:
-            return np.asarray(buffer.memory)
         if buffer not in self.bytes:
+            if isinstance(buffer, Packed) and buffer.memory is not None:
+                return np.asarray(buffer.memory)
             self.bytes[buffer] = np.full(buffer.nbytes, 0xFF, np.uint8)
             if isinstance(buffer, Packed):
                 places, self.places = self.places, {}
