@@ -1,8 +1,10 @@
-"""Hears of what Python is asked to make: code, modules, libraries, processes."""
+"""Hears of what Python is asked for that takes long: to make code, modules, libraries
+and processes, and to collect garbage."""
 
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -20,12 +22,16 @@ _MAKINGS: Final = {
 }
 """Python's audit events, in words."""
 
+_OLDEST: Final = 2
+"""The generation of garbage that is collected with all others, which Python itself does
+seldom (see ``gc.set_threshold``)."""
+
 _listeners: Final[list[Counter[str]]] = []
 
 
 @contextmanager
 def noting() -> Iterator[Counter[str]]:
-    """A context in which what is made is counted, in any thread, by what was done."""
+    """A context in which that is counted, in any thread, by what was done."""
     heard: Counter[str] = Counter()
     _listen()
     _listeners.append(heard)
@@ -40,9 +46,19 @@ def noting() -> Iterator[Counter[str]]:
 def _listen() -> None:
     """Have Python tell; that cannot be undone."""
     sys.addaudithook(_heard)
+    gc.callbacks.append(_collecting)
 
 
 def _heard(event: str, _: tuple[Any, ...]) -> None:
-    if _listeners and event in _MAKINGS:
-        for each in _listeners:
-            each[_MAKINGS[event]] += 1
+    if event in _MAKINGS:
+        _note(_MAKINGS[event])
+
+
+def _collecting(phase: str, about: dict[str, int]) -> None:
+    if phase == "start" and about["generation"] == _OLDEST:
+        _note("collected all garbage")
+
+
+def _note(what: str) -> None:
+    for each in _listeners:
+        each[what] += 1
