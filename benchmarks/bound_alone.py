@@ -121,7 +121,7 @@ class Spaces(ep.MemorySpaces):
 class Factory(ep.EpFactory):
     """Drives one device of its own."""
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = NAME
     memory_spaces = Spaces()
 

@@ -406,7 +406,7 @@ def test_a_supplier_that_fails(supply, op_type: str, said: str) -> None:
     [
         ("raise RuntimeError('no such driver')", "RuntimeError: no such driver"),
         ("x = 1", "nothing in it is marked with onnxplug.ep.hookimpl"),
-        (CODE.replace("(0, 4)", "(0, 99)"), "written for SPI 0.99"),
+        (CODE.replace("(0, 4)", "(1, 99)"), "written for SPI 1.99"),
         (CODE.replace("since=3", 'since="3"'), "a whole number for since"),
         (CODE.replace('"Late", since=3', '"Clamp"'), "has Clamp since 1 twice"),
         (CODE.replace('name="com.example"', 'name="org"'), "and not 'com.example'"),

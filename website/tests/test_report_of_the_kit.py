@@ -66,7 +66,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> str:
         outcome("nodes", [finding(1), finding(2), finding(3, types={}, file="")]),
         outcome("networks", [finding(4)], **{"a run of 1 node, µs": 12.3456}),
     ]
-    versions = {"onnxplug": "0.1.0", "SPI": "0.7", "numpy": "2.4.0"}
+    versions = {"onnxplug": "0.1.0", "SPI": "1.0", "numpy": "2.4.0"}
     report = Report(
         "AcmeExecutionProvider", "1.0", "CPU", versions, 0, False, checks, ["costs"], 9
     )

@@ -194,7 +194,11 @@ def test_one_failure_is_that_of_all_eps_of_the_module(site, registry, states) ->
 
 @pytest.mark.parametrize(
     ("version", "remedy"),
-    [((1, 0), "upgrade onnxplug"), ((0, 99), "upgrade onnxplug")],
+    [
+        ((1, 99), "upgrade onnxplug"),
+        ((2, 0), "upgrade onnxplug"),
+        ((0, 8), "upgrade the plugin"),  # which there never was
+    ],
 )
 def test_a_plugin_for_another_spi_is_incompatible(
     site, registry, version: tuple[int, int], remedy: str

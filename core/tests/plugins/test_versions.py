@@ -53,7 +53,7 @@ def empty() -> PluginRegistry:
     return PluginRegistry({}, find=lambda group: [])
 
 
-@pytest.mark.parametrize("version", [*OLDER, ep.SPI_VERSION])
+@pytest.mark.parametrize("version", [*OLDER, (0, 7), ep.SPI_VERSION])
 def test_an_ep_in_host_memory_needs_no_change(empty, version) -> None:
     empty.add(factory(version))
     session = onnxplug.InferenceSession(MODEL, providers=[NAME], registry=empty)

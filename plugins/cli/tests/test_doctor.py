@@ -197,11 +197,11 @@ def test_a_plugin_that_cannot_be_loaded_failed(doctor, site, kind: str) -> None:
 
 
 def test_a_plugin_of_another_spi_is_incompatible(doctor, site) -> None:
-    site.install(X, "Factory.spi_version = (0, 99)")
+    site.install(X, "Factory.spi_version = (1, 99)")
     code, plugin = doctor(X)
     assert code == 1
     assert plugin["state"] == PluginState.INCOMPATIBLE
-    assert plugin["reason"].startswith("written for SPI 0.99, and this onnxplug speaks")
+    assert plugin["reason"].startswith("written for SPI 1.99, and this onnxplug speaks")
     assert plugin["remedy"] == "upgrade onnxplug"
 
 

@@ -288,7 +288,7 @@ class Factory(ep.EpFactory):
         capability: of the GPU that kernels are recorded for.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = NAME
 
     def __init__(

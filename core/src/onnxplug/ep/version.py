@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SPI_VERSION: Final = (0, 7)
-"""A plugin is accepted when its major equals this, its minor is not greater, and it
-defines nothing that was removed since."""
+SPI_VERSION: Final = (1, 0)
+"""A plugin is accepted when its major equals this and its minor is not greater, or it
+was written for 0.x, and it defines nothing that was removed since."""
 
 
 class Deprecation:

@@ -58,6 +58,9 @@ REMOVED: Final[Mapping[tuple[int, int], Mapping[str, Mapping[str, str]]]] = {
 }
 """The members of a class that a version has no more, and what it has instead."""
 
+_BEFORE_THE_PROMISE: Final = (0, 7)
+"""The last version before 1.0, which took nothing from it."""
+
 _RUN_OPTIONS: Final = (0, 4)
 """Since then ``RunContext.options`` is what ``EpFactory.run_options`` declares; before,
 it was all of a run's config entries, as written."""
@@ -80,14 +83,16 @@ def spi_version_of(supplied: EpFactory | Domain) -> tuple[int, int]:
 
 
 def check_spi_version(supplied: EpFactory | Domain) -> None:
-    """Accept what was written for this major version and a minor one not newer.
+    """Accept what was written for this major version and a minor one not newer, or for
+    0.x.
 
     Raises:
         PluginIncompatible: it is of another version.
         TypeError: it says that in another form than two numbers.
     """
     major, minor = spi_version_of(supplied)
-    if major != SPI_VERSION[0] or minor > SPI_VERSION[1]:
+    newest = SPI_VERSION if major else _BEFORE_THE_PROMISE
+    if major not in (0, SPI_VERSION[0]) or (major, minor) > newest:
         raise PluginIncompatible(
             f"written for SPI {major}.{minor}, and this onnxplug speaks "
             f"{SPI_VERSION[0]}.{SPI_VERSION[1]}; "

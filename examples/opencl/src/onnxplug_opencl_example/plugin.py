@@ -20,7 +20,7 @@ from . import __version__
 class OpenClFactory(ep.EpFactory):
     """Offers the EP on processors, where PoCL is; OpenCL counts its devices itself."""
 
-    spi_version = (0, 7)
+    spi_version = (1, 0)
     name = "OpenClExecutionProvider"
     version = __version__
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {

@@ -39,7 +39,7 @@ class CoreMLFactory(ep.EpFactory):
     Listing devices imports no engine.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "CoreMLExecutionProvider"
     vendor = "Apple"
     vendor_id = _APPLE

@@ -22,7 +22,7 @@ _NO_ARENA: Final = "this EP has no arena, since its memory is numpy's"
 class CpuFactory(ep.EpFactory):
     """Drives the processor; takes every ONNX operator on host memory."""
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "CPUExecutionProvider"
     vendor = "onnxplug"
     version = __version__

@@ -34,7 +34,7 @@ class CudaFactory(ep.EpFactory):
     Listing devices loads no driver, nor CuPy.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "CUDAExecutionProvider"
     vendor = "onnxplug"
     version = __version__

@@ -43,7 +43,7 @@ class DmlFactory(ep.EpFactory):
     Listing devices loads no library of Windows.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "DmlExecutionProvider"
     vendor = "Microsoft"
     vendor_id = MICROSOFT

@@ -18,7 +18,7 @@ def _rewrite(editor: GraphEditor) -> Sequence[str]:
 
 BLOCKS: Final = Domain(
     name=NCHWC,
-    spi_version=(0, 6),
+    spi_version=(1, 0),
     operators=tuple(
         Operator(op_type=op_type, rewrite=_rewrite, infer_types=rule)
         for op_type, rule in (

@@ -73,7 +73,7 @@ def _kernel_in(family: str) -> Callable[[Graph, Node, Any], Any]:
 
 ADDED: Final = Domain(
     name=ONNX,
-    spi_version=(0, 6),
+    spi_version=(1, 0),
     operators=(
         _row("LayerNormalization", "norm"),
         _row("SimplifiedLayerNormalization", "norm", types=_SAME),
@@ -83,7 +83,7 @@ ADDED: Final = Domain(
 
 OPERATORS: Final = Domain(
     name=MICROSOFT,
-    spi_version=(0, 6),
+    spi_version=(1, 0),
     operators=(
         _row("Attention", "attention"),
         *(

@@ -44,7 +44,7 @@ class NativeFactory(ep.EpFactory):
     as texts, but for those of the host (:data:`onnxplug_native.measured.OPTIONS`).
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     options = ep.OpenOptions(OPTIONS)
     library: ClassVar[NativeLibrary]
     structure: ClassVar[Structure]

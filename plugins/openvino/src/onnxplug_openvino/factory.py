@@ -30,7 +30,7 @@ class OpenVINOFactory(ep.EpFactory):
     compute is reported by ``diagnose``.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "OpenVINOExecutionProvider"
     vendor = "Intel"
     vendor_id = _INTEL

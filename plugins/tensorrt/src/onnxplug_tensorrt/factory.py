@@ -42,7 +42,7 @@ class TensorrtFactory(ep.EpFactory):
     Listing devices loads neither TensorRT nor a driver.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "TensorrtExecutionProvider"
     vendor = "NVIDIA"
     vendor_id = NVIDIA

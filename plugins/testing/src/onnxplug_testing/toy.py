@@ -47,7 +47,7 @@ class ToyExecutionProvider(KernelExecutionProvider):
 class ToyFactory(ep.EpFactory):
     """Offers the EP on every CPU."""
 
-    spi_version = (0, 1)
+    spi_version = (1, 0)
     name = "ToyExecutionProvider"
 
     def supported_devices(

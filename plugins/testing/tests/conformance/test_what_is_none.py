@@ -38,7 +38,7 @@ class Provider(KernelExecutionProvider):
 class Factory(ep.EpFactory):
     """An EP on the host."""
 
-    spi_version = (0, 7)
+    spi_version = (1, 0)
     name = "AcmeExecutionProvider"
 
     def supported_devices(

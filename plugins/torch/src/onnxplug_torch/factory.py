@@ -63,7 +63,7 @@ class TorchFactory(ep.EpFactory):
     Listing devices does not import torch: what it was built for is read from its files.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "TorchExecutionProvider"
     vendor = "PyTorch"
     version = __version__

@@ -16,7 +16,7 @@ def onnxplug_domains(host: ep.Host) -> Sequence[ep.Domain]:
     return [
         ep.Domain(
             name=DOMAIN,
-            spi_version=(0, 4),
+            spi_version=(1, 0),
             operators=[
                 ep.Operator(
                     op_type="Gradient", rewrite=_differentiate, infer_types=_as_inputs

@@ -95,7 +95,7 @@ class WebGpuFactory(ep.EpFactory):
     Listing devices loads no driver, nor wgpu.
     """
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "WebGpuExecutionProvider"
     vendor = "onnxplug"
     version = __version__

@@ -94,7 +94,7 @@ class SimulatedFactory(ep.EpFactory):
         closed: it was.
     """
 
-    spi_version = (0, 7)
+    spi_version = (1, 0)
     memory_spaces: SimulatedSpaces
     name = "SimulatedExecutionProvider"
     vendor = "onnxplug"

@@ -179,7 +179,7 @@ class GeneratedExecutionProvider(ep.ExecutionProvider):
 class GeneratedFactory(ep.EpFactory):
     """Offers the EP on processors; what it is made of is there to be replaced."""
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "GeneratedExecutionProvider"
     version = "0.1.0"
     options: ClassVar[Mapping[str, ep.Option]] = {

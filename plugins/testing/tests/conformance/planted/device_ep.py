@@ -42,7 +42,7 @@ class DeviceExecutionProvider(ep.ExecutionProvider):
 class DeviceFactory(ep.EpFactory):
     """Offers the EP on its one device; what it is made of is there to be replaced."""
 
-    spi_version = (0, 6)
+    spi_version = (1, 0)
     name = "ThreadedExecutionProvider"
     version = "0.1.0"
     options: ClassVar[Mapping[str, ep.Option]] = {

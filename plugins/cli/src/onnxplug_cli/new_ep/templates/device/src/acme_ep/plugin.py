@@ -17,7 +17,7 @@ from . import __version__
 class AcmeFactory(ep.EpFactory):
     """Offers the EP on its one device, which is simulated."""
 
-    spi_version = (0, 7)
+    spi_version = (1, 0)
     name = "AcmeExecutionProvider"
     version = __version__
 

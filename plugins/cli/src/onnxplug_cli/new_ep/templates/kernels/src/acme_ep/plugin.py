@@ -16,7 +16,7 @@ from . import __version__
 class AcmeFactory(ep.EpFactory):
     """Offers the EP on every CPU."""
 
-    spi_version = (0, 7)
+    spi_version = (1, 0)
     name = "AcmeExecutionProvider"
     version = __version__
 
