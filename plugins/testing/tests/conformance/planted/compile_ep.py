@@ -13,6 +13,7 @@ from onnxplug.authoring.arrays import fill_bound
 from onnxplug.authoring.compilers import SameCompiler
 
 from . import program
+from .images import average_pool, max_pool
 from .operators import FLOATS, OPERATORS, Operator, maximum, mean, why_not
 from .program import Program
 
@@ -24,6 +25,12 @@ def _last(reduce: Any) -> Any:
 
 
 CHANNELS_LAST: Final[Mapping[str, Operator]] = {
+    f"{NHWC}.AveragePool": OPERATORS["AveragePool"]._replace(
+        make=average_pool(1), versions=(0, 22)
+    ),
+    f"{NHWC}.MaxPool": OPERATORS["MaxPool"]._replace(
+        make=max_pool(1), versions=(0, 22)
+    ),
     f"{NHWC}.GlobalAveragePool": Operator(_last(mean), (0, 22), (FLOATS,)),
     f"{NHWC}.GlobalMaxPool": Operator(_last(maximum), (0, 22), (FLOATS,)),
 }

@@ -10,6 +10,8 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.ep import DataType
 
+from .images import average_pool, convolution, max_pool
+
 Array: TypeAlias = np.ndarray[Any, Any]
 Kernel: TypeAlias = Callable[..., Any]
 Attributes: TypeAlias = Mapping[str, Any]
@@ -62,6 +64,9 @@ def why_not(
         detail = f"has {min(unknown)}" if unknown else f"lacks {min(missing)}"
         takes = ", ".join(operator.attributes) or "none"
         return ep.Reason(ep.RefusalCode.ATTRIBUTE, f"{detail}; heeds {takes}")
+    if len(node.outputs) != 1:
+        detail = f"makes {len(node.outputs)} results; makes one"
+        return ep.Reason(ep.RefusalCode.OTHER, detail)
     for name in filter(None, node.outputs):
         dtype = graph.value(name).dtype
         if dtype not in ANY:
@@ -242,14 +247,40 @@ def _expand(x: Array, shape: Array) -> Array:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, sizes))
 
 
+def clip(x: Array, least: Array | None = None, greatest: Array | None = None) -> Any:
+    """``Clip``; where the least is more than the greatest, all are the greatest."""
+    raised = x if least is None else np.maximum(x, least)
+    return raised if greatest is None else np.minimum(raised, greatest)
+
+
+_POOLED: Final = {"kernel_shape": True} | dict.fromkeys(
+    ("auto_pad", "pads", "strides"), False
+)
 _INDICES: Final = INTEGERS
 _SHAPE: Final = frozenset({DataType.INT64})
 
 OPERATORS: Final[Mapping[str, Operator]] = {
     "Abs": Operator(_plain(np.abs), (6, 13), (NUMBERS,)),
     "Add": Operator(_plain(np.add), (7, 14), (NUMBERS,)),
+    "AveragePool": Operator(
+        average_pool(2),
+        (7, 22),
+        (FLOATS,),
+        {**_POOLED, "count_include_pad": False},
+        least_rank=3,
+    ),
     "Cast": Operator(_cast, (9, 25), (ANY,), {"to": True, "saturate": False}),
+    "Clip": Operator(_plain(clip), (11, 13), (NUMBERS,)),
     "Concat": Operator(_concat, (4, 13), (ANY,), {"axis": True}),
+    "Conv": Operator(
+        convolution(),
+        (1, 22),
+        (FLOATS,),
+        dict.fromkeys(
+            ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+            False,
+        ),
+    ),
     "Div": Operator(_plain(divide), (7, 14), (NUMBERS,)),
     "Equal": Operator(_plain(np.equal), (11, 19), (ANY,)),
     "Exp": Operator(_plain(np.exp), (6, 13), (FLOATS,)),
@@ -269,6 +300,13 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "LeakyRelu": Operator(_leaky_relu, (6, 16), (FLOATS,), {"alpha": False}),
     "Less": Operator(_plain(np.less), (9, 13), (NUMBERS,)),
     "MatMul": Operator(_plain(np.matmul), (1, 13), (NUMBERS,), least_rank=1),
+    "MaxPool": Operator(
+        max_pool(2),
+        (1, 22),
+        (FLOATS,),
+        {**_POOLED, "dilations": False},
+        least_rank=3,
+    ),
     "Mul": Operator(_plain(np.multiply), (7, 14), (NUMBERS,)),
     "Neg": Operator(_plain(np.negative), (6, 13), (NUMBERS,)),
     "ReduceMean": Operator(

@@ -29,7 +29,7 @@ class Step(NamedTuple):
     Attributes:
         op: the operator, with its domain unless it is ONNX's.
         version: of the operator.
-        attributes: numbers and lists of numbers.
+        attributes: numbers, texts, and lists of numbers.
         inputs: slots, ``None`` for one that is left out.
         output: the slot of the result.
         count: of how many elements each result of a mean is, where that is known.
@@ -246,7 +246,7 @@ def _check(program: Program, operators: Mapping[str, Operator]) -> None:
         if step.attributes.keys() - operator.attributes.keys():
             raise ValueError(f"{step.op} has {sorted(step.attributes)}")
         for value in step.attributes.values():
-            if not isinstance(value, int | float | list):
+            if not isinstance(value, int | float | str | list):
                 raise ValueError(f"{step.op} has {value!r}")
         _check_slots([slot for slot in step.inputs if slot is not None], filled)
         if step.count is not None and not isinstance(step.count, int):
