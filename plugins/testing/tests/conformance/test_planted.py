@@ -1,4 +1,4 @@
-"""Mistakes of EPs' authors, twice forty: each breaks the contract, and can be seen.
+"""Mistakes of EPs' authors, thrice forty: each breaks the contract, and can be seen.
 
 That a mistake can be seen at all is to be known before it is asked who finds it.
 """
@@ -25,6 +25,8 @@ for module in (
     "exhibits_of_runs",
     "second.exhibits_of_results",
     "second.exhibits_of_runs",
+    "third.exhibits_of_results",
+    "third.exhibits_of_runs",
 ):
     importlib.import_module(f".planted.{module}", __package__)
 

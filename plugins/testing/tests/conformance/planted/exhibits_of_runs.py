@@ -371,7 +371,7 @@ def folder() -> Iterator[Path]:
 
 
 def compile_beside(
-    factory: ep.EpFactory, text: str, where: Path, **options: Any
+    factory: ep.EpFactory, text: str, where: Path, *, opset: int = 21, **options: Any
 ) -> str:
     """The path of a model that the EP, which is registered, compiled ahead."""
     path = where / "model_ctx.onnx"
@@ -379,7 +379,8 @@ def compile_beside(
     wanted.add_session_config_entry("ep.context_enable", "1")
     wanted.add_session_config_entry("ep.context_file_path", str(path))
     providers = [(factory.name, options)]
-    onnxplug.InferenceSession(model_of(text), wanted, providers=providers).close()
+    model = model_of(text, opset)
+    onnxplug.InferenceSession(model, wanted, providers=providers).close()
     return str(path)
 
 

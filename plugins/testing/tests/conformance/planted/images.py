@@ -68,7 +68,8 @@ class Windows(NamedTuple):
         index: list[Any] = [slice(None)] * x.ndim
         index[first : axes.stop] = [slice(None, None, each) for each in self.strides]
         index += [slice(None, None, each) for each in self.dilations]
-        return found[tuple(index)]
+        windows: Array = found[tuple(index)]
+        return windows
 
 
 def windows_of(attributes: Any, sizes: Sequence[int]) -> Windows:

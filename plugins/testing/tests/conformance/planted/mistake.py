@@ -32,6 +32,12 @@ SETS: Final[tuple[tuple[str, ...], ...]] = (
         "second.device_results",
         "second.device_runs",
     ),
+    (
+        "third.compile_results",
+        "third.compile_runs",
+        "third.device_results",
+        "third.device_runs",
+    ),
 )
 """The modules of this package that plant the mistakes, by the sets that these were
 written in: each was fixed before the kit was tried on it."""
