@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -246,8 +248,11 @@ class WorksInFields(GeneratedExecutionProvider):
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         self.made = program.program_of(partition)
-        # to see that it can be generated
-        program.generate(program.source_of(self.made, 32))
+        # for those who look for faults in it
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "generated.py")
+            path.write_text(program.source_of(self.made, 32), "utf-8")
+            program.generate(path.read_text("utf-8"))
         return self.make(self.made)
 
 
