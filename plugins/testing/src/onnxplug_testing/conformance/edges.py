@@ -1,9 +1,10 @@
 """What EPs get wrong at edges, tried of each operator, and not left to chance.
 
 Sizes of 1 among others, several axes in any order, the ends of whole numbers where
-these are compared, and more elements than a block of threads has; and each type that
-numbers are cast to.  Whether ONNX allows what comes out is for those to say that
-compute it.
+these are compared, large fractions, more elements than a block of threads has and more
+inputs than one launch takes, inputs that are left out, padding that is not the same at
+both ends, groups of channels; and each type that numbers are cast to.  Whether ONNX
+allows what comes out is for those to say that compute it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,16 @@ _COMPARING: Final = frozenset(
 _FRACTIONS: Final = (0.25, 1.5, 0.0, 0.75, 2.0, 3.25, 7.0, 0.5)
 """What casts to whole numbers round towards zero; none is undefined."""
 
+_LARGE: Final = 100
+"""Times what suites are made of, whose exponential is no number of float32."""
+
+_INPUTS: Final = (9, 17)
+"""Of operators that take any number."""
+
+_CHANNELS: Final = 4
+
+_FRACTIONAL: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+
 _SIGNED: Final = (-0.25, 1.5, 0.0, -0.75, -2.0, 3.25, 7.0, -0.5)
 
 _FLOATS: Final = (
@@ -55,7 +66,7 @@ def edges(cases: Sequence[Variation]) -> Iterator[Variation]:
     """What is made of the first *cases* of an operator, each way in turn."""
     ways = [
         _in_turn([make(case) for case in cases[:_SEVERAL]])
-        for make in (_axes, _broadcast, _ends, _many)
+        for make in (_axes, _broadcast, _ends, _many, _large, *_OF_SCHEMAS)
     ]
     for made in _in_turn(ways):
         yield replace(made, kind="edge", expected=None)
@@ -187,3 +198,103 @@ def _many(case: Variation) -> Iterator[Variation]:
     rest = int(np.prod(shape[:-1]))
     wide = (*shape[:-1], (_MANY // rest) | 1)
     yield _with(case, {place: np.resize(case.inputs[place], wide) for place in data})
+
+
+def _large(case: Variation) -> Iterator[Variation]:
+    """Numbers of which some functions overflow, and others are at their limit."""
+    given = {
+        place: (array * np.array(_LARGE, array.dtype)).astype(array.dtype)
+        for place in _data(case)
+        if (array := case.inputs[place]).dtype.name in _FRACTIONAL
+    }
+    if given:
+        yield _with(case, given)
+
+
+def _many_inputs(case: Variation) -> Iterator[Variation]:
+    """More inputs, where there may be any number."""
+    schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
+    last = schema.inputs[-1] if schema.inputs else None
+    place = len(schema.inputs) - 1
+    is_variadic = last is not None and last.option.name == "Variadic"
+    if not is_variadic or place >= len(case.inputs) or case.inputs[place] is None:
+        return
+    for count in _INPUTS:
+        node = onnx.NodeProto()
+        node.CopyFrom(case.node)
+        del node.input[place:]
+        node.input.extend(f"input_{number}" for number in range(place, count))
+        turned = [
+            np.roll(case.inputs[place], number) for number in range(count - place)
+        ]
+        inputs = (*case.inputs[:place], *turned)
+        yield replace(case, node=node, inputs=inputs)
+
+
+def _left_out(case: Variation) -> Iterator[Variation]:
+    """Without each of the inputs that may be left out, those behind it given."""
+    schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
+    for place, formal in enumerate(schema.inputs):
+        if formal.option.name != "Optional" or place >= len(case.inputs):
+            continue
+        if case.inputs[place] is None:
+            continue
+        node = onnx.NodeProto()
+        node.CopyFrom(case.node)
+        node.input[place] = ""
+        inputs = [None if p == place else a for p, a in enumerate(case.inputs)]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        del node.input[len(inputs) :]
+        if inputs:
+            yield replace(case, node=node, inputs=tuple(inputs))
+
+
+def _pads(case: Variation) -> Iterator[Variation]:
+    """Padding of images before and behind, that is not the same."""
+    schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
+    first = case.inputs[0] if case.inputs else None
+    if not {"pads", "auto_pad"} <= schema.attributes.keys() or first is None:
+        return
+    axes = first.ndim - 2
+    for before, behind in ((1, 0), (0, 1), (2, 1)):
+        pads = [before] * axes + [behind] * axes
+        yield _with(case, {}, auto_pad="NOTSET", pads=pads)
+    if axes > 1:
+        pads = [1, *[0] * (axes - 1), 0, *[1] * (axes - 1)]
+        yield _with(case, {}, auto_pad="NOTSET", pads=pads)
+
+
+def _groups(case: Variation) -> Iterator[Variation]:
+    """Channels in groups, as many or fewer than there are, with several results of
+    each."""
+    schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
+    names = [formal.name.lower() for formal in schema.inputs]
+    if "group" not in schema.attributes or names[:2] != ["x", "w"]:
+        return
+    x, w = case.inputs[:2]
+    numbers = np.random.default_rng(0)
+    for group, of_each in ((_CHANNELS, 2), (_CHANNELS // 2, 3)):
+        inside = _CHANNELS // group
+        # the weights of a transposed convolution have its inputs first
+        turned = case.node.op_type == "ConvTranspose"
+        first, second = (_CHANNELS, of_each) if turned else (group * of_each, inside)
+        given = {
+            0: _drawn(numbers, (x.shape[0], _CHANNELS, *x.shape[2:]), x.dtype),
+            1: _drawn(numbers, (first, second, *w.shape[2:]), w.dtype),
+        }
+        if len(case.inputs) > 2 and names[2] == "b" and case.inputs[2] is not None:
+            dtype = case.inputs[2].dtype
+            given[2] = _drawn(numbers, (group * of_each,), dtype)
+        yield _with(case, given, group=group)
+
+
+def _drawn(
+    numbers: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Any:
+    low = 0 if dtype.kind == "u" else -4
+    return numbers.integers(low, 5, shape).astype(dtype)
+
+
+_OF_SCHEMAS: Final = (_many_inputs, _left_out, _pads, _groups)
+"""What the declaration of an operator says that it may have."""

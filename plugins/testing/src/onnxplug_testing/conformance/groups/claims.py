@@ -115,7 +115,9 @@ def computed(trial: Trial) -> None:
     for name, said in answers.items():
         taken = claimed_of(said)
         if taken:
-            kinds = ("target", "dtype", "suite", "dynamic", "dtype", "constant")
+            kinds = (
+                "target", "dtype", "version", "suite", "dynamic", "dtype", "constant",
+            )  # fmt: skip
             turns[name] = _with_unknown_ranks(
                 trials_of(taken[:6], trial.draw(name), kinds)
             )
