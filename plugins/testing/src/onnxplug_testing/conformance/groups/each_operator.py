@@ -108,7 +108,9 @@ def _ask_of_one(trial: Trial, forms: Sequence[Variation], what: str, ask: Ask) -
             case, node = _case(tried, what), describe(tried)
             feeds = dict(case.feeds)
             try:
-                entered = laboratory(trial.subject, _specimen(tried, case), feeds=feeds)
+                entered = laboratory(
+                    trial.subject, specimen_of(tried, case), feeds=feeds
+                )
                 lab = ends.enter_context(entered)
             except Unfit:
                 continue
@@ -121,7 +123,8 @@ def _ask_of_one(trial: Trial, forms: Sequence[Variation], what: str, ask: Ask) -
     trial.take_back(NOT_ALONE)
 
 
-def _specimen(tried: Variation, case: Case) -> Specimen:
+def specimen_of(tried: Variation, case: Case) -> Specimen:
+    """A model of one node, to be run by hand with what *case* is fed."""
     feeds = case.feeds
     first = next(iter(feeds.values()))
     return Specimen(

@@ -1,4 +1,7 @@
-"""Whether what an EP serialises is restored elsewhere, and nothing else is."""
+"""Whether what an EP serialises is restored elsewhere, and nothing else is.
+
+Beside it :mod:`.restored` asks of each operator.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ from onnxplug.authoring.compilers import SameCompiler
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups.restored import (
+    GIVES,
+    NO_SERIALISER,
+)
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
 from onnxplug_testing.conformance.opinions import contradiction, difference
 from onnxplug_testing.conformance.taps import Talk, ignoring_failures, listening
 from onnxplug_testing.conformance.trial import Trial, in_words
 
-GIVES: Final = Sentence(
-    "Serialiser.restore", "What :meth:`serialise` gave, ready to run."
-)
 DATA: Final = Sentence(
     "Serialiser.restore", "Declined: the data is not of use; says why."
 )
@@ -45,8 +49,6 @@ ANSWER: Final = Sentence(
     "CompatibilityCheck.check",
     "The answer and the reason, which is empty if it is ``OPTIMAL``.",
 )
-
-NO_SERIALISER: Final = "the EP serialises nothing"
 
 
 class _Compiled(NamedTuple):
