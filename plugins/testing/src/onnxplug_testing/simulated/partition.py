@@ -107,12 +107,17 @@ class SimulatedPartition(ep.CompiledPartition):
         """The partition as a model.
 
         Raises:
-            Declined: tests supply its functions.
+            Declined: tests supply its functions, or ONNX's reference, by which what is
+                restored computes, has not all of its operators.
         """
         if self._knobs.kernels:
             reason = "it computes by functions that a test supplies (Knobs.kernels)"
             raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, reason))
         model = self._model or self._partition.to_model().model
+        try:
+            _by_reference(model)
+        except RuntimeError as error:
+            raise ep.Declined(ep.Reason(ep.RefusalCode.OPSET, str(error))) from None
         return write_model(model)
 
     def close(self) -> None:
