@@ -20,7 +20,7 @@ _SIZES: Final = (0, 1, 1, 2, 3, 5, 8)
 _MOST: Final = 4096
 """Elements of an input, so that a run stays short."""
 
-_KEPT: Final = frozenset({"to", "dtype", "body", "then_branch", "else_branch"})
+KEPT: Final = frozenset({"to", "dtype", "body", "then_branch", "else_branch"})
 """Attributes by which the types of results change, or that hold graphs."""
 
 SIZING: Final = frozenset(
@@ -42,7 +42,7 @@ class Pool:
         self.attributes: dict[str, list[AttributeProto]] = {}
         for case in cases:
             for attribute in case.node.attribute:
-                if attribute.name not in _KEPT:
+                if attribute.name not in KEPT:
                     self.attributes.setdefault(attribute.name, []).append(attribute)
 
 
@@ -58,8 +58,8 @@ def mutations(pool: Pool, draw: random.Random) -> Iterator[Variation]:
     changes: list[Callable[[Variation, Pool, random.Random], Variation | None]] = [
         _one_size,
         _one_axis,
-        _one_attribute,
-        _one_attribute,
+        one_attribute,
+        one_attribute,
         _fewer_axes,
     ]
     while pool.cases:
@@ -145,12 +145,10 @@ def _resized(array: Any, shape: Sequence[int], draw: random.Random) -> Any:
     return np.asarray(array.reshape(-1)[places], array.dtype).reshape(shape)
 
 
-def _one_attribute(
-    case: Variation, pool: Pool, draw: random.Random
-) -> Variation | None:
+def one_attribute(case: Variation, pool: Pool, draw: random.Random) -> Variation | None:
     """One attribute that the operator has here is set to another value, or left out."""
     schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
-    names = sorted(schema.attributes.keys() - _KEPT)
+    names = sorted(schema.attributes.keys() - KEPT)
     if not names:
         return None
     name = draw.choice(names)

@@ -1,4 +1,7 @@
-"""Whether what an EP computes is what ONNX says."""
+"""Whether what an EP computes is what ONNX says.
+
+Beside it :mod:`.shared_constants` asks of nodes that read one constant.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from onnxplug_testing.conformance.cases import (
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups.shared_constants import GIVES
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
 from onnxplug_testing.conformance.opinions import (
     DRAWN,
@@ -30,10 +34,6 @@ from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
 from onnxplug_testing.random_models import draw_model
 
-GIVES: Final = Sentence(
-    "CompiledPartition.run",
-    "One array per output, of the element type and shape that the operators give",
-)
 COMPUTES: Final = Sentence(
     "CompiledPartition.run",
     "Compute the outputs, in the order of ``Partition.outputs``.",
