@@ -104,16 +104,22 @@ KIT = $(BIN)/onnxplug test --quick --folder build/conformance
 ARM64_VENV := .venv-arm64
 # what test-arm64 runs: a sample, or "all"
 ARM64 ?= sample
-# of these all cases
-ON_ARM64 := tests/arm64 plugins/cpu/tests/compiler/machine \
+# what has LLVM compile on the emulated processor itself
+ON_ARM64 := tests/arm64/test_processors.py plugins/cpu/tests/compiler/machine \
   plugins/cpu/tests/compiler/runtime/test_code_memory.py \
   plugins/cpu/tests/compiler/runtime/test_jit.py
-# of these one case of each test: functions, casts, integers, reductions, bfloat16
-SAMPLED_ON_ARM64 := plugins/cpu/tests/compiler/codegen/test_math.py \
-  $(patsubst %,plugins/cpu/tests/compiler/kernels/test_%.py,elementwise reduce \
-  contraction_bf16_rounded)
-ALL_ON_ARM64 := plugins/cpu/tests plugins/kernels/tests tests/onnx_backend/test_suite.py \
-  tests/arm64
+ARM64_KERNELS := plugins/cpu/tests/compiler/kernels
+# of these one case of each test, whose kernels the machine that emulates compiles
+SAMPLED_ON_ARM64 := tests/arm64/test_suite_sample.py tests/arm64/test_planted.py \
+  $(patsubst %,plugins/cpu/tests/compiler/codegen/test_%.py,math integer_products fused) \
+  $(patsubst %,$(ARM64_KERNELS)/test_%.py,elementwise reduce softmax norm attention copy \
+  winograd window coded_instructions contraction_bf16_rounded)
+# and on processors that have less
+SAMPLED_ON_OLDER_ARM64 := tests/arm64/test_planted.py \
+  plugins/cpu/tests/compiler/codegen/test_integer_products.py \
+  $(patsubst %,$(ARM64_KERNELS)/test_%.py,softmax norm winograd coded_instructions)
+OLDER_ARM64 := neoverse-n1 cortex-a72
+ALL_ON_ARM64 := plugins/cpu/tests plugins/kernels/tests tests/arm64
 # the EP that test-device asks
 PLUGIN ?= cpu
 EP ?= $(PLUGIN)
@@ -143,7 +149,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
-  test-serve test-arm64 test-native test-programs test-browser test-site test-device \
+  test-serve test-arm64 arm64-processors arm64-kernels arm64-neoverse-n1 \
+  arm64-cortex-a72 test-native test-programs test-browser test-site test-device \
   site wheels lint bench clean
 
 help:
@@ -231,18 +238,32 @@ test-serve: $(SERVE_VENV)/serve.stamp
 	ONNXPLUG_REQUIRE=serve $(SERVE_VENV)/$(SCRIPTS)/python -m pytest plugins/serve \
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/serve-models.md]' $(ARGS)
 
-# cases of the sample are few, as LLVM is emulated, too
-test-arm64: export ONNXPLUG_HOST_PYTHON = $(abspath $(BIN)/python)
+# importing Hypothesis takes an emulated processor as long as some tests
+SAMPLE_OF_ARM64 = PYTHONPATH=tests/arm64 $(ARM64_PYTHON) -m pytest -q \
+  -p no:hypothesispytest -p compiled_by_host -p sample
+
 test-arm64: $(ARM64_VENV)/built.stamp
 ifeq ($(strip $(ARM64)),all)
-	$(ARM64_PYTHON) -m pytest $(ALL_ON_ARM64) $(ARGS)
+	$(SAMPLE_OF_ARM64) --suite-one-in 1 tests/arm64/test_suite_sample.py; suite=$$?; \
+	  $(ARM64_PYTHON) -m pytest $(ALL_ON_ARM64) && exit $$suite
 else ifneq ($(strip $(ARGS)),)
 	$(ARM64_PYTHON) -m pytest $(ARGS)
+else ifneq ($(filter aarch64 arm64,$(shell uname -m)),)
+	$(SAMPLE_OF_ARM64) $(ON_ARM64) $(SAMPLED_ON_ARM64)
 else
-	$(ARM64_PYTHON) -m pytest $(ON_ARM64); whole=$$?; \
-	  PYTHONPATH=tests/arm64 $(ARM64_PYTHON) -m pytest -p sample --one-in 1000 \
-	  $(SAMPLED_ON_ARM64) && exit $$whole
+	@$(MAKE) --jobs=2 --keep-going --output-sync=target arm64-processors arm64-kernels \
+	  $(OLDER_ARM64:%=arm64-%)
 endif
+
+# parts of test-arm64, which two processors share
+arm64-processors:
+	$(ARM64_PYTHON) -m pytest -q -p no:hypothesispytest $(ON_ARM64)
+
+arm64-kernels:
+	$(SAMPLE_OF_ARM64) --one-in 1000 $(SAMPLED_ON_ARM64)
+
+$(OLDER_ARM64:%=arm64-%):
+	QEMU_CPU=$(@:arm64-%=%) $(SAMPLE_OF_ARM64) --one-in 1000 $(SAMPLED_ON_OLDER_ARM64)
 
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest -rs plugins/native $(ARGS)
@@ -394,7 +415,8 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@touch $@
 
 $(ARM64_VENV)/built.stamp: $(VENV)/development.stamp $(PROJECTS) \
-    plugins/testing/pyproject.toml tests/arm64/with_arm64.py
+    plugins/testing/pyproject.toml plugins/training/pyproject.toml \
+    tests/arm64/with_arm64.py
 	@$(BIN)/python tests/arm64/with_arm64.py --anew $(ARM64_VENV)
 	@mkdir -p $(ARM64_VENV)
 	@touch $@

@@ -9,9 +9,10 @@ settings stay as they are, and nobody has to be root.  Sources are those of the
 repository.  The arguments are Python's own; ``FOLDER/bin/python`` starts it, too, and
 is ``sys.executable`` inside, so that programs that start Python start this one.
 
-On aarch64 the command runs on this very Python: there is nothing to emulate.  The
-variable ``QEMU_CPU`` says which processor is emulated, ``max`` by default.  With
-``--anew`` all is downloaded again; without arguments that is all that is done.
+On aarch64 the command runs on this very Python: there is nothing to emulate.  Elsewhere
+the variable ``QEMU_CPU`` says which processor is emulated, ``max`` by default, and
+``ONNXPLUG_HOST_PYTHON`` tells what is emulated of the Python that does not have to be.
+With ``--anew`` all is downloaded again; without arguments that is all that is done.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-PLUGINS = ("cli", "kernels", "compiler", "microsoft", "cpu", "testing")
+PLUGINS = ("cli", "kernels", "compiler", "microsoft", "training", "cpu", "testing")
 TESTS_NEED = ("pytest>=9.0", "hypothesis>=6.100", "pillow>=10")
 PACKAGES = ("python3", "libstdc++6")
 TRIPLE = "aarch64-linux-gnu"
@@ -153,6 +155,8 @@ def _install_wheels(site: Path, version: str) -> None:
         described = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))
         needed.update(described["project"]["dependencies"])
     foreign = sorted(name for name in needed if not name.startswith("onnxplug"))
+    # the code that this machine's makes is to be that of the emulated one
+    foreign.append(f"llvmlite=={metadata.version('llvmlite')}")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site)]
     platforms = [
         f"--platform=manylinux_2_{minor}_aarch64" for minor in (17, 26, 27, 28)
@@ -202,13 +206,16 @@ def _run(
 def main(folder: Path, arguments: list[str], *, anew: bool = False) -> int:
     """Run Python; the status that it ends with."""
     starter: str | Path = sys.executable
+    environment = dict(os.environ)
     if platform.machine() not in ("aarch64", "arm64"):
         starter = folder / "bin" / "python"
+        environment["ONNXPLUG_HOST_PYTHON"] = sys.executable
         if anew or not starter.exists():
             build(folder)
     if not arguments:
         return 0
-    return subprocess.run([starter, *arguments], check=False).returncode
+    command = [starter, *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
