@@ -236,7 +236,9 @@ def arrays(kind: str, x: np.ndarray[Any, Any], axes: tuple[int, ...]) -> Any:
 
 def test_repeated_elements() -> None:
     """Integers that are converted are converted once, however often they repeat."""
-    x = np.arange(7, dtype=np.int32)[:, None] + 2_000_000_000
+    # the norms of what is repeated fit: what does not is undefined, and not wrapped by
+    # all processors
+    x = np.arange(7, dtype=np.int32)[:, None] + 900_000_000
     for kind in ("ReduceMean", "ReduceL2", "ReduceSum"):
         repeat = functools.partial(View.broadcast_to, shape=(7, 5))
         found = reduce(ISAS[0], kind, x, (1,), repeat)
