@@ -314,13 +314,13 @@ def _send(address: str, data: bytes, wait: float = 10.0) -> bytes:
         b"POST " + INFER.encode() + b" HTTP/9.9\r\n\r\n",
         b"POST "
         + INFER.encode()
-        + b" HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
         b"POST "
         + INFER.encode()
-        + b" HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
         b"POST "
         + INFER.encode()
-        + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked"
+        + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked"
         b"\r\n\r\nZZ\r\n",
         b"GET / HTTP/1.1\r\n" + b"A: " + b"a" * 1_000_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 100_000 + b"\r\n",
@@ -339,7 +339,7 @@ def test_a_body_of_unknown_length_is_bounded(served) -> None:
     """Chunks that never end are cut off where the limit is."""
     host, port = served.http.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
-        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = f"POST {INFER} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.sendall(head.encode())
         chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
         try:
@@ -366,7 +366,7 @@ def small(folder, start) -> Iterator[Any]:
 
 def test_slow_bodies_are_given_up(small) -> None:
     began = time.monotonic()
-    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{{"
+    head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{"
     answer = _send(small.http, head.encode(), wait=5.0)
     assert b" 408 " in answer[:20]
     assert time.monotonic() - began < 5
@@ -375,7 +375,7 @@ def test_slow_bodies_are_given_up(small) -> None:
 
 def test_what_is_held_is_bounded(small) -> None:
     """Bodies that are promised and do not come are counted before memory is taken."""
-    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{{"
+    head = f"POST {INFER} HTTP/1.1\r\nContent-Length: 60000\r\n\r\n{{"
     host, port = small.http.split(":")
     held = [socket.create_connection((host, int(port)), timeout=5) for _ in range(3)]
     try:

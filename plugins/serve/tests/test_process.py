@@ -189,7 +189,7 @@ def test_nothing_is_wrong_lost_or_doubled(repository: Path, save_version) -> Non
         host, port = command.address.split(":")
         stalled = socket.create_connection((host, int(port)))
         stalled.sendall(
-            b"POST /v2/models/scale/infer HTTP/1.1\r\nHost: x\r\n"
+            b"POST /v2/models/scale/infer HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Length: 1000000\r\n\r\n{"
         )
         for client in clients:

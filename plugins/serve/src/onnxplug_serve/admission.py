@@ -13,7 +13,7 @@ class Admission:
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self.limits = limits
         self._metrics = metrics
-        self._held = 0
+        self.held = 0
 
     def hold(self) -> Held:
         """A request of no bytes yet."""
@@ -25,13 +25,13 @@ class Admission:
         Raises:
             Overloaded: that would be too many.
         """
-        if by > 0 and self._held + by > self.limits.held_bytes:
+        if by > 0 and self.held + by > self.limits.held_bytes:
             raise Overloaded(
-                f"requests of {self._held} bytes are being answered already, of "
+                f"requests of {self.held} bytes are being answered already, of "
                 f"{self.limits.held_bytes} at most; ask again later"
             )
-        self._held += by
-        self._metrics.held(self._held)
+        self.held += by
+        self._metrics.held(self.held)
 
 
 class Held:
@@ -55,9 +55,26 @@ class Held:
             self._admission.change(to - self.size)
             self.size = to
 
+    def keep(self, size: int) -> None:
+        """Count *size* bytes of the answer, and no more those of the request.
+
+        Raises:
+            TooLarge: no answer may have so many.
+            Overloaded: there are too many with those of others.
+        """
+        limit = self._admission.limits.held_bytes
+        if size > limit:
+            raise TooLarge(f"the answer has {size} bytes, of {limit} at most")
+        self._admission.change(size - self.size)
+        self.size = size
+
     def __enter__(self) -> Held:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """It is answered."""
         self._admission.change(-self.size)
         self.size = 0

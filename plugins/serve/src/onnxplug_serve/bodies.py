@@ -14,6 +14,7 @@ from onnxplug_serve.errors import Abandoned, BadRequest, TooSlow, UnknownEncodin
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from onnxplug_serve.admission import Held
     from onnxplug_serve.settings import Limits
@@ -101,7 +102,32 @@ class _Decoder:
             raise BadRequest(f"the body is no whole {self._encoding}")
 
 
-def encoded(body: bytes, headers: Mapping[str, str], request: Request) -> Response:
+class Answer(Response):  # type: ignore[misc]
+    """An answer whose bytes are counted until the client has taken them."""
+
+    def __init__(self, body: bytes, headers: Mapping[str, str], held: Held) -> None:
+        super().__init__(body, headers=headers)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if len(self.body) <= _PART:
+                self._held.end()
+                await super().__call__(scope, receive, send)
+                return
+            start = {"type": "http.response.start", "status": self.status_code}
+            await send({**start, "headers": self.raw_headers})
+            part = {"type": "http.response.body", "body": self.body}
+            await send({**part, "more_body": True})
+            # which waits until most of that is sent
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._held.end()
+
+
+def encoded(
+    body: bytes, headers: Mapping[str, str], request: Request, held: Held
+) -> Answer:
     """An answer, compressed if the client asks for it."""
     accepted = request.headers.get("accept-encoding", "").lower()
     names = {each.partition(";")[0].strip() for each in accepted.split(",")}
@@ -111,4 +137,4 @@ def encoded(body: bytes, headers: Mapping[str, str], request: Request) -> Respon
             body, given["content-encoding"] = gzip.compress(body, 1), "gzip"
         elif "deflate" in names:
             body, given["content-encoding"] = zlib.compress(body, 1), "deflate"
-    return Response(body, headers=given)
+    return Answer(body, given, held)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from onnxplug.errors import OnnxplugError
+from onnxplug.escape import escape_lines
+
+_LONGEST: Final = 1000
+"""Characters of an answer: as trailers of gRPC they would not arrive if they were
+many."""
 
 
 class RequestError(OnnxplugError):
@@ -17,6 +22,12 @@ class RequestError(OnnxplugError):
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "INTERNAL"
+
+    @property
+    def told(self) -> str:
+        """Its text, shortened where what was asked made it long."""
+        text = escape_lines(self)
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class BadRequest(RequestError, ValueError):
@@ -31,6 +42,13 @@ class Unauthenticated(RequestError, PermissionError):
 
     status = 401
     code = "UNAUTHENTICATED"
+
+
+class Forbidden(RequestError, PermissionError):
+    """A page of another site has a browser ask, whose user did not."""
+
+    status = 403
+    code = "PERMISSION_DENIED"
 
 
 class NoSuchModel(RequestError, LookupError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -14,8 +14,10 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnxplug_serve.datatypes import BYTES, datatype_of_array
 from onnxplug_serve.errors import (
     BadRequest,
+    Overloaded,
     RequestError,
     TooLarge,
+    TooSlow,
     Unauthenticated,
 )
 from onnxplug_serve.grpc_messages import MESSAGES, PACKAGE
@@ -23,12 +25,19 @@ from onnxplug_serve.inference_json import timeout_of
 from onnxplug_serve.metrics import OTHER
 from onnxplug_serve.requests import InferRequest
 from onnxplug_serve.rest import EXTENSIONS
-from onnxplug_serve.tensors import check_head, from_numbers, from_raw, to_raw
+from onnxplug_serve.tensors import (
+    check_head,
+    from_raw,
+    from_scalars,
+    memory_of,
+    to_raw,
+)
 from onnxplug_serve.tracing import span
 
 if TYPE_CHECKING:
     from onnxplug_serve.admission import Held
     from onnxplug_serve.service import Service
+    from onnxplug_serve.settings import Limits
 
 NAME: Final = f"{PACKAGE}.GRPCInferenceService"
 
@@ -57,6 +66,7 @@ _OPEN: Final = frozenset({"ServerLive", "ServerReady"})
 def handler(service: Service) -> grpc.GenericRpcHandler:
     """What answers calls for *service*."""
     calls = _Calls(service)
+    reader = _Reader(service.settings.limits)
     answers: dict[str, Call] = {
         "ServerLive": calls.server_live,
         "ServerReady": calls.server_ready,
@@ -71,8 +81,9 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         NAME,
         {
-            name: grpc.unary_unary_rpc_method_handler(
-                _guarded(service, name, call),
+            # to the client it is no stream; here the message is waited for by our rules
+            name: grpc.stream_unary_rpc_method_handler(
+                _guarded(service, reader, name, call),
                 response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
             )
             for name, call in answers.items()
@@ -80,18 +91,51 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
     )
 
 
-def _guarded(service: Service, name: str, call: Call) -> Call:
+def _guarded(service: Service, reader: _Reader, name: str, call: Call) -> Call:
     """*call*, which asks for the token, and ends as gRPC has it where it fails."""
 
-    async def guarded(request: bytes, context: Any) -> Any:
+    async def guarded(messages: AsyncIterator[bytes], context: Any) -> Any:
         try:
             if service.settings.token and name not in _OPEN:
                 _check_token(context, service.settings.token)
-            return await call(_message(name, request), context)
+            data = await reader.read(messages)
+            return await call(_message(name, data), context)
         except RequestError as error:
-            await context.abort(getattr(grpc.StatusCode, error.code), str(error))
+            await context.abort(getattr(grpc.StatusCode, error.code), error.told)
 
     return guarded
+
+
+class _Reader:
+    """Reads messages: so many at the same time that they cannot take more memory than
+    may be held, as nobody knows how long they are before they are there."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._seconds = limits.body_seconds
+        at_once = max(limits.held_bytes // limits.request_bytes, 1)
+        self._turns = asyncio.Semaphore(at_once)
+
+    async def read(self, messages: AsyncIterator[bytes]) -> bytes:
+        """The message of a call.
+
+        Raises:
+            TooSlow: it did not come in time.
+            Overloaded: others did not.
+            BadRequest: there is none.
+        """
+        has_turn = False
+        try:
+            async with asyncio.timeout(self._seconds), self._turns:
+                has_turn = True
+                return await anext(messages)
+        except TimeoutError as error:
+            if not has_turn:
+                raise Overloaded("other messages are being read; ask again") from error
+            raise TooSlow(
+                f"the message did not come within {self._seconds:g} s"
+            ) from error
+        except StopAsyncIteration as error:
+            raise BadRequest("the call has no message") from error
 
 
 def _message(name: str, data: bytes) -> Any:
@@ -171,8 +215,10 @@ class _Calls:
             ):
                 asked = self._read(request, held, context)
                 response = await found.infer(asked)
+                held.keep(sum(map(memory_of, response.results.values())))
+                answer = _written(response)
             status = 200
-            return _written(response)
+            return answer
         except RequestError as error:
             status = error.status
             raise
@@ -200,12 +246,18 @@ class _Calls:
         left = context.time_remaining()
         if left is not None:
             timeout = min(timeout or left, left)
-        return InferRequest(
-            self._feeds(request), names, request.id, max(timeout, 0.0), size
-        )
+        feeds = self._feeds(request)
+        held.grow(max(size, sum(map(memory_of, feeds.values()))))
+        return InferRequest(feeds, names, request.id, max(timeout, 0.0), held.size)
 
     def _feeds(self, request: Any) -> dict[str, Any]:
+        limits = self._service.settings.limits
         raw: Sequence[bytes] = request.raw_input_contents
+        if not raw and request.ByteSize() > limits.json_bytes:
+            raise TooLarge(
+                f"the tensors have more than {limits.json_bytes} bytes: send them as "
+                "raw contents"
+            )
         if raw and len(raw) != len(request.inputs):
             raise BadRequest(
                 f"there are {len(request.inputs)} inputs, and {len(raw)} raw contents"
@@ -217,7 +269,7 @@ class _Calls:
                 "datatype": each.datatype,
                 "shape": list(each.shape),
             }
-            name, _, shape = check_head(told, self._service.settings.limits)
+            name, kind, shape = check_head(told, limits)
             if name in feeds:
                 raise BadRequest(f"input {name!r} is there twice")
             if raw:
@@ -225,7 +277,7 @@ class _Calls:
                     raise BadRequest(
                         f"input {name!r} has both contents and raw contents"
                     )
-                feeds[name] = from_raw(name, each.datatype, shape, raw[position])
+                feeds[name] = from_raw(name, kind, shape, raw[position], limits)
             else:
                 feeds[name] = _from_contents(each, shape)
         return feeds
@@ -243,8 +295,8 @@ def _from_contents(tensor: Any, shape: Sequence[int]) -> Any:
                 f"input {tensor.name!r} is {tensor.datatype}, and has {other.name}; "
                 f"expected {field}"
             )
-    numbers = list(getattr(tensor.contents, field))
-    return from_numbers(tensor.name, tensor.datatype, shape, numbers)
+    scalars = getattr(tensor.contents, field)
+    return from_scalars(tensor.name, tensor.datatype, shape, scalars)
 
 
 def _parameter(parameters: Any, name: str) -> Any:
@@ -264,5 +316,5 @@ def _written(response: Any) -> Any:
         answer.outputs.add(
             name=name, datatype=datatype_of_array(array), shape=array.shape
         )
-        answer.raw_output_contents.append(to_raw(array))
+        answer.raw_output_contents.append(bytes(to_raw(array)))
     return answer

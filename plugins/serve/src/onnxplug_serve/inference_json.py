@@ -15,6 +15,7 @@ from onnxplug_serve.tensors import (
     check_head,
     from_numbers,
     from_raw,
+    memory_of,
     to_numbers,
     to_raw,
 )
@@ -45,17 +46,7 @@ def read_request(
         BadRequest, TooLarge: it is not of the protocol, or beyond *limits*.
     """
     length = _length(header_length, len(body))
-    if length > limits.json_bytes:
-        raise TooLarge(
-            f"the request has {length} bytes of JSON; expected {limits.json_bytes} or "
-            "less: send tensors as binary data"
-        )
-    try:
-        asked = json.loads(body[:length])
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the request is no JSON: {error}") from error
-    if not isinstance(asked, dict):
-        raise BadRequest("the request is no JSON object")
+    asked = read_json(memoryview(body)[:length], limits)
     inputs = _list(asked, "inputs", limits)
     outputs = _list(asked, "outputs", limits)
     parameters = _parameters(asked, "the request")
@@ -64,10 +55,36 @@ def read_request(
         raise BadRequest("the id of the request is no text")
     feeds = _feeds(inputs, memoryview(body)[length:], limits)
     names, form = _outputs(outputs, parameters)
-    request = InferRequest(
-        feeds, names, identity, timeout_of(parameters.get("timeout")), len(body)
-    )
-    return request, form
+    timeout = timeout_of(parameters.get("timeout"))
+    size = max(len(body), sum(map(memory_of, feeds.values())))
+    return InferRequest(feeds, names, identity, timeout, size), form
+
+
+def read_json(body: bytearray | memoryview, limits: Limits) -> dict[str, Any]:
+    """The object that *body* is.
+
+    Raises:
+        BadRequest, TooLarge: it is none, or beyond *limits*.
+    """
+    if len(body) > limits.json_bytes:
+        raise TooLarge(
+            f"the request has {len(body)} bytes of JSON; expected {limits.json_bytes} "
+            "or less: send tensors as binary data"
+        )
+    text = bytes(body)
+    # each takes many times the memory and the time that its brackets do
+    if text.count(b"[") + text.count(b"{") > limits.json_containers:
+        raise TooLarge(
+            f"the JSON has more than {limits.json_containers} lists and objects: send "
+            "data as one list, or tensors as binary data"
+        )
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the request is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequest("the request is no JSON object")
+    return found
 
 
 def _length(stated: str | None, size: int) -> int:
@@ -136,7 +153,7 @@ def _feeds(
                 f"input {name!r} is to have binary data of a size that is not there: "
                 f"{len(raw) - at} bytes are left"
             )
-        feeds[name] = from_raw(name, datatype, shape, raw[at : at + size])
+        feeds[name] = from_raw(name, datatype, shape, raw[at : at + size], limits)
         at += size
     if at != len(raw):
         raise BadRequest(f"there are {len(raw) - at} bytes that belong to no input")
@@ -163,7 +180,7 @@ def _outputs(
     return names, AnswerForm(raw, bool(default))
 
 
-def written(response: InferResponse, form: AnswerForm) -> tuple[bytes, list[bytes]]:
+def written(response: InferResponse, form: AnswerForm) -> tuple[bytes, list[Any]]:
     """The JSON of *response*, and the raw tensors behind it."""
     outputs, raw = [], []
     for name, array in response.results.items():

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxplug.errors import InvalidArgument, OnnxplugError
+from onnxplug.escape import escape
+from onnxplug_serve.devices import DeviceRuns
 from onnxplug_serve.errors import BadRequest, NoSuchModel, NotReady, RequestError
 from onnxplug_serve.metrics import Metrics
 from onnxplug_serve.served_model import ServedModel
@@ -42,6 +44,8 @@ class Repository:
         self._metrics = metrics
         self._entries: dict[str, _Entry] = {}
         self._changing: dict[str, asyncio.Lock] = {}
+        self._devices = DeviceRuns(settings.device_runs)
+        self._not_entered: set[str] = set()
         self.is_ending = False
         for name, path in settings.models.items():
             self._entries[check_name(name)] = _Entry(path)
@@ -53,8 +57,15 @@ class Repository:
         if folder is None:
             return
         for path in sorted(folder.iterdir()):
-            if path.is_dir() and not path.name.startswith("."):
-                self._entries.setdefault(path.name, _Entry(path))
+            if not path.is_dir() or path.name.startswith("."):
+                continue
+            if path.name not in self._entries:
+                try:
+                    self._entries[check_name(path.name)] = _Entry(path)
+                except InvalidArgument as error:
+                    if path.name not in self._not_entered:
+                        self._not_entered.add(path.name)
+                        _logger.error("a folder is no model: %s", escape(error))
 
     @property
     def is_ready(self) -> bool:
@@ -119,7 +130,7 @@ class Repository:
             try:
                 await self.load(name)
             except RequestError as error:
-                _logger.error("model %s is not served: %s", name, error)
+                _logger.error("model %s is not served: %s", name, escape(error))
 
     async def load(self, name: str) -> None:
         """Load *name*, or load it anew: its versions are those on disk then.
@@ -152,7 +163,7 @@ class Repository:
         try:
             for version, path in found_versions(source).items():
                 loaded[version] = ServedModel(
-                    name, version, path, self._settings, self._metrics
+                    name, version, path, self._settings, self._metrics, self._devices
                 )
                 model = loaded[version]
                 _logger.info(
@@ -162,7 +173,7 @@ class Repository:
                     ", ".join(model.session.get_providers()),
                     f"requests are joined along {model.plan.dimension!r}"
                     if model.plan
-                    else f"requests are not joined: {model.why_not_joined}",
+                    else f"requests are not joined: {escape(model.why_not_joined)}",
                 )
         except BaseException:
             for model in loaded.values():
@@ -207,7 +218,13 @@ def check_name(name: str) -> str:
     Raises:
         InvalidArgument: it cannot.
     """
-    if not name or name in (".", "..") or any(c in name for c in "/\\?#%\0"):
+    # nor such that a log or an answer is broken by it, or that is no UTF-8
+    if (
+        not name
+        or name in (".", "..")
+        or any(c in name for c in "/\\?#%")
+        or escape(name) != name
+    ):
         raise InvalidArgument(
             f"a model cannot be called {name!r}; name it otherwise: NAME=PATH"
         )

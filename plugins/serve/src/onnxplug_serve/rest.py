@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
@@ -22,14 +21,16 @@ from onnxplug_serve.bodies import encoded, read_body
 from onnxplug_serve.errors import (
     Abandoned,
     BadRequest,
+    Forbidden,
     Overloaded,
     RequestError,
     TooLarge,
     TooSlow,
     Unauthenticated,
 )
-from onnxplug_serve.inference_json import read_request, written
+from onnxplug_serve.inference_json import read_json, read_request, written
 from onnxplug_serve.metrics import OTHER
+from onnxplug_serve.settings import is_local
 from onnxplug_serve.tracing import span
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from onnxplug_serve.requests import InferResponse
     from onnxplug_serve.served_model import ServedModel
     from onnxplug_serve.service import Service
+    from onnxplug_serve.settings import Settings
 
 EXTENSIONS: Final = ("binary_tensor_data", "model_repository")
 
@@ -47,8 +49,6 @@ HEADER_LENGTH: Final = "inference-header-content-length"
 
 _RETRY: Final = "1"
 """Seconds after which who is refused for the load may ask again."""
-
-Answer = Callable[["Request"], Awaitable[Response]]
 
 
 def application(service: Service) -> Starlette:
@@ -91,6 +91,7 @@ def _guarded(service: Service, route: Route) -> Route:
 
     async def guarded(request: Request) -> Response:
         try:
+            _check_origin(request, service.settings)
             if service.settings.token and not is_open:
                 _check_token(request, service.settings.token)
             found: Response = await answer(request)
@@ -100,6 +101,29 @@ def _guarded(service: Service, route: Route) -> Route:
 
     methods = None if route.methods is None else list(route.methods)
     return Route(route.path, guarded, methods=methods)
+
+
+def _check_origin(request: Request, settings: Settings) -> None:
+    """Refuse what pages of other sites have a browser send: to a server that only this
+    machine reaches, and that asks for no token, a browser here is no stranger."""
+    headers = request.headers
+    host = headers.get("host", "")
+    origin = headers.get("origin")
+    if origin is not None and origin.rpartition("://")[2] != host:
+        raise Forbidden("pages of other sites are not answered")
+    is_stranger = host and not is_local(_name_of(host))
+    if is_stranger and not settings.token and not settings.is_reached:
+        raise Forbidden(
+            f"the server is asked for as {host[:80]!r}; expected localhost, or an "
+            "address of this machine's own: by another name a page of another site may "
+            "lead here. Start the server with a token, and it answers to any name"
+        )
+
+
+def _name_of(host: str) -> str:
+    """The name or address in the header *host*, without the port."""
+    name, _, _ = host.rpartition(":") if host.rpartition("]")[2] else (host, "", "")
+    return (name or host).strip("[]")
 
 
 def _check_token(request: Request, token: str) -> None:
@@ -117,7 +141,7 @@ def refused(error: RequestError) -> Response:
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, TooLarge | TooSlow):
         headers["connection"] = "close"  # the rest of the body is not read
-    return JSONResponse({"error": str(error)}, error.status, headers)
+    return JSONResponse({"error": error.told}, error.status, headers)
 
 
 class _Rest:
@@ -176,13 +200,11 @@ class _Rest:
     async def _small(self, request: Request) -> Mapping[str, Any]:
         """The object that a request has for a body, empty if it has none."""
         with self._service.admission.hold() as held:
-            body = await read_body(request, held, self._service.settings.limits)
+            limits = self._service.settings.limits
+            body = await read_body(request, held, limits)
             if not body.strip():
                 return {}
-            try:
-                found = json.loads(bytes(body))
-            except (ValueError, RecursionError) as error:
-                raise BadRequest(f"the body is no JSON: {error}") from error
+            found = read_json(body, limits)
         if not isinstance(found, dict):
             raise BadRequest("the body is no JSON object")
         return found
@@ -194,11 +216,13 @@ class _Rest:
         try:
             found = self._find(request)
             name = found.name
-            with (
-                span("infer", request.headers, model=name, version=found.version),
-                service.admission.hold() as held,
-            ):
-                response = await self._infer(request, held)
+            held = service.admission.hold()
+            try:
+                with span("infer", request.headers, model=name, version=found.version):
+                    response = await self._infer(request, held)
+            except BaseException:
+                held.end()
+                raise
             status = response.status_code
             return response
         except RequestError as error:
@@ -213,6 +237,7 @@ class _Rest:
         body = await read_body(request, held, limits)
         head = request.headers.get(HEADER_LENGTH)
         asked, how = read_request(body, head, limits)
+        held.grow(asked.held)
         # which may be another one by now
         with self._find(request).in_use() as model:
             done = asyncio.ensure_future(model.infer(asked))
@@ -230,7 +255,9 @@ class _Rest:
         if raw:
             headers["content-type"] = "application/octet-stream"
             headers[HEADER_LENGTH] = str(len(text))
-        return encoded(b"".join([text, *raw]), headers, request)
+        del asked, response  # their memory is no longer held
+        held.keep(len(text) + sum(map(len, raw)))
+        return encoded(b"".join([text, *raw]), headers, request, held)
 
 
 async def _disconnected(request: Request) -> None:

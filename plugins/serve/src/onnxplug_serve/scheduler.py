@@ -11,13 +11,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.errors import OnnxplugError, RunCancelled
 from onnxplug_serve.batching import BatchPlan
+from onnxplug_serve.devices import DeviceRuns
 from onnxplug_serve.errors import (
     Abandoned,
     BadRequest,
@@ -82,6 +83,7 @@ class Scheduler:
         plan: how requests are joined; ``None``: they are not.
         queued: how many may wait.
         timeout: of requests that do not say, in s; 0: none.
+        devices: gives runs their turns on devices of *kinds*.
         observe: is told of each run: how many requests, seconds that the first one
             waited, and seconds that it took.
     """
@@ -96,6 +98,8 @@ class Scheduler:
         queued: int = 256,
         timeout: float = 0.0,
         name: str = "",
+        devices: DeviceRuns | None = None,
+        kinds: Collection[str] = (),
         observe: Callable[[int, float, float], object] = lambda *_: None,
     ) -> None:
         self._session = session
@@ -104,6 +108,8 @@ class Scheduler:
         self._most = queued
         self._timeout = timeout
         self._observe = observe
+        self._devices = devices or DeviceRuns()
+        self._kinds = kinds
         self._outputs = [output.name for output in session.get_outputs()]
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -169,7 +175,11 @@ class Scheduler:
             if not jobs:
                 return
             try:
-                self._run(jobs)
+                with self._devices.turn(self._kinds) as waited:
+                    if waited:
+                        jobs = self._taken_anew(jobs)
+                    if jobs:
+                        self._run(jobs)
             except Exception as error:
                 # no request's fault: clients are told that much, and the log the rest
                 _logger.exception("a run failed in the server itself")
@@ -196,6 +206,19 @@ class Scheduler:
                 if size >= self._batching.size or left <= 0 or self._is_closing:
                     return jobs
                 self._changed.wait(left)
+
+    def _taken_anew(self, jobs: list[Job]) -> list[Job]:
+        """Those of *jobs* that are still wanted, and what came and fits since."""
+        kept = []
+        for job in jobs:
+            if job.is_wanted:
+                kept.append(job)
+            else:
+                _say_late(job)
+        if kept and kept[0].key is not None:
+            with self._changed:
+                self._gather(kept)
+        return kept
 
     def _next(self) -> Job | None:
         """The first that somebody waits for."""

@@ -16,7 +16,8 @@ from onnxplug.ep import DataType, TensorType
 from onnxplug.session.model_info import type_name
 from onnxplug_serve.batching import BatchPlan, find_plan
 from onnxplug_serve.datatypes import datatype_of
-from onnxplug_serve.errors import Abandoned, BadRequest
+from onnxplug_serve.devices import DeviceRuns, kinds_of_devices
+from onnxplug_serve.errors import Abandoned, BadRequest, TooLate
 from onnxplug_serve.metrics import Metrics
 from onnxplug_serve.requests import InferRequest, InferResponse
 from onnxplug_serve.scheduler import Scheduler
@@ -54,6 +55,7 @@ class ServedModel:
     Args:
         path: of the model's file.
         settings: the server's.
+        devices: of all its models.
 
     Raises:
         OnnxplugError: a session cannot be made of it.
@@ -61,7 +63,13 @@ class ServedModel:
     """
 
     def __init__(
-        self, name: str, version: str, path: Path, settings: Settings, metrics: Metrics
+        self,
+        name: str,
+        version: str,
+        path: Path,
+        settings: Settings,
+        metrics: Metrics,
+        devices: DeviceRuns | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -72,6 +80,7 @@ class ServedModel:
             providers=settings.providers,
             policy=settings.policy,
         )
+        self._timeout = settings.timeout
         self._users = 0
         self._idle = threading.Condition()
         try:
@@ -89,6 +98,8 @@ class ServedModel:
                 queued=settings.limits.queued,
                 timeout=settings.timeout,
                 name=name,
+                devices=devices,
+                kinds=kinds_of_devices(self.session),
                 observe=metrics.observer(name, version),
             )
         except BaseException:
@@ -147,8 +158,18 @@ class ServedModel:
         """
         self.check(request)
         future = self._scheduler.submit(request)
+        seconds = request.timeout or self._timeout
         try:
-            results, joined = await asyncio.wrap_future(future)
+            # also where another run would have to end before it is looked at
+            async with asyncio.timeout(seconds or None):
+                results, joined = await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            if isinstance(error, TooLate):
+                raise
+            raise TooLate(
+                f"the request took longer than the {seconds:g} s that it had; it is "
+                "not run, or its run was cancelled"
+            ) from error
         except asyncio.CancelledError:
             if future.cancelled():  # by nobody but who waits
                 raise

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
@@ -14,7 +15,9 @@ import grpc
 import uvicorn
 
 from onnxplug.errors import OnnxplugError
+from onnxplug.escape import escape
 from onnxplug_serve import grpc_service, rest
+from onnxplug_serve.connections import connection_class
 from onnxplug_serve.service import Service
 from onnxplug_serve.settings import Settings
 
@@ -22,12 +25,20 @@ _logger = logging.getLogger("onnxplug.serve")
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
+_IDLE_MS: Final = 300_000
+"""After which a connection of gRPC without calls is closed; its client makes another
+when it needs one."""
+
 _FRAME: Final = 1 << 16
 """Bytes of a message beside its tensors: names, shapes, parameters."""
 
 
 class CannotListen(OnnxplugError, OSError):
     """The port is taken, or the address is not this machine's."""
+
+
+class CannotUseCertificate(OnnxplugError, OSError):
+    """The certificate or its key cannot be read, or do not go together."""
 
 
 class Server:
@@ -63,15 +74,11 @@ class Server:
             started: called when it listens; models may still be loading.
 
         Raises:
-            CannotListen: see there.
+            CannotListen, CannotUseCertificate: see there.
         """
-        if self.settings.is_open:
-            _logger.warning(
-                "the server listens at %s without a token: whoever reaches it can use "
-                "it",
-                self.settings.host,
-            )
-        web = await self._listen_http()
+        self._warn()
+        secured = _secured(self.settings)
+        web = await self._listen_http(secured)
         try:
             calls = await self._listen_grpc()
         except BaseException:
@@ -84,6 +91,23 @@ class Server:
             loading = asyncio.create_task(self.service.repository.load_all())
             await self._ends.wait()
         await self._finish(web, calls, loading)
+
+    def _warn(self) -> None:
+        settings = self.settings
+        if not settings.is_reached:
+            return
+        if not settings.token:
+            _logger.warning(
+                "the server listens at %s without a token: whoever reaches it can use "
+                "it",
+                settings.host,
+            )
+        elif settings.certificate is None:
+            _logger.warning(
+                "the server listens at %s without TLS: whoever listens on the way "
+                "reads the token",
+                settings.host,
+            )
 
     async def _finish(self, web: _Web | None, calls: Any, loading: Any) -> None:
         """Answer what was asked, then close all."""
@@ -99,7 +123,7 @@ class Server:
             ending.append(web.task)
         await asyncio.gather(*ending)
 
-    async def _listen_http(self) -> _Web | None:
+    async def _listen_http(self, secured: ssl.SSLContext | None) -> _Web | None:
         settings = self.settings
         if settings.http_port is None:
             return None
@@ -107,7 +131,7 @@ class Server:
         self.http_port = bound.getsockname()[1]
         config = uvicorn.Config(
             rest.application(self.service),
-            http="httptools",
+            http=connection_class(settings.limits),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -116,9 +140,9 @@ class Server:
             limit_concurrency=settings.limits.connections,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=max(int(settings.drain), 1),
-            ssl_certfile=settings.certificate,
-            ssl_keyfile=settings.key,
         )
+        config.load()
+        config.ssl = secured
         server = uvicorn.Server(config)
         # signals are the whole server's
         server.capture_signals = nullcontext
@@ -140,6 +164,9 @@ class Server:
                 ("grpc.max_receive_message_length", limits.request_bytes + _FRAME),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
+                # of connections that ask nothing
+                ("grpc.server_handshake_timeout_ms", int(limits.body_seconds * 1e3)),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
         server.add_generic_rpc_handlers((grpc_service.handler(self.service),))
@@ -182,6 +209,31 @@ def _signals(end: Callable[[], None]) -> Iterator[None]:
     finally:
         for each in added:
             loop.remove_signal_handler(each)
+
+
+def _secured(settings: Settings) -> ssl.SSLContext | None:
+    """What TLS needs; ``None``: there is to be none."""
+    if settings.certificate is None or settings.key is None:
+        return None
+
+    def no_password() -> str:
+        # else it would be asked for at the terminal
+        raise CannotUseCertificate(
+            f"the key {escape(settings.key)} is encrypted; give one that is not"
+        )
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.certificate, settings.key, no_password)
+    except CannotUseCertificate:
+        raise
+    except OSError as error:  # which SSLError is, too
+        raise CannotUseCertificate(
+            f"cannot use the certificate {escape(settings.certificate)} with the key "
+            f"{escape(settings.key)}: {error}; expected PEM files that go together"
+        ) from error
+    return context
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -20,23 +20,32 @@ class Limits:
 
     Attributes:
         request_bytes: of a request, decompressed.
-        json_bytes: of the JSON in it, which takes many times that when it is read.
+        json_bytes: of the JSON in it, which takes many times that when it is read; over
+            gRPC of tensors whose elements are not raw.
+        json_containers: lists and objects in that JSON.
+        head_bytes: of the head of a request over HTTP, and of what it sends besides
+            its body.
         inputs: in a request, and outputs that it asks for.
         rank: of a tensor.
-        held_bytes: of all requests that are read or wait at the same time.
+        held_bytes: of all requests that are read or wait at the same time, and of
+            answers that are sent.
         queued: requests of a model that wait.
         connections: that are open at the same time.
-        body_seconds: for a request to be read, from its first byte.
+        body_seconds: for the head of a request to be read, and for its body.
+        answer_seconds: for an answer to be taken.
     """
 
     request_bytes: int = 64 * MIB
     json_bytes: int = 8 * MIB
+    json_containers: int = 1 << 18
+    head_bytes: int = 1 << 16
     inputs: int = 1024
     rank: int = 64
     held_bytes: int = 512 * MIB
     queued: int = 256
     connections: int = 512
     body_seconds: float = 30.0
+    answer_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,8 @@ class Settings:
         token: what requests have to bear, if any.
         certificate, key: PEM files for TLS.
         instances: runs of a model at the same time.
+        device_runs: runs of all models at the same time on devices of one kind, such
+            as GPUs; 0: as many as there are.
         timeout: seconds that a request has if it does not say, none if 0.
         drain: seconds in which requests are finished when the server ends.
     """
@@ -83,6 +94,7 @@ class Settings:
     certificate: Path | None = None
     key: Path | None = None
     instances: int = 1
+    device_runs: int = 0
     batching: Batching = Batching()
     limits: Limits = Limits()
     timeout: float = 60.0
@@ -104,6 +116,7 @@ class Settings:
             raise InvalidArgument("the server has no port to listen at; expected one")
         for name, value, least in (
             ("instances", self.instances, 1),
+            ("device_runs", self.device_runs, 0),
             ("batching.size", self.batching.size, 1),
             ("batching.delay", self.batching.delay, 0),
             ("timeout", self.timeout, 0),
@@ -113,11 +126,14 @@ class Settings:
                 raise InvalidArgument(f"{name} is {value}; expected {least} or more")
 
     @property
-    def is_open(self) -> bool:
-        """Whether others than this machine's programs reach it, and need no token."""
-        if self.token:
-            return False
-        try:
-            return not ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host != "localhost"
+    def is_reached(self) -> bool:
+        """Whether others than this machine's programs reach it."""
+        return not is_local(self.host)
+
+
+def is_local(host: str) -> bool:
+    """Whether *host*, a name or an address, is this machine for nobody but itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

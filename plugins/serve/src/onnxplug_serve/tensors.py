@@ -19,6 +19,9 @@ from onnxplug_serve.datatypes import BYTES, DATATYPES, numpy_dtype
 from onnxplug_serve.errors import BadRequest, TooLarge
 from onnxplug_serve.settings import Limits
 
+_TEXT: Final = 64
+"""Bytes that a text takes besides its characters."""
+
 _LENGTH: Final = struct.Struct("<I")
 
 _IS_LITTLE: Final = sys.byteorder == "little"
@@ -69,7 +72,14 @@ def _shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def from_raw(name: str, datatype: str, shape: Sequence[int], raw: Any) -> Any:
+def memory_of(array: Any) -> int:
+    """The bytes that *array* takes, or about as many, where it is of texts."""
+    return int(array.nbytes) + (_TEXT * array.size if array.dtype.kind == "O" else 0)
+
+
+def from_raw(
+    name: str, datatype: str, shape: Sequence[int], raw: Any, limits: Limits
+) -> Any:
     """The array of a tensor of raw bytes, which it shares.
 
     Args:
@@ -77,9 +87,15 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: Any) -> Any:
 
     Raises:
         BadRequest: there are more or fewer bytes than its shape says.
+        TooLarge: it is of more texts than memory may be taken for.
     """
     count = math.prod(shape)
     if datatype == BYTES:
+        if _TEXT * count > limits.request_bytes:
+            raise TooLarge(
+                f"input {name!r} has {count} texts, of {limits.request_bytes // _TEXT} "
+                "at most"
+            )
         return _array_of_texts(name, shape, _split(name, raw))
     dtype = numpy_dtype(datatype)
     if len(raw) != count * dtype.itemsize:
@@ -151,14 +167,52 @@ def from_numbers(
     _check_count(name, flat, shape)
     dtype = numpy_dtype(datatype)
     kind = _kind(datatype)
-    if not all(type(each) in kind for each in flat):
+    if not kind.issuperset(map(type, flat)):
         wrong = next(each for each in flat if type(each) not in kind)
         raise BadRequest(f"input {name!r} is {datatype}, and has {_shown(wrong)}")
     try:
         with np.errstate(over="ignore"):
-            return np.array(flat, dtype).reshape(shape)
+            array = np.array(flat, dtype).reshape(shape)
     except (OverflowError, ValueError, TypeError) as error:
         raise BadRequest(f"input {name!r} has no {datatype}: {error}") from error
+    if float in kind and np.isinf(array).any():
+        _check_infinite(name, datatype, array, flat)
+    return array
+
+
+def _check_infinite(
+    name: str, datatype: str, array: Any, numbers: Sequence[Any]
+) -> None:
+    for made, given in zip(array.reshape(-1), numbers, strict=True):
+        if np.isinf(made) and not math.isinf(given):
+            raise BadRequest(f"input {name!r} has {_shown(given)}, too large a number")
+
+
+def from_scalars(
+    name: str, datatype: str, shape: Sequence[int], scalars: Sequence[Any]
+) -> Any:
+    """The array of a tensor whose elements are *scalars* of a message of gRPC, which
+    are of their field's type.
+
+    Raises:
+        BadRequest: there are more or fewer than its shape says, or one does not fit.
+    """
+    if datatype == BYTES:
+        return _array_of_texts(name, shape, scalars)
+    _check_count(name, scalars, shape)
+    dtype = numpy_dtype(datatype)
+    try:
+        # numpy would let integers that do not fit wrap around
+        wide = dtype if dtype.kind not in "iu" or dtype.itemsize == 8 else np.int64
+        array = np.fromiter(scalars, wide, len(scalars))
+    except (OverflowError, ValueError) as error:
+        raise BadRequest(f"input {name!r} has no {datatype}: {error}") from error
+    if array.dtype != dtype:
+        limits = np.iinfo(dtype)
+        if array.size and not limits.min <= array.min() <= array.max() <= limits.max:
+            raise BadRequest(f"input {name!r} has no {datatype}: one does not fit")
+        array = array.astype(dtype)
+    return array.reshape(shape)
 
 
 def _kind(datatype: str) -> frozenset[type]:
@@ -182,15 +236,17 @@ def _flat(name: str, data: Any) -> list[Any]:
     return list(data)
 
 
-def to_raw(array: Any) -> bytes:
-    """The raw bytes of *array*."""
+def to_raw(array: Any) -> bytes | memoryview:
+    """The raw bytes of *array*, which they share where that is possible."""
     if array.dtype.kind in "OUST":
         parts = []
         for item in array.reshape(-1):
             text = item if isinstance(item, bytes) else str(item).encode()
             parts += [_LENGTH.pack(len(text)), text]
         return b"".join(parts)
-    return bytes(np.ascontiguousarray(array).astype(_little(array.dtype)).tobytes())
+    little = np.ascontiguousarray(array, _little(array.dtype))
+    raw: Any = little.reshape(-1).view(np.uint8)
+    return memoryview(raw)
 
 
 def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
