@@ -52,7 +52,8 @@ FOR_TESTS := testing openvino native training onnxruntime
 # much that nothing else needs
 ON_SERVE := serve
 SERVE_VENV := .venv-serve
-CLIENTS := 'tritonclient[http,grpc]>=2.60' 'psutil>=6'
+CLIENTS := 'tritonclient[http,grpc]>=2.60' 'kserve>=0.21' 'psutil>=5.9' 'trustme>=1.2' \
+  'opentelemetry-sdk>=1.27'
 # with PyTorch only, which is no small download
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux

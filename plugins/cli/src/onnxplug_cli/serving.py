@@ -94,6 +94,14 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         help="runs of a model at the same time (default: 1)",
     )
     load.add_argument(
+        "--device-runs",
+        metavar="N",
+        type=count,
+        default=0,
+        help="runs of all models at the same time on devices of one kind, such as "
+        "GPUs; 0: as many as there are (default: 0)",
+    )
+    load.add_argument(
         "--threads",
         metavar="N",
         type=count,
@@ -201,6 +209,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         certificate=arguments.certificate,
         key=arguments.key,
         instances=arguments.instances,
+        device_runs=arguments.device_runs,
         batching=Batching(arguments.batch, arguments.batch_delay / 1e3),
         limits=Limits(
             request_bytes=size,
