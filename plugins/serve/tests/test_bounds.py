@@ -437,3 +437,39 @@ def test_a_deadline_is_kept_behind_a_longer_run(bounded, protocol: str) -> None:
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert time.monotonic() - began < 2
         assert first.getresponse().status == 504
+
+
+def _runs(served: Any, model: str) -> float:
+    with closing(http.client.HTTPConnection(served.http, timeout=20)) as connection:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    series = f'onnxplug_run_seconds_count{{model="{model}",version="1"}}'
+    found = [line for line in text.splitlines() if line.startswith(series)]
+    return float(found[0].split()[-1])
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_run_that_nobody_waits_for_is_cancelled(bounded, protocol: str) -> None:
+    before = _runs(bounded, "endless")
+    if protocol == "http":
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1.0]}
+        body = json.dumps({"inputs": [tensor]})
+        connection = http.client.HTTPConnection(bounded.http, timeout=20)
+        connection.request("POST", "/v2/models/endless/infer", body)
+        time.sleep(0.3)
+        connection.close()
+    else:
+        message = _infer(
+            model_name="endless",
+            inputs=[{"name": "x", "datatype": "FP32", "shape": [1]}],
+            raw_input_contents=[bytes(4)],
+        )
+        with grpc.insecure_channel(bounded.grpc) as channel:
+            call = channel.unary_unary(f"/{NAME}/ModelInfer", None, None)
+            future = call.future(message.SerializeToString(), timeout=20)
+            time.sleep(0.3)
+            future.cancel()
+    end = time.monotonic() + 10
+    while _runs(bounded, "endless") == before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert _runs(bounded, "endless") == before + 1

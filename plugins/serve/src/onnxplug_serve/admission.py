@@ -12,8 +12,8 @@ class Admission:
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self.limits = limits
-        self._metrics = metrics
         self.held = 0
+        metrics.watch_held(lambda: self.held)
 
     def hold(self) -> Held:
         """A request of no bytes yet."""
@@ -31,7 +31,6 @@ class Admission:
                 f"{self.limits.held_bytes} at most; ask again later"
             )
         self.held += by
-        self._metrics.held(self.held)
 
 
 class Held:

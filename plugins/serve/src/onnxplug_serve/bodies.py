@@ -129,10 +129,10 @@ def encoded(
     body: bytes, headers: Mapping[str, str], request: Request, held: Held
 ) -> Answer:
     """An answer, compressed if the client asks for it."""
-    accepted = request.headers.get("accept-encoding", "").lower()
-    names = {each.partition(";")[0].strip() for each in accepted.split(",")}
     given = dict(headers)
-    if len(body) >= _WORTH_COMPRESSING:
+    accepted = request.headers.get("accept-encoding", "").lower()
+    if accepted and len(body) >= _WORTH_COMPRESSING:
+        names = {each.partition(";")[0].strip() for each in accepted.split(",")}
         if "gzip" in names:
             body, given["content-encoding"] = gzip.compress(body, 1), "gzip"
         elif "deflate" in names:

@@ -107,9 +107,9 @@ class Metrics:
                 with suppress(KeyError):
                     metric.remove(model, version)
 
-    def held(self, size: int) -> None:
-        """So many bytes are held."""
-        self._held.set(size)
+    def watch_held(self, held: Callable[[], int]) -> None:
+        """*held* tells how many bytes are."""
+        self._held.set_function(held)
 
     def text(self) -> bytes:
         """All of them, in the format of :data:`CONTENT_TYPE`."""

@@ -47,6 +47,9 @@ EXTENSIONS: Final = ("binary_tensor_data", "model_repository")
 HEADER_LENGTH: Final = "inference-header-content-length"
 """The header that tells how many bytes of a body are JSON; the rest is raw tensors."""
 
+_SOON: Final = 0.02
+"""Seconds of a run in which nobody looks whether the client is still there."""
+
 _RETRY: Final = "1"
 """Seconds after which who is refused for the load may ask again."""
 
@@ -57,6 +60,11 @@ def application(service: Service) -> Starlette:
     model = "/v2/models/{model}"
     version = model + "/versions/{version}"
     routes = [
+        # which come most often, and are looked for in this order
+        *(
+            Route(f"{path}/infer", rest.infer, methods=["POST"])
+            for path in (model, version)
+        ),
         Route("/v2/health/live", rest.live),
         Route("/v2/health/ready", rest.ready),
         Route("/v2", rest.server),
@@ -64,10 +72,6 @@ def application(service: Service) -> Starlette:
         Route("/metrics", rest.metrics),
         *(Route(path, rest.model) for path in (model, version)),
         *(Route(f"{path}/ready", rest.model_ready) for path in (model, version)),
-        *(
-            Route(f"{path}/infer", rest.infer, methods=["POST"])
-            for path in (model, version)
-        ),
         Route("/v2/repository/index", rest.index, methods=["POST"]),
         Route("/v2/repository/models/{model}/load", rest.load, methods=["POST"]),
         Route("/v2/repository/models/{model}/unload", rest.unload, methods=["POST"]),
@@ -239,17 +243,8 @@ class _Rest:
         asked, how = read_request(body, head, limits)
         held.grow(asked.held)
         # which may be another one by now
-        with self._find(request).in_use() as model:
-            done = asyncio.ensure_future(model.infer(asked))
-            gone = asyncio.ensure_future(_disconnected(request))
-            try:
-                await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
-                if not done.done():
-                    raise Abandoned("the client is gone")
-                response: InferResponse = done.result()
-            finally:
-                done.cancel()
-                gone.cancel()
+        with self._find(request).in_use() as model, _Watch(request):
+            response: InferResponse = await model.infer(asked)
         text, raw = written(response, how)
         headers = {"content-type": "application/json"}
         if raw:
@@ -260,9 +255,37 @@ class _Rest:
         return encoded(b"".join([text, *raw]), headers, request, held)
 
 
-async def _disconnected(request: Request) -> None:
-    """Return when the client is gone."""
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            return
+class _Watch:
+    """A context that is left when the client is gone; it looks once that may matter.
+
+    Raises:
+        Abandoned: the client is gone.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._is_gone = False
+
+    def __enter__(self) -> None:
+        asked = asyncio.current_task()
+        assert asked is not None
+        self._asked = asked
+        self._looks: asyncio.Task[None] | None = None
+        self._begins = asyncio.get_running_loop().call_later(_SOON, self._begin)
+
+    def _begin(self) -> None:
+        self._looks = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone = True
+        self._asked.cancel()
+
+    def __exit__(self, kind: object, error: object, _: object) -> None:
+        self._begins.cancel()
+        if self._looks is not None:
+            self._looks.cancel()
+        if self._is_gone and isinstance(error, asyncio.CancelledError):
+            self._asked.uncancel()
+            raise Abandoned("the client is gone") from None
