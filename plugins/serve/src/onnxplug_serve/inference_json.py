@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+import orjson
 
 from onnxplug_serve.datatypes import datatype_of_array
 from onnxplug_serve.errors import BadRequest, TooLarge
@@ -19,6 +23,8 @@ from onnxplug_serve.tensors import (
     to_numbers,
     to_raw,
 )
+
+_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,28 @@ def read_json(body: bytearray | memoryview, limits: Limits) -> dict[str, Any]:
             "data as one list, or tensors as binary data"
         )
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the request is no JSON: {error}") from error
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        found = _loads_leniently(text)
     if not isinstance(found, dict):
         raise BadRequest("the request is no JSON object")
     return found
+
+
+def _loads_leniently(text: bytes) -> Any:
+    """What *text* is as Python reads JSON: with NaN and infinities, which Python's
+    clients write, and with halves of characters of UTF-16."""
+    try:
+        return json.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the request is no JSON: {error}") from error
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
 
 
 def _length(stated: str | None, size: int) -> int:
@@ -204,4 +226,13 @@ def written(response: InferResponse, form: AnswerForm) -> tuple[bytes, list[Any]
         answer["id"] = response.id
     if response.parameters:
         answer["parameters"] = dict(response.parameters)
-    return json.dumps(answer, separators=(",", ":")).encode(), raw
+    return _dumps(answer), raw
+
+
+def _dumps(answer: dict[str, Any]) -> bytes:
+    """The JSON of *answer*, whose arrays are lists in it."""
+    try:
+        return bytes(orjson.dumps(answer, option=_OPTIONS))
+    except orjson.JSONEncodeError:
+        # numbers that are not finite, and halves of characters of UTF-16
+        return json.dumps(answer, default=np.ndarray.tolist).encode()

@@ -229,11 +229,12 @@ def _flat(name: str, data: Any) -> list[Any]:
         raise BadRequest(
             f"the data of input {name!r} is {_shown(data)}; expected a list"
         )
-    while any(type(each) is list for each in data):
-        if not all(type(each) is list for each in data):
+    while list in (kinds := set(map(type, data))):
+        if len(kinds) > 1:
             raise BadRequest(f"the data of input {name!r} is nested unevenly")
         data = [each for part in data for each in part]
-    return list(data)
+    flat: list[Any] = data
+    return flat
 
 
 def to_raw(array: Any) -> bytes | memoryview:
@@ -253,8 +254,9 @@ def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if _IS_LITTLE else dtype.newbyteorder("<")
 
 
-def to_numbers(array: Any) -> list[Any]:
-    """The elements of *array* in C order, as JSON has them.
+def to_numbers(array: Any) -> Any:
+    """The elements of *array* in C order, as JSON has them: a list, or an array of a
+    dimension and of a type that orjson writes as one.
 
     NaN and infinities are what Python's ``json`` writes for them; bfloat16 and float16
     are numbers that float32 has.
@@ -268,4 +270,10 @@ def to_numbers(array: Any) -> list[Any]:
         array.dtype.itemsize == 2 and array.dtype.kind == "f"
     ):
         array = array.astype(np.float32)
-    return list(array.reshape(-1).tolist())
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return NotFinite(array.reshape(-1).tolist())
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+class NotFinite(list[float]):
+    """Numbers of which orjson would write some as ``null``: it writes no such lists."""
