@@ -1,14 +1,19 @@
-"""What a server costs: a model's session by itself, and behind HTTP and gRPC.
+"""What a server costs: a model's session by itself, and behind HTTP and gRPC; beside
+MLServer and Ray Serve with ONNX Runtime, if there are environments with these.
 
-    python benchmarks/serving.py [OUTPUT.json]
+    python benchmarks/serving.py [--mlserver PYTHON] [--ray PYTHON] [--json OUTPUT]
 
-needs onnxplug-serve, and Triton's clients.  The server is a process of its own, with
-one thread for each run; clients are threads of this one: both share the processors.
+needs onnxplug-serve, Triton's client for gRPC, and ONNX Runtime.  Each server is a
+process of its own, with one thread for each run, and all of them run at the same time:
+they are asked in turn, by the same client.  Clients are threads of this process: all
+share the processors.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import socket
 import statistics
 import subprocess
 import sys
@@ -16,15 +21,15 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnx
+import onnxruntime
 import tritonclient.grpc
-import tritonclient.http
 from machine import describe_machine
 from onnx import helper, numpy_helper
 
@@ -32,10 +37,11 @@ import onnxplug
 
 SIDE: Final = 1024
 LAYERS: Final = 4
-CLIENTS: Final = 16
-SECONDS: Final = 4.0
-PORTS: Final = {"http": 18730, "grpc": 18731}
-MODULES: Final = {"http": tritonclient.http, "grpc": tritonclient.grpc}
+OUTPUT: Final = f"r{LAYERS - 1}"
+CLIENTS: Final = (16, 32)
+ROUNDS: Final = 7
+SECONDS: Final = 1.0
+SERVERS: Final = Path(__file__).parent / "servers"
 
 Ask = Callable[[], object]
 
@@ -59,40 +65,135 @@ def perceptron() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[opset], ir_version=10)
 
 
+class Server(NamedTuple):
+    """How a server is started, and what it speaks.
+
+    Attributes:
+        command: but for its ports.
+        ways: of ``json``, ``binary`` and ``grpc``.
+    """
+
+    command: list[str]
+    ways: tuple[str, ...]
+
+
+def servers(
+    path: Path, batch: int, mlserver: str | None, ray: str | None
+) -> dict[str, Server]:
+    """Those that there are, by name, with up to *batch* rows of requests in a run."""
+    found = {
+        "onnxplug": Server(
+            [
+                sys.executable, "-m", "onnxplug", "serve", f"perceptron={path}",
+                "--threads", "1", "--batch", str(batch), "--port", "{http}",
+                "--grpc-port", "{grpc}",
+            ],
+            ("json", "binary", "grpc"),
+        )
+    }  # fmt: skip
+    if mlserver:
+        # in one process, which is faster than its default of another for the model
+        words = [str(path), str(batch), "0", "{http}", "{grpc}"]
+        command = [mlserver, str(SERVERS / "on_mlserver.py"), *words]
+        found["mlserver"] = Server(command, ("json", "grpc"))
+    if ray:
+        words = [str(path), str(batch), "{http}"]
+        command = [ray, str(SERVERS / "on_ray.py"), *words]
+        found["ray serve"] = Server(command, ("json", "binary"))
+    return found
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
-def served(path: Path, *words: str) -> Iterator[None]:
-    """A context in which the model is served as ``perceptron``."""
-    command = [
-        sys.executable, "-m", "onnxplug", "serve", f"perceptron={path}", *words,
-        "--port", str(PORTS["http"]), "--grpc-port", str(PORTS["grpc"]),
-    ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def served(server: Server) -> Iterator[dict[str, int]]:
+    """A context in which the model is served as ``perceptron``; gives the ports."""
+    ports = {"http": free_port(), "grpc": free_port()}
+    command = [word.format(**ports) if "{" in word else word for word in server.command]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        ready = f"http://127.0.0.1:{PORTS['http']}/v2/health/ready"
-        for _ in range(600):
+        ready = f"http://127.0.0.1:{ports['http']}/v2/models/perceptron/ready"
+        for _ in range(900):
             try:
                 with urllib.request.urlopen(ready):
                     break
             except OSError:
                 time.sleep(0.1)
-        yield
+        else:
+            raise TimeoutError(f"{command} was not ready in 90 s")
+        yield ports
     finally:
         process.terminate()
         process.wait()
 
 
-def client(protocol: str, x: Any) -> Ask:
+class HttpClient:
+    """Asks one request over a connection of its own, as cheaply as Python can."""
+
+    def __init__(self, port: int, x: Any, *, binary: bool) -> None:
+        self._connection = socket.create_connection(("127.0.0.1", port))
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tensor: dict[str, Any] = {"name": "x", "datatype": "FP32"}
+        tensor["shape"] = list(x.shape)
+        asked: dict[str, Any] = {"inputs": [tensor]}
+        lines = "Host: localhost\r\nContent-Type: application/json\r\n"
+        raw = b""
+        if binary:
+            raw = x.tobytes()
+            tensor["parameters"] = {"binary_data_size": len(raw)}
+            asked["parameters"] = {"binary_data_output": True}
+            text = json.dumps(asked).encode()
+            lines += f"Inference-Header-Content-Length: {len(text)}\r\n"
+        else:
+            tensor["data"] = x.reshape(-1).tolist()
+            text = json.dumps(asked).encode()
+        self._request = (
+            "POST /v2/models/perceptron/infer HTTP/1.1\r\n"
+            f"{lines}Content-Length: {len(text) + len(raw)}\r\n\r\n"
+        ).encode() + (text + raw)
+
+    def __call__(self) -> bytes:
+        self._connection.sendall(self._request)
+        got = b""
+        while b"\r\n\r\n" not in got:
+            got += self._received()
+        head, _, body = got.partition(b"\r\n\r\n")
+        if head[9:12] != b"200":
+            raise OSError(f"{head!r} {body[:200]!r}")
+        _, _, rest = head.lower().partition(b"\r\ncontent-length:")
+        size = int(rest.partition(b"\r\n")[0])
+        while len(body) < size:
+            body += self._received()
+        return body
+
+    def _received(self) -> bytes:
+        part = self._connection.recv(1 << 16)
+        if not part:
+            raise OSError("the connection was closed")
+        return part
+
+
+def client(ports: Mapping[str, int], way: str, x: Any) -> Ask:
     """Asks the server for one row, with a connection of its own."""
-    module = MODULES[protocol]
-    connection = module.InferenceServerClient(f"127.0.0.1:{PORTS[protocol]}")
+    if way != "grpc":
+        return HttpClient(ports["http"], x, binary=way == "binary")
+    module = tritonclient.grpc
+    connection = module.InferenceServerClient(f"127.0.0.1:{ports['grpc']}")
     given = module.InferInput("x", list(x.shape), "FP32")
     given.set_data_from_numpy(x)
-    return lambda: connection.infer("perceptron", [given]).as_numpy(f"r{LAYERS - 1}")
+    return lambda: connection.infer("perceptron", [given]).as_numpy(OUTPUT)
 
 
-def latencies(ask: Ask) -> dict[str, float]:
-    """Of one client that asks again and again: medians and tails, in ms."""
-    for _ in range(50):
+def latencies(ask: Ask) -> list[float]:
+    """Of one client that asks again and again, in ms."""
+    for _ in range(10):
         ask()
     times = []
     end = time.perf_counter() + SECONDS
@@ -100,63 +201,109 @@ def latencies(ask: Ask) -> dict[str, float]:
         began = time.perf_counter()
         ask()
         times.append(1e3 * (time.perf_counter() - began))
-    return {
-        "p50_ms": statistics.median(times),
-        "p99_ms": float(np.quantile(times, 0.99)),
-        "requests": len(times),
-    }
+    return times
 
 
-def throughput(make: Callable[[], Ask]) -> float:
-    """Requests a second of 16 clients."""
-    counts = [0] * CLIENTS
+def throughput(clients: list[Ask]) -> float:
+    """Requests a second of *clients* at the same time."""
+    counts = [0] * len(clients)
     begin = threading.Event()
 
     def work(number: int) -> None:
-        ask = make()
+        clients[number]()  # which connects some of them
         begin.wait()
         end = time.perf_counter() + SECONDS
         while time.perf_counter() < end:
-            ask()
+            clients[number]()
             counts[number] += 1
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(CLIENTS)]
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(clients))]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    time.sleep(0.2)
+    began = time.perf_counter()
     begin.set()
     for thread in threads:
         thread.join()
-    return sum(counts) / SECONDS
+    return sum(counts) / (time.perf_counter() - began)
+
+
+def told(times: list[list[float]]) -> dict[str, float]:
+    """Medians over the rounds of the median and of the tail, in ms."""
+    p99 = [float(np.quantile(each, 0.99)) for each in times]
+    return {
+        "p50_ms": round(statistics.median(map(statistics.median, times)), 3),
+        "p99_ms": round(statistics.median(p99), 3),
+        "least_ms": round(min(map(min, times)), 3),
+    }
+
+
+def sessions(path: Path, x: Any) -> dict[str, Ask]:
+    """The same model without a server."""
+    ours = onnxplug.SessionOptions()
+    ours.intra_op_num_threads = 1
+    session = onnxplug.InferenceSession(str(path), ours)
+    theirs = onnxruntime.SessionOptions()
+    theirs.intra_op_num_threads = 1
+    other = onnxruntime.InferenceSession(
+        str(path), theirs, providers=["CPUExecutionProvider"]
+    )
+    return {
+        "onnxplug, no server": lambda: session.run(None, {"x": x}),
+        "onnxruntime, no server": lambda: other.run(None, {"x": x}),
+    }
+
+
+def measured(path: Path, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """All servers, asked in turn."""
+    x = np.random.default_rng(1).standard_normal((1, SIDE)).astype(np.float32)
+    times: dict[str, list[list[float]]] = {}
+    rates: dict[str, dict[int, list[float]]] = {}
+    with ExitStack() as running:
+        asked: dict[str, Callable[[], Ask]] = {}
+        for name, server in servers(
+            path, batch, arguments.mlserver, arguments.ray
+        ).items():
+            ports = running.enter_context(served(server))
+            for way in server.ways:
+                asked[f"{name}, {way}"] = lambda p=ports, w=way: client(p, w, x)
+        alone = sessions(path, x)
+        for _ in range(arguments.rounds):
+            for name, ask in alone.items():
+                times.setdefault(name, []).append(latencies(ask))
+            for name, make in asked.items():
+                # anew, as servers close connections that others' turns leave idle
+                times.setdefault(name, []).append(latencies(make()))
+                for count in CLIENTS:
+                    rate = throughput([make() for _ in range(count)])
+                    rates.setdefault(name, {}).setdefault(count, []).append(rate)
+    found: dict[str, Any] = {name: told(each) for name, each in times.items()}
+    for name, by_count in rates.items():
+        found[name]["requests_per_second"] = {
+            str(count): round(statistics.median(each))
+            for count, each in by_count.items()
+        }
+    return found
 
 
 def main() -> None:
     """Measure, and write what was found as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--mlserver", metavar="PYTHON", help="that has MLServer")
+    parser.add_argument("--ray", metavar="PYTHON", help="that has Ray Serve")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--json", metavar="OUTPUT", type=Path)
+    arguments = parser.parse_args()
     found: dict[str, Any] = {"machine": describe_machine()}
-    x = np.random.default_rng(1).standard_normal((1, SIDE)).astype(np.float32)
-    one = ["--threads", "1"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "perceptron.onnx")
         onnx.save(perceptron(), path)
-        options = onnxplug.SessionOptions()
-        options.intra_op_num_threads = 1
-        with onnxplug.InferenceSession(str(path), options) as session:
-            found["session"] = latencies(lambda: session.run(None, {"x": x}))
-            rows = np.repeat(x, 16, 0)
-            found["session, 16 rows"] = latencies(
-                lambda: session.run(None, {"x": rows})
-            )
-        for batch in ("1", "16"):
-            with served(path, *one, "--batch", batch):
-                for protocol in PORTS:
-                    key = f"{protocol}, --batch {batch}"
-                    found[key] = latencies(client(protocol, x))
-                    found[key]["requests_per_second_of_16"] = throughput(
-                        lambda protocol=protocol: client(protocol, x)
-                    )
+        for batch in (1, 16):
+            key = "joined by up to 16" if batch > 1 else "not joined"
+            found[key] = measured(path, batch, arguments)
     text = json.dumps(found, indent=1)
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(text + "\n", encoding="utf-8")
+    if arguments.json:
+        arguments.json.write_text(text + "\n", encoding="utf-8")
     print(text)
 
 
