@@ -3,16 +3,18 @@ MLServer and Ray Serve with ONNX Runtime, if there are environments with these.
 
     python benchmarks/serving.py [--mlserver PYTHON] [--ray PYTHON] [--json OUTPUT]
 
-needs onnxplug-serve, Triton's client for gRPC, and ONNX Runtime.  Each server is a
-process of its own, with one thread for each run, and all of them run at the same time:
-they are asked in turn, by the same client.  Clients are threads of this process: all
-share the processors.
+needs onnxplug-serve, Triton's client for gRPC, psutil, and ONNX Runtime.  Each server
+is a process of its own, with one thread for each run, and all of them run at the same
+time: they are asked in turn, by the same client.  Clients are threads of this process:
+all share the processors.  Where the machine has other things to do, the processor time
+of a request says more than the time that it took.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -29,6 +31,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import onnx
 import onnxruntime
+import psutil
 import tritonclient.grpc
 from machine import describe_machine
 from onnx import helper, numpy_helper
@@ -111,8 +114,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(server: Server) -> Iterator[dict[str, int]]:
-    """A context in which the model is served as ``perceptron``; gives the ports."""
+def served(server: Server) -> Iterator[tuple[int, dict[str, int]]]:
+    """A context in which the model is served as ``perceptron``; gives the process, and
+    the ports."""
     ports = {"http": free_port(), "grpc": free_port()}
     command = [word.format(**ports) if "{" in word else word for word in server.command]
     process = subprocess.Popen(
@@ -128,7 +132,7 @@ def served(server: Server) -> Iterator[dict[str, int]]:
                 time.sleep(0.1)
         else:
             raise TimeoutError(f"{command} was not ready in 90 s")
-        yield ports
+        yield process.pid, ports
     finally:
         process.terminate()
         process.wait()
@@ -191,10 +195,51 @@ def client(ports: Mapping[str, int], way: str, x: Any) -> Ask:
     return lambda: connection.infer("perceptron", [given]).as_numpy(OUTPUT)
 
 
+def spent(process: int) -> float:
+    """Seconds of the processor that a process has used, and those that it started."""
+    parent = psutil.Process(process)
+    seconds = 0.0
+    for each in (parent, *parent.children(recursive=True)):
+        used = each.cpu_times()
+        seconds += used.user + used.system
+    return seconds
+
+
+class Alone:
+    """One client that asks again and again.
+
+    Attributes:
+        process: whose time of the processor a request is to take.
+        times: by round, of each request in ms.
+        used: seconds of the processor that all of them took.
+    """
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.times: list[list[float]] = []
+        self.used = 0.0
+
+    def ask(self, ask: Ask) -> None:
+        """One round."""
+        for _ in range(10):
+            ask()
+        before = spent(self.process)
+        self.times.append(latencies(ask))
+        self.used += spent(self.process) - before
+
+    def told(self) -> dict[str, float]:
+        """Medians over the rounds of the median and of the tail, in ms."""
+        p99 = [float(np.quantile(each, 0.99)) for each in self.times]
+        return {
+            "p50_ms": round(statistics.median(map(statistics.median, self.times)), 3),
+            "p99_ms": round(statistics.median(p99), 3),
+            "least_ms": round(min(map(min, self.times)), 3),
+            "processor_ms": round(1e3 * self.used / sum(map(len, self.times)), 3),
+        }
+
+
 def latencies(ask: Ask) -> list[float]:
-    """Of one client that asks again and again, in ms."""
-    for _ in range(10):
-        ask()
+    """Of one client, in ms."""
     times = []
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end:
@@ -228,16 +273,6 @@ def throughput(clients: list[Ask]) -> float:
     return sum(counts) / (time.perf_counter() - began)
 
 
-def told(times: list[list[float]]) -> dict[str, float]:
-    """Medians over the rounds of the median and of the tail, in ms."""
-    p99 = [float(np.quantile(each, 0.99)) for each in times]
-    return {
-        "p50_ms": round(statistics.median(map(statistics.median, times)), 3),
-        "p99_ms": round(statistics.median(p99), 3),
-        "least_ms": round(min(map(min, times)), 3),
-    }
-
-
 def sessions(path: Path, x: Any) -> dict[str, Ask]:
     """The same model without a server."""
     ours = onnxplug.SessionOptions()
@@ -257,27 +292,29 @@ def sessions(path: Path, x: Any) -> dict[str, Ask]:
 def measured(path: Path, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """All servers, asked in turn."""
     x = np.random.default_rng(1).standard_normal((1, SIDE)).astype(np.float32)
-    times: dict[str, list[list[float]]] = {}
+    alone: dict[str, Alone] = {}
     rates: dict[str, dict[int, list[float]]] = {}
     with ExitStack() as running:
         asked: dict[str, Callable[[], Ask]] = {}
         for name, server in servers(
             path, batch, arguments.mlserver, arguments.ray
         ).items():
-            ports = running.enter_context(served(server))
+            process, ports = running.enter_context(served(server))
             for way in server.ways:
+                alone[f"{name}, {way}"] = Alone(process)
                 asked[f"{name}, {way}"] = lambda p=ports, w=way: client(p, w, x)
-        alone = sessions(path, x)
+        without = sessions(path, x)
+        alone.update({name: Alone(os.getpid()) for name in without})
         for _ in range(arguments.rounds):
-            for name, ask in alone.items():
-                times.setdefault(name, []).append(latencies(ask))
+            for name, ask in without.items():
+                alone[name].ask(ask)
             for name, make in asked.items():
                 # anew, as servers close connections that others' turns leave idle
-                times.setdefault(name, []).append(latencies(make()))
+                alone[name].ask(make())
                 for count in CLIENTS:
                     rate = throughput([make() for _ in range(count)])
                     rates.setdefault(name, {}).setdefault(count, []).append(rate)
-    found: dict[str, Any] = {name: told(each) for name, each in times.items()}
+    found: dict[str, Any] = {name: each.told() for name, each in alone.items()}
     for name, by_count in rates.items():
         found[name]["requests_per_second"] = {
             str(count): round(statistics.median(each))

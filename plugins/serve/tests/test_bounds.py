@@ -8,7 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import grpc
@@ -475,3 +475,39 @@ def test_a_run_that_nobody_waits_for_is_cancelled(folder, start, protocol: str) 
         while not _runs(served, "endless") and time.monotonic() < end:
             time.sleep(0.05)
         assert _runs(served, "endless") == 1
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_what_runs_when_the_server_ends_is_answered(
+    folder, start, protocol: str
+) -> None:
+    """Its own deadline ends it, and not the server."""
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1]}
+    with ExitStack() as clients:
+        models = {"endless": folder / "endless.onnx"}
+        with start(onnxplug_serve.Settings(models=models, drain=20)) as served:
+            if protocol == "http":
+                connection = http.client.HTTPConnection(served.http, timeout=20)
+                clients.callback(connection.close)
+                body = {
+                    "inputs": [{**tensor, "data": [1.0]}],
+                    "parameters": {"timeout": 1_500_000},
+                }
+                path = "/v2/models/endless/infer"
+                connection.request("POST", path, json.dumps(body))
+            else:
+                channel = clients.enter_context(grpc.insecure_channel(served.grpc))
+                call = channel.unary_unary(f"/{NAME}/ModelInfer", None, None)
+                message = _infer(
+                    model_name="endless",
+                    inputs=[tensor],
+                    raw_input_contents=[bytes(4)],
+                    parameters={"timeout": {"int64_param": 1_500_000}},
+                )
+                future = call.future(message.SerializeToString(), timeout=20)
+            time.sleep(0.5)
+        if protocol == "http":
+            assert connection.getresponse().status == 504
+        else:
+            assert future.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert "longer than" in future.details()

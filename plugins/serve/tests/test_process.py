@@ -215,6 +215,26 @@ def test_nothing_is_wrong_lost_or_doubled(repository: Path, save_version) -> Non
     assert after - before < 100 << 20
 
 
+def test_unloading_drops_no_request(repository: Path) -> None:
+    """Each is answered, by the model or by that it is not there."""
+    with _command("--repository", repository) as command:
+        clients = [_Client(command.address, number, 150) for number in range(8)]
+        for client in clients:
+            client.start()
+        while any(client.is_alive() for client in clients):
+            for what in ("unload", "load"):
+                path = f"/v2/repository/models/scale/{what}"
+                assert command.ask("POST", path)[0] == 200
+                time.sleep(0.05)
+        for client in clients:
+            client.join()
+    wrong = [each for client in clients for each in client.wrong]
+    assert not wrong, wrong[:5]
+    statuses = sum((client.statuses for client in clients), Counter())
+    assert sum(statuses.values()) == 8 * 150
+    assert set(statuses) == {200, 503}
+
+
 def test_overload_is_refused_and_passes(repository: Path) -> None:
     words = ("--repository", repository, "--queue", 2, "--batch", 1)
     x = np.ones((50_000, 4), np.float32)
@@ -293,6 +313,12 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
             except OSError:
                 continue
         assert status == 503 and "not loaded" in told["error"]
+        # which waits until the first time that it is loaded is over
+        _, loaded = command.ask("POST", "/v2/repository/models/bad/load")
+        _, index = command.ask("POST", "/v2/repository/index")
+        _, told = command.ask("GET", "/v2/models/bad")
+        for text in (told["error"], index[0]["reason"], loaded["error"]):
+            assert "damaged" in text and str(tmp_path) not in text
         assert command.ask("GET", "/v2/health/ready")[0] == 503
         assert command.ask("GET", "/v2/health/live")[0] == 200
     finally:
@@ -310,6 +336,11 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
         (("--repository", "nowhere"), "is no folder"),
         (("--certificate", "a.pem"), "nothing to serve"),
         (("--host", "192.0.2.1", "MODEL"), "cannot listen at 192.0.2.1"),
+        (
+            ("--certificate", "a.pem", "--key", "b.pem", "MODEL"),
+            "cannot use the certificate a.pem",
+        ),
+        (("--device-runs", "-1", "MODEL"), "is not a whole number"),
     ],
 )
 def test_what_cannot_be_served_is_said(

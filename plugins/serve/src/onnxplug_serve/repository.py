@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,10 +128,8 @@ class Repository:
     async def load_all(self) -> None:
         """Load what is not loaded; of what fails it is said why."""
         for name in list(self._entries):
-            try:
+            with suppress(RequestError):  # which load() has logged
                 await self.load(name)
-            except RequestError as error:
-                _logger.error("model %s is not served: %s", name, escape(error))
 
     async def load(self, name: str) -> None:
         """Load *name*, or load it anew: its versions are those on disk then.
@@ -149,9 +148,18 @@ class Repository:
             try:
                 loaded = await asyncio.to_thread(self._load, name, entry.source)
             except (OnnxplugError, OSError) as error:
-                entry.reason = str(error)
+                _logger.error(
+                    "model %s is not served%s: %s",
+                    name,
+                    " anew" if entry.versions else "",
+                    escape(error),
+                )
+                # where it is on this machine is nothing to tell those who ask
+                entry.reason = str(error).replace(str(entry.source), name)
                 entry.state = "FAILED" if not entry.versions else entry.state
-                raise BadRequest(f"model {name!r} cannot be loaded: {error}") from error
+                raise BadRequest(
+                    f"model {name!r} cannot be loaded: {entry.reason}"
+                ) from error
             old, entry.versions = entry.versions, loaded
             entry.state, entry.reason = "READY", ""
             for version in loaded:
