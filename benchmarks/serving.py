@@ -124,14 +124,14 @@ def served(server: Server) -> Iterator[tuple[int, dict[str, int]]]:
     )
     try:
         ready = f"http://127.0.0.1:{ports['http']}/v2/models/perceptron/ready"
-        for _ in range(900):
+        for _ in range(2400):
             try:
                 with urllib.request.urlopen(ready):
                     break
             except OSError:
                 time.sleep(0.1)
         else:
-            raise TimeoutError(f"{command} was not ready in 90 s")
+            raise TimeoutError(f"{command} was not ready in 4 minutes")
         yield process.pid, ports
     finally:
         process.terminate()
@@ -338,9 +338,9 @@ def main() -> None:
         for batch in (1, 16):
             key = "joined by up to 16" if batch > 1 else "not joined"
             found[key] = measured(path, batch, arguments)
-    text = json.dumps(found, indent=1)
-    if arguments.json:
-        arguments.json.write_text(text + "\n", encoding="utf-8")
+            text = json.dumps(found, indent=1)
+            if arguments.json:
+                arguments.json.write_text(text + "\n", encoding="utf-8")
     print(text)
 
 

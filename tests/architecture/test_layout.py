@@ -225,7 +225,7 @@ DOORS: Final = {
         "verify",
     },
     # serves what the host runs
-    "onnxplug_serve": {"session", "specialise"},
+    "onnxplug_serve": {"escape", "session", "specialise"},
     # knows the layouts that libraries prefer by the names that the host has for them
     "onnxplug_native": {"layout"},
     # adapts the host's classes to programs for ONNX Runtime

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from onnxplug.errors import OnnxplugError
-from onnxplug.escape import escape_lines
 
 _LONGEST: Final = 1000
 """Characters of an answer: as trailers of gRPC they would not arrive if they were
@@ -26,7 +25,7 @@ class RequestError(OnnxplugError):
     @property
     def told(self) -> str:
         """Its text, shortened where what was asked made it long."""
-        text = escape_lines(self)
+        text = str(self)
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

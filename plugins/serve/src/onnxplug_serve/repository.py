@@ -231,7 +231,7 @@ def check_name(name: str) -> str:
         not name
         or name in (".", "..")
         or any(c in name for c in "/\\?#%")
-        or escape(name) != name
+        or not name.isprintable()
     ):
         raise InvalidArgument(
             f"a model cannot be called {name!r}; name it otherwise: NAME=PATH"

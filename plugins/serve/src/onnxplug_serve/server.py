@@ -15,7 +15,6 @@ import grpc
 import uvicorn
 
 from onnxplug.errors import OnnxplugError
-from onnxplug.escape import escape
 from onnxplug_serve import grpc_service, rest
 from onnxplug_serve.connections import connection_class
 from onnxplug_serve.service import Service
@@ -219,7 +218,7 @@ def _secured(settings: Settings) -> ssl.SSLContext | None:
     def no_password() -> str:
         # else it would be asked for at the terminal
         raise CannotUseCertificate(
-            f"the key {escape(settings.key)} is encrypted; give one that is not"
+            f"the key {settings.key} is encrypted; give one that is not"
         )
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -230,8 +229,8 @@ def _secured(settings: Settings) -> ssl.SSLContext | None:
         raise
     except OSError as error:  # which SSLError is, too
         raise CannotUseCertificate(
-            f"cannot use the certificate {escape(settings.certificate)} with the key "
-            f"{escape(settings.key)}: {error}; expected PEM files that go together"
+            f"cannot use the certificate {settings.certificate} with the key "
+            f"{settings.key}: {error}; expected PEM files that go together"
         ) from error
     return context
 
