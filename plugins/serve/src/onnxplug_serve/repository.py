@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,7 @@ class Repository:
         self._entries: dict[str, _Entry] = {}
         self._changing: dict[str, asyncio.Lock] = {}
         self._devices = DeviceRuns(settings.device_runs)
+        self._changes: set[asyncio.Task[None]] = set()
         self._not_entered: set[str] = set()
         self.is_ending = False
         for name, path in settings.models.items():
@@ -143,6 +144,17 @@ class Repository:
         self._find()
         if name not in self._entries:
             raise NoSuchModel(f"there is no model {name[:80]!r}")
+        await self._whole(self._exchange(name))
+
+    async def _whole(self, change: Coroutine[Any, Any, None]) -> None:
+        """Make *change* to its end, also when nobody waits for it any more: half of it
+        would leave sessions that nobody closes."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        await asyncio.shield(task)
+
+    async def _exchange(self, name: str) -> None:
         async with self._changing.setdefault(name, asyncio.Lock()):
             entry = self._entries[name]
             try:
@@ -197,6 +209,9 @@ class Repository:
         """
         if name not in self._entries:
             raise NoSuchModel(f"there is no model {name[:80]!r}")
+        await self._whole(self._take_out(name))
+
+    async def _take_out(self, name: str) -> None:
         async with self._changing.setdefault(name, asyncio.Lock()):
             entry = self._entries[name]
             old, entry.versions = entry.versions, {}
