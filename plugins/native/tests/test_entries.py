@@ -17,7 +17,7 @@ from onnxplug.graph.load import load_model
 from onnxplug_native import functions
 from onnxplug_native.functions.environment import CustomOpDomain
 from onnxplug_native.functions.graph import GraphView, ModelFacts
-from onnxplug_native.functions.kernel_context import KernelContext
+from onnxplug_native.functions.kernel_context import KernelContext, values_of
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.functions.types import element_number
 from onnxplug_native.interface import compiled
@@ -98,8 +98,8 @@ def context() -> Iterator[KernelContext]:
     pytest.importorskip("llvmlite")
     functions.load()
     made = KernelContext(
-        [ep.DataType.FLOAT32, ep.DataType.INT64, ep.DataType.STRING, None],
-        [ep.DataType.FLOAT32, ep.DataType.FLOAT32],
+        values_of([ep.DataType.FLOAT32, ep.DataType.INT64, ep.DataType.STRING, None]),
+        values_of([ep.DataType.FLOAT32, ep.DataType.FLOAT32]),
     )
     given = [np.ones((2, 3), np.float32), np.array(7), np.array(["a"], object)]
     for value, array in zip(made.inputs, given, strict=False):

@@ -48,17 +48,25 @@ def test_a_kernel_has_its_arguments_where_it_wants_them(
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_a_value_that_is_wanted_in_two_memories_is_refused(register) -> None:
-    register("DEVICE_MEMORY", "KERNELS", "HOST_INPUT")
+@pytest.mark.parametrize(
+    "text", ["{ a = Neg(x) y = Mul(a, a) }", "{ a = Mul(x, x) y = Mul(a, a) }"]
+)
+@pytest.mark.parametrize("streams", [[], ["STREAMS"]])
+def test_a_value_that_is_wanted_in_two_memories_is_copied(
+    register, text, streams
+) -> None:
+    register("DEVICE_MEMORY", "KERNELS", "HOST_INPUT", *streams)
     model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["": 17]>
-        g (float[2, 3] x) => (float[2, 3] y) { a = Neg(x) y = Mul(a, a) }"""
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x) => '
+        f"(float[2, 3] y) {text}"
     )
-    with pytest.warns(match="wanted both on the host and in example_memory"):
-        session = open_session(model.SerializeToString())
     x = feeds(2, 3)["x"]
-    with session:
-        np.testing.assert_allclose(session.run(None, {"x": x})[0], x * x, rtol=1e-6)
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    with open_session(model.SerializeToString()) as session:
+        assert {ep for _, op, ep in owners(session) if op == "Mul"} == {EXAMPLE}
+        for _ in range(3):
+            (found,) = session.run(None, {"x": x})
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 _POOLS = """<ir_version: 8, opset_import: ["": 17]>

@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxplug import ep
 from onnxplug_native.claims import Claims
@@ -30,13 +30,17 @@ from onnxplug_native.functions.node import NodeView
 from onnxplug_native.functions.types import element_number
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.structure import Structure
-from onnxplug_native.kernel import KernelPartition
+from onnxplug_native.kernel_partition import KernelPartition
 from onnxplug_native.layout import Layout
 from onnxplug_native.measured import Judge, Measured
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
     from onnxplug_native.functions.devices import Device
+
+
+_KERNELS: Final = "kernels"
+"""The label of the nodes that a library has kernels for, which host may divide."""
 
 
 class NativeProvider(ep.ExecutionProvider):
@@ -174,7 +178,7 @@ class NativeProvider(ep.ExecutionProvider):
         untaken = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
         with self._view(graph) as view:
             groups, reasons = self._claims.find(view)
-            claims = tuple(map(self._claim, groups))
+            claims = tuple(self._claim_all(groups))
         taken = {index for claim in claims for index in claim.nodes}
         return ep.CapabilityReport(
             claims=claims,
@@ -184,6 +188,13 @@ class NativeProvider(ep.ExecutionProvider):
                 if node.index not in taken
             ),
         )
+
+    def _claim_all(self, groups: Sequence[Group]) -> Iterator[ep.ComputeCapability]:
+        """The groups that are compiled, and one of all nodes that have kernels."""
+        single = [index for group in groups if not group.is_fused for index in group.nodes]
+        if single:
+            yield ep.ComputeCapability(nodes=tuple(sorted(single)), label=_KERNELS)
+        yield from (self._claim(group) for group in groups if group.is_fused)
 
     def _claim(self, group: Group) -> ep.ComputeCapability:
         label = f"group {next(self._numbers)}"
@@ -227,29 +238,27 @@ class NativeProvider(ep.ExecutionProvider):
             Declined: values at the border are no tensors.
             OnnxplugError: the library fails, and says why.
         """
-        constants = self._given(partition)
         first = self._layout.first(tuple(partition.nodes))
         if first:
             _decline(f"the library wants channels last, and {first} has them first")
-        group = self._groups.get(partition.label)
-        is_kernel = group is not None and not group.is_fused
+        if partition.label == _KERNELS:
+            return self._kernels_for(partition)
+        constants = self._given(partition)
         for name in (*partition.inputs, *partition.outputs):
-            if not element_number(partition.value(name).dtype):
-                _decline(
-                    f"{name!r} is {partition.value(name).type or 'of unknown type'}; "
-                    "libraries are given tensors of the types that the interface has"
-                )
-            if not is_kernel:
-                self.require_held(partition.value(name))
-        if is_kernel:
-            return self._kernel_for(partition)
+            _require_tensor(partition.value(name))
+            self.require_held(partition.value(name))
         with self._part(partition, constants) as (view, fused):
             compiled = self._compile_only(view, fused)
             given = view.inputs
         return CompiledGroup(self, compiled, partition, given, fused.name)
 
-    def require_held(self, value: ep.ValueInfo) -> None:
+    def require_held(
+        self, value: ep.ValueInfo, nodes: Sequence[ep.Node] | None = None
+    ) -> None:
         """Check that *value* can lie in the EP's memory.
+
+        Args:
+            nodes: those that are given back if it cannot; ``None``: all.
 
         Raises:
             Declined: it cannot.
@@ -257,15 +266,19 @@ class NativeProvider(ep.ExecutionProvider):
         if self.memory is not None and not self.memory.takes(value):
             _decline(
                 f"{value.name!r} is {value.type}, and {self.location} holds no such "
-                "tensors"
+                "tensors",
+                nodes,
             )
 
-    def _kernel_for(self, partition: ep.Partition) -> ep.CompiledPartition:
-        """The kernel for the one node of *partition*.
+    def _kernels_for(self, partition: ep.Partition) -> ep.CompiledPartition:
+        """The kernels for the nodes of *partition*.
 
         Raises:
-            Declined: the library has none for the node as it is now.
+            Declined: the library has none for a node as it is now.
         """
+        for node in partition.nodes:
+            for name in filter(None, (*node.inputs, *node.outputs)):
+                _require_tensor(partition.value(name), [node])
         view = GraphView(
             partition.graph,
             self._model,
@@ -275,11 +288,17 @@ class NativeProvider(ep.ExecutionProvider):
             lookup=partition,
         )
         registry = self._registry
-        kernel = None if registry is None else registry.find(view.nodes[0])
-        if kernel is None:
+        kernels = [registry and registry.find(each) for each in view.nodes]
+        found = [each for each in kernels if each is not None]
+        if len(found) < len(kernels):
             view.release()
-            _decline(f"{self._who} has registered no kernel for it")
-        return KernelPartition(self, partition, kernel, view)
+            without = [
+                node
+                for node, kernel in zip(partition.nodes, kernels, strict=True)
+                if kernel is None
+            ]
+            _decline(f"{self._who} has registered no kernel for it", without)
+        return KernelPartition(self, partition, found, view)
 
     @contextmanager
     def _part(
@@ -511,5 +530,17 @@ def _in_order_of_use(nodes: Sequence[ep.Node], names: Sequence[str]) -> list[str
     return list(dict.fromkeys([*used, *names]))
 
 
-def _decline(detail: str) -> NoReturn:
-    raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, detail))
+def _decline(detail: str, nodes: Sequence[ep.Node] | None = None) -> NoReturn:
+    raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, detail), nodes=nodes)
+
+
+def _require_tensor(
+    value: ep.ValueInfo, nodes: Sequence[ep.Node] | None = None
+) -> None:
+    """Decline *nodes*, or all, unless *value* is a tensor that libraries are given."""
+    if not element_number(value.dtype):
+        _decline(
+            f"{value.name!r} is {value.type or 'of unknown type'}; libraries are given "
+            "tensors of the types that the interface has",
+            nodes,
+        )

@@ -34,6 +34,13 @@ class DeviceArray:
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.memory_info = memory_info
         self._free = free
+        self._owner: DeviceArray | None = None
+
+    def viewed(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """The first bytes as another array, which keeps this one."""
+        view = DeviceArray(self.address, shape, dtype, self.memory_info)
+        view._owner = self
+        return view
 
     def __del__(self) -> None:
         if self._free is not None:

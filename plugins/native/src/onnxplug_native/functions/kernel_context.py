@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_native.functions.allocator import host_allocator
@@ -23,6 +23,9 @@ from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_pointer, put_size, sizes
+
+if TYPE_CHECKING:
+    from onnxplug_native.device import NativeStream
 
 CONTEXT_TAG: Final = 0x6F6E6E78_63747831
 """What the memory of a context begins with."""
@@ -69,19 +72,20 @@ class KernelContext(Handle):
 
     def __init__(
         self,
-        inputs: Sequence[ep.DataType | None],
-        outputs: Sequence[ep.DataType | None],
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value | None],
         *,
         logger: logging.Logger | None = None,
         allocate: Allocate = new_array,
     ) -> None:
-        self.inputs = [None if dtype is None else Value(dtype) for dtype in inputs]
-        self.outputs = [None if dtype is None else Value(dtype) for dtype in outputs]
+        """Contexts may share tensors: the outputs of one may be inputs of another."""
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
         self.fed: list[tuple[Value, int]] = []
         self._unbound: Sequence[Any | None] = (None,) * len(outputs)
         self.bound: Sequence[Any | None] = self._unbound
         self.failure: Exception | None = None
-        self.allocate = allocate
+        self.allocate = self._allocate = allocate
         self.hosted: Collection[int] = ()
         self.allocator = 0
         self.stream: SyncStream | None = None
@@ -155,15 +159,42 @@ class KernelContext(Handle):
             if value is not None and place is not None
         ]
 
-    def clear(self) -> None:
+    @property
+    def unmade(self) -> int | None:
+        """The first output that is wanted, and that the library asked no room for."""
+        for index, value in enumerate(self.outputs):
+            if value is not None and not value.memory.state & GIVEN:
+                return index
+        return None
+
+    def bind(self, arrays: Sequence[Any | None]) -> None:
+        """Let the library write to the arrays that the caller bound."""
+        self.bound = arrays
+
+    def queue_on(self, stream: NativeStream, allocate: Allocate) -> None:
+        """Let the library queue its work on *stream*, for which *allocate* makes
+        arrays."""
+        self.stream, self.allocate = stream.handle, allocate
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Those of the outputs that are wanted."""
+        return [value.shape for value in self.outputs if value is not None]
+
+    def clear(self, *, failed: bool = False) -> None:
         """Forget the arrays of a run; weights stay."""
         for fed, _ in self.fed:
             fed.array = None
         for value in self.outputs:
             if value is not None:
                 value.clear()
+        self.clear_run()
+
+    def clear_run(self) -> None:
+        """Forget what a run said besides its arrays."""
         self.bound = self._unbound
         self.failure = self.stream = None
+        self.allocate = self._allocate
 
     def release(self) -> None:
         """Release it and the tensors."""
@@ -172,6 +203,11 @@ class KernelContext(Handle):
             if value is not None:
                 value.release()
         super().release()
+
+
+def values_of(dtypes: Sequence[ep.DataType | None]) -> list[Value | None]:
+    """Tensors without content; ``None`` for one that is left out."""
+    return [None if dtype is None else Value(dtype) for dtype in dtypes]
 
 
 def takes(array: Any, dtype: ep.DataType) -> bool:

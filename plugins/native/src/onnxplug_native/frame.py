@@ -1,0 +1,396 @@
+"""Where a run of several kernels has its tensors, and in which memory these lie.
+
+What one kernel makes another reads in place: both have it by one address.  A frame
+serves a run at a time, and keeps the memory between its kernels for the next one of the
+same shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug.authoring.record import Record
+from onnxplug_native.functions.device_array import DeviceArray
+from onnxplug_native.functions.kernel_context import Allocate, KernelContext, takes
+from onnxplug_native.functions.tensor import READY, Value, new_array
+
+if TYPE_CHECKING:
+    from onnxplug_native.device import NativeContext, NativeStream
+    from onnxplug_native.kernel import NodeKernel
+
+Place = tuple[str, bool]
+"""A value by its name, and whether it is on the host though the EP has a memory."""
+
+
+class Copy(Record):
+    """A value that is in one memory, and wanted in another as well."""
+
+    source: Place
+    target: Place
+
+
+class Step(Record):
+    """A kernel in its partition.
+
+    Attributes:
+        kernel: it.
+        inputs: where it finds its inputs; ``None`` for one that is left out.
+        outputs: where it leaves its outputs; ``None`` for one that nobody wants.
+        copies: what is copied when it is done.
+        frees: what nothing reads any more when it is done.
+    """
+
+    kernel: NodeKernel
+    inputs: Sequence[Place | None]
+    outputs: Sequence[Place | None]
+    copies: Sequence[Copy]
+    frees: Sequence[Place]
+
+
+class Wiring(Record):
+    """How the kernels of a partition are connected.
+
+    Attributes:
+        steps: in the order in which they are computed.
+        inputs: where the partition's inputs are.
+        outputs: where its outputs are.
+        copies: what is copied before the first step.
+        weights: the constants.
+    """
+
+    steps: Sequence[Step]
+    inputs: Sequence[Place]
+    outputs: Sequence[Place]
+    copies: Sequence[Copy]
+    weights: Mapping[Place, tuple[ep.DataType, Any]]
+
+
+def wire(
+    kernels: Sequence[NodeKernel],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    has_memory: bool,
+) -> Wiring:
+    """Connect *kernels*, in topological order.
+
+    Args:
+        inputs: the partition's; one that any kernel wants on the host is given there.
+        outputs: the partition's, each where its kernel leaves it.
+        has_memory: the EP has a memory that the host cannot use.
+    """
+    read: list[list[Place | None]] = []
+    weights: dict[Place, tuple[ep.DataType, Any]] = {}
+    for kernel in kernels:
+        places: list[Place | None] = []
+        for slot, name in enumerate(kernel.node.inputs):
+            place = (name, slot in kernel.hosted_inputs) if name else None
+            if place is not None and slot in kernel.weights:
+                weights[place] = kernel.weights[slot]
+            places.append(place)
+        read.append(places)
+    wanted = {each for places in read for each in places if each is not None}
+    homes = {name: (name, has_memory and (name, True) in wanted) for name in inputs}
+    given = list(homes.values())
+    made: list[list[Place | None]] = []
+    for kernel in kernels:
+        places = [
+            (name, slot in kernel.hosted_outputs) if name else None
+            for slot, name in enumerate(kernel.node.outputs)
+        ]
+        made.append(places)
+        homes.update({place[0]: place for place in places if place is not None})
+    results = [homes[name] for name in outputs]
+    kept = {*given, *results, *weights}
+    last = {
+        place: number
+        for number, places in enumerate(zip(read, made, strict=True))
+        for place in (*places[0], *places[1])
+        if place is not None and place not in kept
+    }
+
+    def copies(places: Iterable[Place | None]) -> list[Copy]:
+        others = [(each[0], not each[1]) for each in places if each is not None]
+        return [
+            Copy((name, not hosted), (name, hosted))
+            for name, hosted in others
+            if (name, hosted) in wanted and (name, hosted) not in weights
+        ]
+
+    steps = [
+        Step(
+            kernel,
+            read[number],
+            made[number],
+            copies(made[number]),
+            [place for place, end in last.items() if end == number],
+        )
+        for number, kernel in enumerate(kernels)
+    ]
+    return Wiring(steps, given, results, copies(given), weights)
+
+
+class Frame:
+    """The tensors of one run at a time.
+
+    Attributes:
+        values: the tensors, by where they are.
+        fed: what a run gives, and its place among the inputs.
+        contexts: one for each step.
+        frees: for each step what nothing reads any more when it is done.
+        results: the partition's outputs.
+        is_planned: what is between kernels has its memory before they run.
+        failed_at: the step that failed, if one did.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        dtype_of: Callable[[str], ep.DataType],
+        memory: NativeContext | None,
+        allocate: Allocate,
+    ) -> None:
+        self._wiring = wiring
+        self._memory = memory
+        self.values: dict[Place, Value] = {}
+        for place, (dtype, array) in wiring.weights.items():
+            self.values[place] = Value.of(array, dtype)
+
+        def value(place: Place | None) -> Value | None:
+            if place is None:
+                return None
+            if place not in self.values:
+                self.values[place] = Value(dtype_of(place[0]))
+            return self.values[place]
+
+        self.contexts = [
+            KernelContext(
+                [value(place) for place in step.inputs],
+                [value(place) for place in step.outputs],
+                allocate=allocate,
+            )
+            for step in wiring.steps
+        ]
+        for context, step in zip(self.contexts, wiring.steps, strict=True):
+            context.hosted = step.kernel.hosted_outputs
+            context.allocator = 0 if memory is None else memory.allocator_address
+        self.fed = [
+            (found, number)
+            for number, place in enumerate(wiring.inputs)
+            if (found := value(place)) is not None
+        ]
+        self.results = [self.values[place] for place in wiring.outputs]
+        self._made = [
+            each
+            for context in self.contexts
+            for each in context.outputs
+            if each is not None
+        ]
+        self.frees = [
+            [self.values[place] for place in step.frees] for step in wiring.steps
+        ]
+        self._bound_at = self._find_bound()
+        self._between = [
+            (place, self.values[place])
+            for step in wiring.steps
+            for place in step.outputs
+            if place is not None and place not in wiring.outputs
+        ]
+        self._copied = [
+            self.values[copy.target]
+            for copies in (wiring.copies, *(step.copies for step in wiring.steps))
+            for copy in copies
+        ]
+        self._kept: list[tuple[Value, Any]] = []
+        self._planned: Any = None
+        self.is_planned = False
+        self.failed_at: int | None = None
+        self._is_touched = False
+        self._stream: NativeStream | None = None
+
+    def _find_bound(self) -> list[tuple[KernelContext, int, int]]:
+        """For each of the partition's outputs: the context that makes it, its place
+        there, and its place here."""
+        return [
+            (context, step.outputs.index(place), number)
+            for number, place in enumerate(self._wiring.outputs)
+            for context, step in zip(self.contexts, self._wiring.steps, strict=True)
+            if place in step.outputs
+        ]
+
+    def queue_on(self, stream: NativeStream, allocate: Allocate) -> None:
+        """Let kernels queue their work on *stream*, for which *allocate* makes
+        arrays."""
+        self._is_touched, self._stream = True, stream
+        for context in self.contexts:
+            context.queue_on(stream, allocate)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Those of all that kernels made, in order."""
+        return [value.shape for value in self._made]
+
+    @property
+    def is_off_plan(self) -> bool:
+        """Whether something had another shape than was expected."""
+        return self.is_planned and any(
+            value.array is not array for value, array in self._kept
+        )
+
+    @property
+    def failure(self) -> Exception | None:
+        """What went wrong in an entry that a kernel called."""
+        failures = (each.failure for each in self.contexts)
+        return next(filter(None, failures), None)
+
+    def bind(self, outputs: Sequence[Any | None]) -> None:
+        """Let kernels write to the arrays that the caller bound."""
+        self._is_touched = True
+        for context, index, number in self._bound_at:
+            if outputs[number] is not None:
+                if not any(each is not None for each in context.bound):
+                    context.bound = [None] * len(context.outputs)
+                context.bound[index] = outputs[number]  # type: ignore[index]
+
+    def expect(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        bound: Sequence[Any | None] | None,
+    ) -> None:
+        """Make room for what kernels made the last time that inputs had their shapes.
+
+        Args:
+            shapes: as :attr:`shapes` was.
+            bound: what the caller wants the partition's outputs in.
+        """
+        allocate = self.contexts[0].allocate
+        # what is queued may not be done when the next run begins
+        if self._stream is None:
+            if self._planned is not shapes:
+                self._plan(shapes)
+            for value, _ in self._kept:
+                value.memory.state = READY
+            self.is_planned = True
+        known = dict(zip(map(id, self._made), shapes, strict=True))
+        for number, value in enumerate(self.results):
+            shape, dtype = known[id(value)], value.dtype
+            assert dtype is not None
+            array = None if bound is None else bound[number]
+            if array is None:
+                hosted = self._wiring.outputs[number][1]
+                value.set(new_array(dtype, shape) if hosted else allocate(dtype, shape))
+            elif tuple(array.shape) == shape and takes(array, dtype):
+                value.set(array)
+
+    def copy(self, copy: Copy, memory: NativeContext) -> None:
+        """Copy a value to where it is wanted as well; on the host it is there then."""
+        source, target = self.values[copy.source], self.values[copy.target]
+        dtype = source.dtype
+        assert dtype is not None
+        stream = self._stream
+        if copy.target[1]:
+            array = new_array(dtype, source.shape)
+        else:
+            array = self.contexts[0].allocate(dtype, source.shape)
+        memory.transfer.copy([(source.result(), array)], stream)
+        if stream is not None and copy.target[1]:
+            stream.synchronize()
+        target.set(array)
+
+    def _plan(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Give what is between kernels memory, which later ones have again once nothing
+        reads it any more."""
+        self._forget()
+        pools: dict[bool, _Pool] = {False: _Pool(self._new), True: _Pool(_new_on_host)}
+        known = dict(zip(map(id, self._made), shapes, strict=True))
+        held: dict[Place, Any] = {}
+        for step in self._wiring.steps:
+            for place in step.outputs:
+                if place is None or place in self._wiring.outputs:
+                    continue
+                value = self.values[place]
+                dtype, shape = value.dtype, known[id(value)]
+                if dtype is None or dtype.bits < 8:
+                    continue  # whatever makes it gets room when it asks
+                held[place] = pools[place[1]].take(
+                    math.prod(shape) * dtype.numpy.itemsize
+                )
+                array = _viewed(held[place], shape, dtype)
+                value.set(array)
+                self._kept.append((value, array))
+            for place in step.frees:
+                if place in held:
+                    pools[place[1]].give_back(held.pop(place))
+        self._planned = shapes
+
+    def _new(self, nbytes: int) -> Any:
+        if self._memory is None:
+            return _new_on_host(nbytes)
+        return self._memory.allocate(ep.DataType.UINT8, (nbytes,))
+
+    def _forget(self) -> None:
+        self._planned = None
+        self._kept = []
+        for _, value in self._between:
+            value.clear()
+
+    def clear(self, *, failed: bool = False) -> None:
+        """Forget the arrays of a run; weights stay, and what is kept unless it
+        failed."""
+        for fed, _ in self.fed:
+            fed.array = None
+        for value in (*self.results, *self._copied):
+            value.clear()
+        if self._is_touched or failed:
+            for context in self.contexts:
+                context.clear_run()
+        if failed or not self.is_planned or self.is_off_plan:
+            self._forget()
+        self.failed_at = None
+        self.is_planned = self._is_touched = False
+        self._stream = None
+
+    def release(self) -> None:
+        """Release the tensors and the contexts."""
+        self._forget()
+        for context in self.contexts:
+            context.release()
+        for value in self.values.values():
+            value.release()
+
+
+class _Pool:
+    """Memory that is handed out again."""
+
+    def __init__(self, new: Callable[[int], Any]) -> None:
+        self._new = new
+        self._free: list[Any] = []
+
+    def take(self, nbytes: int) -> Any:
+        """The smallest that is free and has *nbytes*, or new."""
+        fitting = [each for each in self._free if each.nbytes >= nbytes]
+        if not fitting:
+            return self._new(nbytes)
+        best = min(fitting, key=lambda each: int(each.nbytes))
+        self._free = [each for each in self._free if each is not best]
+        return best
+
+    def give_back(self, memory: Any) -> None:
+        """Let it be free."""
+        self._free.append(memory)
+
+
+def _new_on_host(nbytes: int) -> Any:
+    return new_array(ep.DataType.UINT8, (nbytes,))
+
+
+def _viewed(memory: Any, shape: tuple[int, ...], dtype: ep.DataType) -> Any:
+    """The first bytes of *memory* as an array."""
+    if isinstance(memory, DeviceArray):
+        return memory.viewed(shape, dtype.numpy)
+    nbytes = math.prod(shape) * dtype.numpy.itemsize
+    return np.ndarray(shape, dtype.numpy, memory[:nbytes])
