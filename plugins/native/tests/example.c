@@ -18,6 +18,7 @@
  *   HOST_OUTPUT     whose output is left there
  *   NHWC            takes GlobalAveragePool, and wants its channels last: 1 also takes it
  *                   so, 2 as ONNX has it only, 3 says that it is not to be converted
+ *   PACKING n       packs weights: see packing.h
  *   TYPES n         how many types it says that its kernel takes (default 1)
  *   CRASH           ends the process while it is asked for its factories
  *   NEXT_VERSION    takes nothing that it compiled before
@@ -211,7 +212,7 @@ struct Ep {
   Pointer more[8];
   char mode[64];
   bool makes_contexts;
-  Pointer first;
+  Pointer first, registry;
 };
 
 static int running, overlapped, started, ended;
@@ -237,12 +238,29 @@ typedef struct Kernel {
   uint32_t version, flags;
   Status (*Compute)(struct Kernel *, Pointer);
   void (*Release)(struct Kernel *);
-  Pointer rest[2];
+  Status (*PrePackWeight)(struct Kernel *, Pointer, int, Allocator *, Pointer, bool *);
+  Status (*SetSharedPrePackedWeight)(struct Kernel *, const void *const *, const size_t *, size_t, int);
   Compiled compiled;
+  float *packed;
+  Allocator *allocator;
 } Kernel;
 static Pointer registry;
-static Status kernel_compute(Kernel *this, Pointer context) { return compiled_compute(&this->compiled, NULL, context); }
-static void kernel_release(Kernel *this) { allocated--; free(this); }
+#ifdef PACKING
+#include "packing.h"
+#endif
+static Status kernel_compute(Kernel *this, Pointer context) {
+#ifdef PACKING
+  if (this->packed) return packed_compute(this, context);
+#endif
+  return compiled_compute(&this->compiled, NULL, context);
+}
+static void kernel_release(Kernel *this) {
+#ifdef PACKING
+  packed_release(this);
+#endif
+  allocated--;
+  free(this);
+}
 static Status kernel_create(void *state, Pointer info, Kernel **out) {
   size_t inputs;
   char name[16];
@@ -257,6 +275,10 @@ static Status kernel_create(void *state, Pointer info, Kernel **out) {
   made->version = VERSION;
   made->Compute = kernel_compute;
   made->Release = kernel_release;
+#ifdef PACKING
+  made->PrePackWeight = kernel_pack;
+  if (PACKING != 3) made->SetSharedPrePackedWeight = kernel_share;
+#endif
   made->compiled.ep = ep;
 #ifdef DEVICE_MEMORY
   for (int i = 0; i < 2; i++) {
@@ -295,7 +317,7 @@ static Status registry_make(void) {
   CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
   return NULL;
 }
-static Status ep_registry(Ep *this, Pointer *out) { *out = registry; return NULL; }
+static Status ep_registry(Ep *this, Pointer *out) { *out = this->registry; return NULL; }
 
 static bool is(const Ep *ep, const char *mode) { return strcmp(ep->mode, mode) == 0; }
 
@@ -685,6 +707,7 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
 #endif
 #ifdef KERNELS
   CHECK(registry_make());
+  ep->registry = registry;
   ep->GetKernelRegistry = ep_registry;
 #endif
   *out = ep;
@@ -692,7 +715,7 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
 }
 static void factory_release(Factory *this, Ep *ep) {
 #ifdef KERNELS
-  CALL_EP(OrtEpApi_ReleaseKernelRegistry, void, Pointer)(registry);
+  CALL_EP(OrtEpApi_ReleaseKernelRegistry, void, Pointer)(ep->registry);
 #endif
   allocated--;
   free(ep);

@@ -52,6 +52,7 @@ class Claims:
         taken = {index for group in groups for index in group.nodes}
         wrong = self._layout.refusals(graph, taken)
         wrong = {**self._judge.refusals(graph, taken), **wrong}
+        wrong = {**wrong, **_with_bodies(graph, groups)}
         alone = ep.Reason(
             ep.RefusalCode.OP,
             f"{self._who} does not take it without the nodes beside it that it is not "
@@ -118,3 +119,22 @@ class Claims:
             yield view
         finally:
             view.release()
+
+
+def _with_bodies(graph: ep.Graph, groups: list[Group]) -> dict[int, ep.Reason]:
+    """Why nodes with bodies are not left to kernels.
+
+    In ONNX Runtime their kernels are the host's own, made with what a library gives for
+    its memory: here the host runs bodies itself.
+    """
+    reason = ep.Reason(
+        ep.RefusalCode.OTHER,
+        "the host runs its bodies; the library may have what is in them",
+    )
+    return {
+        index: reason
+        for group in groups
+        if not group.is_fused
+        for index in group.nodes
+        if graph.nodes[index].subgraphs
+    }

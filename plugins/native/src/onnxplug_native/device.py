@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,9 @@ class NativeTransfer(ep.DataTransfer):
         self._info = info
         self._turn = turn
         self._host = MemoryInfo("Cpu", type(info.place)())
+        self._idle: dict[ep.DataType, deque[Value]] = {
+            dtype: deque() for dtype in ep.DataType
+        }
 
     def can_copy(self, source: ep.MemoryLocation, target: ep.MemoryLocation) -> bool:
         """What the library says."""
@@ -121,25 +125,27 @@ class NativeTransfer(ep.DataTransfer):
         pairs = [pair for pair in pairs if math.prod(pair[0].shape)]
         if not pairs:
             return
-        values: list[list[Value]] = [[], []]
+        sides: tuple[list[Value], list[Value]] = ([], [])
         filled: list[tuple[Any, Any]] = []
-        for source, target in pairs:
-            dtype = ep.DataType.from_numpy(np.dtype(source.dtype))
-            given = _contiguous(source, dtype)
-            wanted = target
-            if isinstance(target, np.ndarray):
-                wanted = usual_form(target, dtype.numpy)
-                if wanted is not target:
-                    filled.append((target, wanted))
-            values[0].append(Value.of(given, dtype))
-            values[1].append(Value.of(wanted, dtype))
         count = len(pairs)
         handle = stream.handle.address if isinstance(stream, NativeStream) else None
-        arrays = [
-            (ctypes.c_void_p * count)(*(v.address for v in side)) for side in values
-        ]
         streams = (ctypes.c_void_p * count)(*[handle] * count)
         try:
+            for source, target in pairs:
+                dtype = ep.DataType.from_numpy(np.dtype(source.dtype))
+                wanted = target
+                if isinstance(target, np.ndarray):
+                    wanted = usual_form(target, dtype.numpy)
+                    if wanted is not target:
+                        filled.append((target, wanted))
+                for side, array in zip(
+                    sides, (_contiguous(source, dtype), wanted), strict=True
+                ):
+                    side.append(self._tensor(dtype))
+                    side[-1].set(array)
+            arrays = [
+                (ctypes.c_void_p * count)(*(v.address for v in side)) for side in sides
+            ]
             with self._turn:
                 self._structure.call(
                     "CopyTensors",
@@ -152,13 +158,25 @@ class NativeTransfer(ep.DataTransfer):
             for target, made in filled:
                 target[...] = made
         finally:
-            for value in (*values[0], *values[1]):
-                value.release()
+            for value in (*sides[0], *sides[1]):
+                assert value.dtype is not None
+                value.clear()
+                self._idle[value.dtype].append(value)
+
+    def _tensor(self, dtype: ep.DataType) -> Value:
+        """One that no copy uses: making it takes longer than most copies."""
+        try:
+            return self._idle[dtype].pop()
+        except IndexError:
+            return Value(dtype)
 
     def release(self) -> None:
         """Release what the library made."""
         self._structure.call("Release")
         self._host.release()
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().release()
 
 
 def _contiguous(array: Any, dtype: ep.DataType) -> Any:

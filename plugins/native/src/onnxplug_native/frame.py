@@ -89,6 +89,8 @@ def wire(
         places: list[Place | None] = []
         for slot, name in enumerate(kernel.node.inputs):
             place = (name, slot in kernel.hosted_inputs) if name else None
+            if slot in kernel.packed:  # and may be gone, for what the kernel knows
+                place = None
             if place is not None and slot in kernel.weights:
                 weights[place] = kernel.weights[slot]
             places.append(place)

@@ -13,6 +13,7 @@ from onnxplug_native.functions.kernel_info import KernelInfo
 from onnxplug_native.functions.kernel_registry import CreateKernel, Kernel
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.structure import Structure
+from onnxplug_native.prepacking import Prepacking
 
 if TYPE_CHECKING:
     from onnxplug_native.functions.node import NodeView
@@ -30,6 +31,7 @@ class NodeKernel:
         hosted_inputs: the inputs that are wanted on the host.
         hosted_outputs: the outputs that are left there.
         weights: the constants among its inputs, by position.
+        packed: those inputs whose constants it has in a form of its own.
         structure: the library's own.
     """
 
@@ -83,10 +85,29 @@ class NodeKernel:
         except BaseException:
             self._info.release()
             raise
+        self._prepacking = Prepacking(
+            self.structure,
+            (self.node.domain, self.node.op_type),
+            provider.factory.library.packed,
+        )
+        try:
+            self._pack(0 if memory is None else memory.allocator_address)
+        except BaseException:
+            self.release()
+            raise
+
+    def _pack(self, allocator: int) -> None:
+        """Let the library pack the constants."""
+        with self._turn:
+            for slot, (dtype, array) in self.weights.items():
+                hosted = slot in self.hosted_inputs
+                self._prepacking.pack(slot, dtype, array, 0 if hosted else allocator)
+        self.packed: Collection[int] = self._prepacking.packed
 
     def release(self) -> None:
         """Release it."""
         if self.structure.has("Release"):
             with self._turn:
                 self.structure.call("Release")
+        self._prepacking.release()
         self._info.release()

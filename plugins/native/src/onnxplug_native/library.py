@@ -18,6 +18,7 @@ from onnxplug_native.interface.host import api_base, asked_in_vain
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.interface.table import API_VERSION, signature
+from onnxplug_native.prepacking import PackedWeights
 
 _MAKE: Final = "CreateEpFactories"
 _RELEASE: Final = "ReleaseEpFactory"
@@ -38,6 +39,7 @@ class NativeLibrary:
         turn: held while the library works with memory of its own, and while an EP
             computes that cannot do so several times at once: such a library cannot be
             called twice at once for anything, by whatever session.
+        packed: what its kernels made of weights, and share.
     """
 
     def __init__(self, handle: str, path: Path, logger: logging.Logger) -> None:
@@ -53,6 +55,7 @@ class NativeLibrary:
         self.factories: list[Structure] = []
         self._lock = new_lock()
         self.turn = new_rlock()
+        self.packed = PackedWeights()
         self._holders = 0
         self._released: list[Structure] = []
         self._logger = Logger(logger)

@@ -191,7 +191,9 @@ class NativeProvider(ep.ExecutionProvider):
 
     def _claim_all(self, groups: Sequence[Group]) -> Iterator[ep.ComputeCapability]:
         """The groups that are compiled, and one of all nodes that have kernels."""
-        single = [index for group in groups if not group.is_fused for index in group.nodes]
+        single = [
+            index for group in groups if not group.is_fused for index in group.nodes
+        ]
         if single:
             yield ep.ComputeCapability(nodes=tuple(sorted(single)), label=_KERNELS)
         yield from (self._claim(group) for group in groups if group.is_fused)

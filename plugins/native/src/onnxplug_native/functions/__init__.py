@@ -17,6 +17,7 @@ def load() -> None:
         kernel_info,
         kernel_registry,
         node,
+        prepacked,
         schema,
         stream,
         tensor,

@@ -45,7 +45,7 @@ class HostAllocator:
             "Alloc": lambda _, size: self.allocate(size),
             "Reserve": lambda _, size: self.allocate(size),
             "AllocOnStream": lambda _, size, stream: self.allocate(size),
-            "Free": lambda _, address: self._free(address),
+            "Free": lambda _, address: self.free(address),
             "Info": lambda _: self.info.address,
         }
         self._callbacks = [
@@ -73,6 +73,10 @@ class HostAllocator:
             return None
         found: int | None = self._malloc(size)
         return found
+
+    def free(self, address: int | None) -> None:
+        """Free what was allocated; nothing for ``None``."""
+        self._free(address)
 
 
 @functools.cache

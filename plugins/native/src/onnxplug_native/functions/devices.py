@@ -80,24 +80,45 @@ class MemoryDevice(Handle):
 
 
 INFO_TAG: Final = 0x6F6E6E78_696E666F
-"""What the memory of what is known of an allocator begins with."""
+"""What the memory of what is known of an allocator ends with."""
 
 
 class InfoMemory(ctypes.Structure):
-    """What lies at the address of a :class:`MemoryInfo`, for compiled entries to read.
+    """What lies at the address of a :class:`MemoryInfo`.
+
+    WebGPU's library copies it as the C++ structure that it is in ONNX Runtime, which
+    the interface does not promise: a ``std::string`` of libstdc++, two enums, and the
+    device.  What such a copy does not read, compiled entries do.
 
     Attributes:
-        tag: :data:`INFO_TAG` while it lives.
         name: where the allocator's name is.
-        device_type: see :class:`Place`.
-        device_id: see there.
+        length: the bytes of that.
+        device_type: see :class:`Place`, for compiled entries.
+        device_id: see there, too.
+        memory_kind: 0, the EP's own.
+        allocator_type: see :class:`MemoryInfo`.
+        short_type: the device's type again, as C++ has it, and so what follows.
+        short_memory_type: the type of its memory.
+        short_id: which device.
+        vendor_id: its maker.
+        alignment: in bytes.
+        tag: :data:`INFO_TAG` while it lives.
     """
 
     _fields_: ClassVar = [
-        ("tag", ctypes.c_uint64),
         ("name", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
         ("device_type", ctypes.c_int32),
         ("device_id", ctypes.c_int32),
+        ("unread", ctypes.c_uint64),
+        ("memory_kind", ctypes.c_int32),
+        ("allocator_type", ctypes.c_int32),
+        ("short_type", ctypes.c_int8),
+        ("short_memory_type", ctypes.c_int8),
+        ("short_id", ctypes.c_int16),
+        ("vendor_id", ctypes.c_uint32),
+        ("alignment", ctypes.c_uint64),
+        ("tag", ctypes.c_uint64),
     ]
 
 
@@ -114,11 +135,15 @@ class MemoryInfo(Handle):
     def __init__(
         self, name: str, place: Place, alignment: int = 0, allocator_type: int = 0
     ) -> None:
-        self.memory = placed(
-            InfoMemory, INFO_TAG, None, place.device_type, place.device_id
-        )
-        super().__init__(self.memory)
-        self.memory.name = self.text(name)
+        self.memory = memory = placed(InfoMemory)
+        super().__init__(memory)
+        memory.name, memory.length = self.text(name), len(name.encode())
+        memory.device_type = memory.short_type = place.device_type
+        memory.device_id = memory.short_id = place.device_id
+        memory.short_memory_type = place.memory_type
+        memory.vendor_id = place.vendor_id
+        memory.allocator_type, memory.alignment = allocator_type, alignment
+        memory.tag = INFO_TAG
         self.name = name
         self.device = MemoryDevice(place)
         self.alignment = alignment

@@ -164,8 +164,8 @@ class _Writer:
             is_some = self.builder.icmp_unsigned("!=", each, self.pointer(None))
             self.require(is_some)
 
-    def require_tag(self, pointer: Any, tag: int) -> None:
-        """Go on if *pointer* is of a slot that begins with *tag*."""
+    def require_tag(self, pointer: Any, tag: int, place: int = 0) -> None:
+        """Go on if *pointer* is of a slot that has *tag* at its *place*."""
         slots = _blocks() if tag == _SHAPE_TAG else arena()
         address = self.builder.ptrtoint(pointer, self.long)
         offset = self.builder.sub(address, self.long(slots.address))
@@ -173,7 +173,7 @@ class _Writer:
         self.require(inside)
         rest = self.builder.and_(offset, self.long(slots.slot - 1))
         self.require(self.builder.icmp_unsigned("==", rest, self.long(0)))
-        found = self.load(pointer, 0, self.long)
+        found = self.load(pointer, place, self.long)
         self.require(self.builder.icmp_unsigned("==", found, self.long(tag)))
 
     def at(self, pointer: Any, offset: Any, kind: Any) -> Any:
@@ -317,7 +317,7 @@ def _tensor(name: str, kind: str) -> Callable[[_Writer], None]:
 def _info(name: str, kind: str) -> Callable[[_Writer], None]:
     def write(self: _Writer) -> None:
         info, out = self.arguments
-        self.require_tag(info, INFO_TAG)
+        self.require_tag(info, INFO_TAG, _field(InfoMemory, "tag"))
         self.require_some(out)
         found = self.load(info, _field(InfoMemory, name), getattr(self, kind))
         self.store(found, out)
