@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class NodeKernel:
         if memory is not None:
             self.hosted_inputs = rule.hosted_inputs()
             self.hosted_outputs = rule.hosted_outputs()
-        self.weights: Mapping[int, Weight] = {
+        self.weights: dict[int, Weight] = {
             slot: weight
             for slot, name in enumerate(self.node.inputs)
             if name and (weight := weights(name, slot in self.hosted_inputs))
@@ -103,6 +103,9 @@ class NodeKernel:
                 hosted = slot in self.hosted_inputs
                 self._prepacking.pack(slot, dtype, array, 0 if hosted else allocator)
         self.packed: Collection[int] = self._prepacking.packed
+        for slot in self.packed:  # which frees it, if nobody else has it
+            del self.weights[slot]
+            self._info.forget(slot)
 
     def release(self) -> None:
         """Release it."""

@@ -62,6 +62,7 @@ class KernelPartition(NativePartition):
         except BaseException:
             self._release()
             raise
+        self._constants.clear()
         self._calls = [
             (number, kernel.function, kernel.structure.address)
             for number, kernel in enumerate(self._kernels)

@@ -290,7 +290,9 @@ class NativeProvider(ep.ExecutionProvider):
             lookup=partition,
         )
         registry = self._registry
-        kernels = [registry and registry.find(each) for each in view.nodes]
+        kernels = [
+            None if registry is None else registry.find(each) for each in view.nodes
+        ]
         found = [each for each in kernels if each is not None]
         if len(found) < len(kernels):
             view.release()

@@ -78,6 +78,12 @@ class KernelInfo(Handle):
             self._constants[slot] = Value.of(array, dtype)
         return self._constants.get(slot)
 
+    def forget(self, slot: int) -> None:
+        """Let an input be no constant any more."""
+        value = self._constants.pop(slot, None)
+        if value is not None:
+            value.release()
+
     def attribute(self, name: bytes | None, *types: AttributeType) -> Attribute:
         """The attribute *name*, of one of *types*.
 
