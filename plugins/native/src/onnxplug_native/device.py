@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
 
 
+_logger = logging.getLogger("onnxplug.plugin.onnxplug_native")
+
+
 def location_of(info: MemoryInfo) -> ep.MemoryLocation:
     """Where what *info* says is allocated."""
     return ep.MemoryLocation(info.name, info.place.device_id)
@@ -43,7 +47,7 @@ class NativeAllocator(ep.Allocator):
         self._structure = structure
         self._info = info
         self._turn = turn
-        self._free = structure.function("Free")
+        structure.function("Free")  # which raises, if there is none
         self._is_ordered = structure.has("AllocOnStream")
         self._taken: set[int] = set()
 
@@ -87,13 +91,20 @@ class NativeAllocator(ep.Allocator):
             self._taken.remove(address)
         except KeyError:  # nothing, or freed by close()
             return
-        with self._turn:
-            self._free(self._structure.address, address)
+        self._give_back(address)
+
+    def _give_back(self, address: int) -> None:
+        try:
+            with self._turn:
+                self._structure.call("Free", address)
+        except ep.OnnxplugError as error:
+            # nobody is there to be told: what had the memory is garbage
+            _logger.warning("%s", error)
 
     def close(self) -> None:
         """Free what is left, such as weights of sessions that are closed."""
         while self._taken:
-            self._free(self._structure.address, self._taken.pop())
+            self._give_back(self._taken.pop())
 
 
 class NativeTransfer(ep.DataTransfer):

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
 from onnxplug_native.functions.kernel_info import KernelInfo
-from onnxplug_native.functions.kernel_registry import CreateKernel, Kernel
+from onnxplug_native.functions.kernel_registry import Kernel
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.structure import Structure
+from onnxplug_native.interface.throwing import guarded
 from onnxplug_native.prepacking import Prepacking
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class NodeKernel:
         out = ctypes.c_void_p()
         try:
             with turn:
-                status = CreateKernel(kernel.create)(
+                status = guarded("!", "ppp", kernel.create)(
                     kernel.state, self._info.address, ctypes.addressof(out)
                 )
             raise_status(status, what)

@@ -17,7 +17,8 @@ from onnxplug_native.functions.environment import Logger
 from onnxplug_native.interface.host import api_base, asked_in_vain
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.structure import Structure
-from onnxplug_native.interface.table import API_VERSION, signature
+from onnxplug_native.interface.table import API_VERSION
+from onnxplug_native.interface.throwing import guarded
 from onnxplug_native.prepacking import PackedWeights
 
 _MAKE: Final = "CreateEpFactories"
@@ -127,7 +128,8 @@ class NativeLibrary:
                 plugin=handle,
             ) from error
         address = ctypes.cast(exported, ctypes.c_void_p).value
-        return signature(result, arguments)(address)
+        assert address is not None
+        return guarded(result, arguments, address)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -188,9 +190,7 @@ class NativeLibrary:
             self._unload_if_unused()
             return
         try:
-            release = signature("!", "p")(
-                ctypes.cast(self._library[_RELEASE], ctypes.c_void_p).value
-            )
+            release = self._export(self.name, _RELEASE, "!", "p")
             raise_status(release(factory.address), f"{_RELEASE} of {self.name}")
         finally:
             self._end_what_is_unused()

@@ -23,6 +23,7 @@ from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_pointer, put_size, sizes
+from onnxplug_native.interface.throwing import guarded, require_not_thrown
 
 if TYPE_CHECKING:
     from onnxplug_native.device import NativeStream
@@ -307,9 +308,12 @@ def context_parallel_for(
 ) -> None:
     """Call a function for each number up to *total*, in the calling thread."""
     find(KernelContext, context)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(function)
+    if not function:
+        raise InterfaceError(Code.INVALID_ARGUMENT, "the function is null")
+    call = guarded(".", "pn", function)
     for index in range(total):
         call(data, index)
+        require_not_thrown("what is done in parallel")
 
 
 class NodeComputeContext(Handle):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -331,10 +330,3 @@ def get_output_memory(definition: int, index: int, out: int) -> None:
     """Where an output is left."""
     rule = find(KernelDefinition, definition).rule
     put_int(out, rule.output_memory.get(index, _DEFAULT_MEMORY))
-
-
-CreateKernel: Final = ctypes.CFUNCTYPE(
-    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-)
-"""The type of the functions that make a kernel: state, information, and where to put
-it."""

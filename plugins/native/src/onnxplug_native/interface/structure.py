@@ -10,6 +10,7 @@ from onnxplug_native.interface.ending import call_begins, call_ends
 from onnxplug_native.interface.readable import is_readable, text_at
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.table import API_VERSION, Entry, entries
+from onnxplug_native.interface.throwing import guarded, require_not_thrown
 
 _FIRST: Final = 8
 """Where the function pointers begin, after the version."""
@@ -65,6 +66,7 @@ class Structure:
         if self._entries[name].result == "!":
             raise_status(result, f"{self.name}.{name} of {self.owner}")
             return None
+        require_not_thrown(f"{self.name}.{name} of {self.owner}")
         return result
 
     def text(self, name: str, *arguments: Any) -> str:
@@ -104,4 +106,6 @@ class Structure:
             return None
         place = self.address + _FIRST + entry.place * ctypes.sizeof(ctypes.c_void_p)
         pointer = ctypes.c_void_p.from_address(place).value
-        return entry.signature(pointer) if pointer else None
+        if not pointer:
+            return None
+        return guarded(entry.result, entry.arguments, pointer)

@@ -1,0 +1,154 @@
+"""A library in C++ that throws through the interface, which is C's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxplug
+from onnxplug import errors
+from onnxplug.plugins import registry
+from onnxplug_native.interface.table import entries
+
+from .conftest import SOURCE, c_compiler, feeds, product, registry_handles
+
+EXAMPLE = "ExampleExecutionProvider"
+TEXT = "threw an exception of C.*interface, which is C's: nobody catches me"
+
+
+def cxx_compiler() -> list[str] | None:
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return [found]
+    return None
+
+
+@pytest.fixture(scope="module")
+def compile_throwing(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compiles the library.
+
+    A compiler that has no libstdc++, as that of ``ziglang``, is of no use.
+    """
+    compiler, of_c = cxx_compiler(), c_compiler()
+    if compiler is None or of_c is None or sys.platform != "linux":
+        pytest.skip("there is no C++ compiler, or this is not Linux")
+    if importlib.util.find_spec("llvmlite") is None:
+        pytest.skip("exceptions are caught by what llvmlite compiles")
+    folder = tmp_path_factory.mktemp("throwing")
+    for file, structures in (
+        ("entries.h", ("OrtApi", "OrtEpApi", "OrtModelEditorApi")),
+        ("structures.h", ("OrtEpFactory", "OrtEp", "OrtNodeComputeInfo")),
+    ):
+        names = [
+            f"{structure}_{entry.name} = {entry.place}"
+            for structure in structures
+            for entry in entries(structure)
+        ]
+        (folder / file).write_text(f"enum {{ {', '.join(names)} }};\n")
+    renamed = ["CreateEpFactories=ExampleFactories", "ReleaseEpFactory=ExampleRelease"]
+    flags = ["-fPIC", "-O1", "-w", f"-I{folder}"]
+    command = [*of_c, *flags, *(f"-D{each}" for each in renamed)]
+    subprocess.run([*command, "-c", "-o", folder / "c.o", SOURCE], check=True)
+
+    def compile_with(throws: str, what: int = 0) -> Path:
+        path = folder / f"libthrowing_{throws}_{what}.so"
+        macros = [f"-DTHROWS={throws}", f"-DWHAT={what}"]
+        source = Path(__file__).with_name("throwing.cpp")
+        command = [*compiler, "-shared", *flags, *macros, "-o", path, source]
+        subprocess.run([*command, folder / "c.o"], check=True)
+        return path
+
+    return compile_with
+
+
+@pytest.fixture
+def register_throwing(
+    compile_throwing: Callable[..., Path],
+) -> Iterator[Callable[..., None]]:
+    def register_with(throws: str, what: int = 0) -> None:
+        registry.register_ep_library("example", compile_throwing(throws, what))
+
+    yield register_with
+    if "example" in registry_handles(registry):
+        registry.unregister_ep_library("example")
+
+
+@pytest.mark.parametrize("throws", ["CreateEpFactories", "GetName"])
+def test_a_library_that_throws_when_it_is_loaded_is_not(
+    register_throwing, throws
+) -> None:
+    with pytest.raises(errors.OnnxplugError, match=TEXT):
+        register_throwing(throws)
+
+
+@pytest.mark.parametrize(
+    "throws",
+    [
+        "GetSupportedDevices",
+        "CreateEp",
+        "IsConcurrentRunSupported",
+        "GetCapability",
+        "Compile",
+        "CreateState",
+    ],
+)
+def test_a_session_fails_where_a_library_throws(register_throwing, throws) -> None:
+    register_throwing(throws)
+    with pytest.raises(errors.OnnxplugError, match=TEXT) as raised:
+        onnxplug.InferenceSession(product(2, 3), providers=[EXAMPLE])
+    assert throws in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("throws", "what", "told"),
+    [
+        ("Compute", 0, TEXT),
+        ("Compute", 1, r"Compute of Ex.* threw an exception .* which is C's"),
+        ("ParallelFor", 0, TEXT),
+    ],
+)
+def test_a_run_fails_where_a_library_throws(
+    register_throwing, throws, what, told
+) -> None:
+    """Also where it throws from what an entry of the host calls."""
+    register_throwing(throws, what)
+    providers = [EXAMPLE, "cpu"]
+    with onnxplug.InferenceSession(product(2, 3), providers=providers) as session:
+        for _ in range(3):
+            with pytest.raises(errors.OnnxplugError, match=told):
+                session.run(None, feeds(2, 3))
+
+
+def test_a_library_that_throws_as_it_releases_is_told_of(
+    register_throwing,
+) -> None:
+    register_throwing("ReleaseState")
+    given = feeds(2, 3)
+    session = onnxplug.InferenceSession(product(2, 3), providers=[EXAMPLE, "cpu"])
+    (found,) = session.run(None, given)
+    expected = (given["x"] + given["x"]) * given["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(errors.OnnxplugError, match=TEXT):
+        session.close()
+
+
+def test_without_what_catches_the_process_ends(compile_throwing, tmp_path) -> None:
+    """As it does without llvmlite: what the reference says of it is so."""
+    script = tmp_path / "throws.py"
+    script.write_text(
+        "import sys, onnxplug\n"
+        "sys.modules['llvmlite'] = None\n"
+        f"onnxplug.register_ep_library('example', {str(compile_throwing('GetName'))!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, script], check=False, capture_output=True, env=os.environ
+    )
+    assert done.returncode < 0 and b"nobody catches me" in done.stderr
