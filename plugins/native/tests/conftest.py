@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -73,9 +74,9 @@ def register(compile_example: Callable[..., Path]) -> Iterator[Callable[..., Pat
     onnxplug.get_ep_devices()  # loads libraries that are installed, which stay
     before = {id(handle) for handle in live()}
 
-    def register_with(*macros: str) -> Path:
+    def register_with(*macros: str, devices: Sequence[Any] = ()) -> Path:
         path = compile_example(*macros)
-        registry.register_ep_library("example", path)
+        registry.register_ep_library("example", path, devices=devices)
         return path
 
     yield register_with

@@ -9,6 +9,8 @@ from onnxplug import ep, errors
 from onnxplug_native.causes import remedy
 from onnxplug_native.presented import VARIABLE, presented
 
+from .conftest import feeds, product
+
 EXAMPLE = "ExampleExecutionProvider"
 
 
@@ -43,6 +45,35 @@ def test_a_library_is_shown_a_device_that_is_not_there(by_hand, register) -> Non
     register()
     pairs = [each for each in onnxplug.get_ep_devices() if each.ep_name == EXAMPLE]
     assert 0x1234 in [each.device.vendor_id for each in pairs]
+
+
+BY_HAND = ep.HardwareDevice(type=ep.DeviceType.CPU, vendor_id=0x4321, device_id=6)
+
+
+def test_a_library_is_registered_with_devices_that_are_not_there(register) -> None:
+    path = register(devices=[BY_HAND])
+    pairs = [each for each in onnxplug.get_ep_devices() if each.ep_name == EXAMPLE]
+    assert BY_HAND in [each.device for each in pairs]
+    model, given = product(2, 3), feeds(2, 3)
+    settings = onnxplug.SessionOptions()
+    (chosen,) = [each for each in pairs if each.device == BY_HAND]
+    settings.add_provider_for_devices([chosen], {})
+    with onnxplug.InferenceSession(model, settings) as session:
+        session.run(None, given)
+    onnxplug.register_ep_library("example", path, devices=[BY_HAND])
+    with pytest.raises(errors.PluginConflict, match="shown 1 devices by hand"):
+        onnxplug.register_ep_library("example", path)
+
+
+def test_devices_are_shown_to_native_libraries_only(tmp_path) -> None:
+    file = tmp_path / "some_ep.py"
+    file.write_text("raise SystemExit('this is not run')")
+    told = "find theirs themselves"
+    for target in ("cpu", "some_ep:Factory", object()):
+        with pytest.raises(errors.OptionError, match=told):
+            onnxplug.register_ep_library("other", target, devices=[BY_HAND])
+    with pytest.raises(errors.PluginLoadError, match=told):
+        onnxplug.register_ep_library("other", file, devices=[BY_HAND])
 
 
 def test_causes_that_are_known_have_a_remedy() -> None:

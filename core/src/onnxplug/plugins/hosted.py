@@ -3,13 +3,13 @@ installed.
 
 The core does not call native libraries.  A distribution that does advertises, in the
 group :data:`GROUP`, under the name of the function that such libraries export, what
-loads one: a callable of the library's handle and path that returns a
-:class:`HostedLibrary`.
+loads one: a callable of the library's handle and path, and of ``devices`` if it is
+shown any by hand, that returns a :class:`HostedLibrary`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from onnxplug.errors import PluginIncompatible
@@ -23,6 +23,8 @@ from onnxplug.plugins.requires import check_requirements
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from onnxplug.ep import HardwareDevice
 
 GROUP: Final = "onnxplug.library_hosts"
 """The entry-point group of distributions that host native libraries."""
@@ -49,8 +51,13 @@ def has_host() -> bool:
     return bool(_hosts())
 
 
-def host_library(handle: str, path: Path) -> HostedLibrary:
+def host_library(
+    handle: str, path: Path, devices: Sequence[HardwareDevice] = ()
+) -> HostedLibrary:
     """Load the plugin EP of ONNX Runtime at *path*.
+
+    Args:
+        devices: what it is shown besides those of the machine.
 
     Raises:
         PluginIncompatible: no distribution is installed that hosts it, or it needs
@@ -59,8 +66,9 @@ def host_library(handle: str, path: Path) -> HostedLibrary:
     """
     for found in _hosts():
         check_requirements(found)
-        load = cast("Callable[[str, Path], HostedLibrary]", import_path(found.module))
-        return load(handle, path)
+        load = cast("Callable[..., HostedLibrary]", import_path(found.module))
+        # hosts of before know of none
+        return load(handle, path, devices=devices) if devices else load(handle, path)
     raise PluginIncompatible(
         f"library {handle!r} ({path}) is a plugin EP of ONNX Runtime: it exports "
         f"{ORT_SYMBOL}.  {HOST} hosts those, and is not installed; pip install {HOST}",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from onnxplug.authoring.locks import new_rlock
-from onnxplug.ep import EpFactory
+from onnxplug.ep import EpFactory, HardwareDevice
 from onnxplug.errors import (
     LibraryInUse,
     PluginConflict,
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from onnxplug.plugins.target import LibraryRecord, Target
 
 
+def _shown(known: LibraryRecord) -> str:
+    count = len(known.devices)
+    return f", which is shown {count} devices by hand" if count else ""
+
+
 class RegisteredLibraries:
     """What is registered by hand in a table."""
 
@@ -49,7 +54,9 @@ class RegisteredLibraries:
         (record,) = self._publish(library, {factory.name: factory}, None)
         return record
 
-    def register(self, name: str, target: object) -> LibraryRecord:
+    def register(
+        self, name: str, target: object, devices: Sequence[HardwareDevice] = ()
+    ) -> LibraryRecord:
         """See :meth:`onnxplug.plugins.PluginRegistry.register_ep_library`."""
         from onnxplug.plugins.target import check_handle, read_target
 
@@ -58,7 +65,7 @@ class RegisteredLibraries:
         with self._table.lock:
             handle_lock = self._handle_locks[name]
         with handle_lock:
-            aim = read_target(name, target)
+            aim = read_target(name, target, devices)
             if aim.is_installed:
                 installed = self._table.resolve(aim.source, installed=True)
                 aim = aim._replace(source=installed.name)
@@ -68,7 +75,8 @@ class RegisteredLibraries:
                     return known
                 raise PluginConflict(
                     f"a library is registered as {name!r} already, from "
-                    f"{known.source}; unregister it first, or choose another handle",
+                    f"{known.source}{_shown(known)}; unregister it first, or choose another "
+                    "handle",
                     plugin=name,
                 )
             self._table.refuse_blocked(name)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onnxplug.ep import EpFactory
+from onnxplug.ep import EpFactory, HardwareDevice
 from onnxplug.plugins.contexts import DeviceContexts
 from onnxplug.plugins.find import GROUP, find_plugins
 from onnxplug.plugins.loader import PluginLoader
@@ -138,7 +138,9 @@ class PluginRegistry:
             self.table.forget([name])
         self.contexts.forget(name)
 
-    def register_ep_library(self, name: str, target: object) -> LibraryRecord:
+    def register_ep_library(
+        self, name: str, target: object, *, devices: Sequence[HardwareDevice] = ()
+    ) -> LibraryRecord:
         """Load a library and make its EPs known.
 
         Args:
@@ -148,17 +150,21 @@ class PluginRegistry:
                 extension module (with a separator in it, or ending in ``.py``, ``.so``,
                 ``.dll``, ``.dylib`` or ``.pyd``); ``package.module:attribute``; or else
                 the name of an EP that is installed.
+            devices: what a native plugin EP is shown besides the devices of the
+                machine: for tests, for compiling ahead, and for what is not found.
+                Whether it drives one that is not there is its own to find out.
 
         Returns:
             what is known of it; the same again if it is registered already.
 
         Raises:
+            OptionError: devices are given to what is no file.
             PluginConflict: the handle, or the name of an EP, is taken.
             PluginBlocked: a setting keeps it out.
             PluginNotFound: there is no such file, or no such EP is installed.
             PluginError: it cannot be loaded.
         """
-        return self._libraries.register(name, target)
+        return self._libraries.register(name, target, devices)
 
     def unregister_ep_library(self, name: str) -> None:
         """Forget a library that was registered by hand, and its EPs.

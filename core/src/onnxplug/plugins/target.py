@@ -12,10 +12,11 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.authoring.files import read_file
 from onnxplug.authoring.record import Record
@@ -28,6 +29,9 @@ from onnxplug.errors import (
 from onnxplug.paths import why_no_path
 from onnxplug.plugins.hosted import ORT_SYMBOL, HostedLibrary, host_library
 from onnxplug.plugins.library import Library, import_path
+
+if TYPE_CHECKING:
+    from onnxplug.ep import HardwareDevice
 
 _FILE_ENDINGS: Final = (".py", ".so", ".dll", ".dylib", ".pyd")
 
@@ -56,6 +60,7 @@ class LibraryRecord(Record):
         source: where it came from: a path, ``module:attribute``, or a name.
         eps: the names of the EPs that it supplies, sorted.
         target: as the caller gave it.
+        devices: what it is shown besides those of the machine.
     """
 
     name: str
@@ -63,6 +68,7 @@ class LibraryRecord(Record):
     source: str
     eps: tuple[str, ...]
     target: object
+    devices: tuple[HardwareDevice, ...] = ()
 
     @property
     def is_installed(self) -> bool:
@@ -82,6 +88,7 @@ class Target(Record):
     source: str
     library: Library
     target: object
+    devices: tuple[HardwareDevice, ...] = ()
 
     @property
     def is_installed(self) -> bool:
@@ -90,13 +97,16 @@ class Target(Record):
 
     def record(self, name: str, eps: tuple[str, ...]) -> LibraryRecord:
         """What is to be known of it once it is registered as *name*."""
-        return LibraryRecord(name, self.form, self.source, eps, self.target)
+        return LibraryRecord(
+            name, self.form, self.source, eps, self.target, self.devices
+        )
 
     def is_that_of(self, record: LibraryRecord) -> bool:
         """Whether *record* is of the very same target."""
         if self.form is LibraryForm.OBJECT:
             return self.target is record.target
-        return (self.form, self.source) == (record.form, record.source)
+        own = (self.form, self.source, self.devices)
+        return own == (record.form, record.source, record.devices)
 
 
 def check_handle(name: object) -> None:
@@ -112,19 +122,37 @@ def check_handle(name: object) -> None:
         )
 
 
-def read_target(handle: str, target: object) -> Target:
+def read_target(
+    handle: str, target: object, devices: Sequence[HardwareDevice] = ()
+) -> Target:
     """What *target* is; nothing is loaded yet.
+
+    Args:
+        devices: what a native library is shown besides those of the machine.
 
     Raises:
         PluginNotFound: it is a path that leads to no file.
-        OptionError: it is of no known form.
+        OptionError: it is of no known form, or is shown devices and no file.
     """
+    made = _read_target(handle, target, tuple(devices))
+    if devices and made.form is not LibraryForm.FILE:
+        raise OptionError(
+            f"library {handle!r} is to be shown {len(devices)} devices by hand, and is "
+            f"{made.source}; expected the file of a native plugin EP, as other EPs find "
+            "theirs themselves"
+        )
+    return made._replace(devices=tuple(devices))
+
+
+def _read_target(
+    handle: str, target: object, devices: tuple[HardwareDevice, ...]
+) -> Target:
     if not isinstance(target, str | os.PathLike):
         form, source = LibraryForm.OBJECT, _describe(target)
         return Target(form, source, Library(source, lambda: target), target)
     if isinstance(target, os.PathLike) or is_path(target):
         path = _existing(handle, target)
-        return Target(LibraryForm.FILE, str(path), _file(handle, path), target)
+        return Target(LibraryForm.FILE, str(path), _file(handle, path, devices), target)
     if ":" in target:
         module, _, attribute = target.partition(":")
         if not all(
@@ -179,16 +207,26 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
         return read_file(path)
 
 
-def _file(handle: str, path: Path) -> Library:
+def _file(
+    handle: str, path: Path, devices: tuple[HardwareDevice, ...]
+) -> Library:
     name = _private_name(handle)
 
     def find() -> object:
+        symbols: frozenset[str] = frozenset()
+        if path.suffix != ".py":
+            symbols = _exported(handle, path)
+        if ORT_SYMBOL in symbols:
+            hosted.append(host_library(handle, path, devices))
+            return hosted[-1]
+        if devices:
+            raise PluginLoadError(
+                f"library {handle!r} ({path}) is shown devices by hand, and exports no "
+                f"{ORT_SYMBOL}; other EPs find theirs themselves",
+                plugin=handle,
+            )
         if path.suffix == ".py":
             return _execute(name, _SourceLoader(name, str(path)))
-        symbols = _exported(handle, path)
-        if ORT_SYMBOL in symbols:
-            hosted.append(host_library(handle, path))
-            return hosted[-1]
         stem = _extension_stem(handle, path, symbols)
         # the last part of the name says which function initialises the module
         loader = importlib.machinery.ExtensionFileLoader

@@ -63,7 +63,7 @@ class NativeFactory(ep.EpFactory):
         Raises:
             OnnxplugError: it fails, or makes pairs that are none.
         """
-        devices = (*devices, *presented())
+        devices = (*devices, *self.library.devices, *presented())
         pairs = self._ask(devices)
         driven = [pair.hardware.device for pair in pairs]
         for pair in pairs:

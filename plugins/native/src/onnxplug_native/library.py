@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ class NativeLibrary:
     Attributes:
         name: in messages.
         path: its file.
+        devices: what it is shown besides those of the machine.
         factories: those that are not released.
         turn: held while the library works with memory of its own, and while an EP
             computes that cannot do so several times at once: such a library cannot be
@@ -43,7 +44,13 @@ class NativeLibrary:
         packed: what its kernels made of weights, and share.
     """
 
-    def __init__(self, handle: str, path: Path, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        handle: str,
+        path: Path,
+        logger: logging.Logger,
+        devices: Sequence[ep.HardwareDevice] = (),
+    ) -> None:
         """Load the library, and ask for its factories.
 
         Raises:
@@ -53,6 +60,7 @@ class NativeLibrary:
         """
         self.name = f"library {handle!r} ({path.name})"
         self.path = path
+        self.devices = tuple(devices)
         self.factories: list[Structure] = []
         self._lock = new_lock()
         self.turn = new_rlock()

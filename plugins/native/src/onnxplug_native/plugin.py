@@ -39,11 +39,14 @@ class HostedLibrary:
         self._library.close()
 
 
-def load_library(handle: str, path: Path) -> HostedLibrary:
+def load_library(
+    handle: str, path: Path, *, devices: Sequence[ep.HardwareDevice] = ()
+) -> HostedLibrary:
     """Load the library at *path*.
 
     Args:
         handle: what it is registered as, which the library is told.
+        devices: what it is shown besides those of the machine.
 
     Raises:
         PluginError: it cannot be used; the subclass and the text say why.
@@ -53,4 +56,4 @@ def load_library(handle: str, path: Path) -> HostedLibrary:
     from onnxplug_native.library import NativeLibrary
 
     logger = logging.getLogger(f"onnxplug.plugin.{handle}")
-    return HostedLibrary(handle, NativeLibrary(handle, path, logger))
+    return HostedLibrary(handle, NativeLibrary(handle, path, logger, devices))

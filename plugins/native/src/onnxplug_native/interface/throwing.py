@@ -1,7 +1,7 @@
 """Calls of libraries that end where C++ throws, instead of ending the process.
 
-The interface is C's, which exceptions must not pass, and some libraries let them: nobody
-catches them in an interpreter that was written in C.  So libraries are called by
+The interface is C's, which exceptions must not pass, and some libraries let them;
+nobody catches them in an interpreter that was written in C.  So libraries are called by
 functions of a few instructions that catch all, compiled by llvmlite.  Without llvmlite,
 without libstdc++, and for libraries with a copy of their own of what unwinds, it is as
 ever.
