@@ -21,7 +21,12 @@ class OnnxplugError(RuntimeError):
 
     It is a ``RuntimeError`` since programs catch that: ONNX Runtime raises it for most
     that goes wrong outside a run.
+
+    Attributes:
+        remedy: what to do about it, where an EP knows that; the text says it, too.
     """
+
+    remedy: str = ""
 
     def __str__(self) -> str:
         return escape_lines(super().__str__())

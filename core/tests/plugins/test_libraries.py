@@ -88,7 +88,7 @@ class Hooks:
 )
 def test_an_object_is_a_library(registry, target: object, source: str) -> None:
     library = registry.register_ep_library("mine", target)
-    assert library == ("mine", LibraryForm.OBJECT, source, (TOY,), target)
+    assert library == ("mine", LibraryForm.OBJECT, source, (TOY,), target, ())
     assert registry.libraries() == [library]
     assert registry.factory("toy").name == TOY
     assert registry.resolve("toy").state is PluginState.READY

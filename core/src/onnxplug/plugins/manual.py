@@ -75,8 +75,8 @@ class RegisteredLibraries:
                     return known
                 raise PluginConflict(
                     f"a library is registered as {name!r} already, from "
-                    f"{known.source}{_shown(known)}; unregister it first, or choose another "
-                    "handle",
+                    f"{known.source}{_shown(known)}; unregister it first, or choose "
+                    "another handle",
                     plugin=name,
                 )
             self._table.refuse_blocked(name)

@@ -138,8 +138,8 @@ def read_target(
     if devices and made.form is not LibraryForm.FILE:
         raise OptionError(
             f"library {handle!r} is to be shown {len(devices)} devices by hand, and is "
-            f"{made.source}; expected the file of a native plugin EP, as other EPs find "
-            "theirs themselves"
+            f"{made.source}; expected the file of a native plugin EP, as other EPs "
+            "find theirs themselves"
         )
     return made._replace(devices=tuple(devices))
 
@@ -207,9 +207,7 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
         return read_file(path)
 
 
-def _file(
-    handle: str, path: Path, devices: tuple[HardwareDevice, ...]
-) -> Library:
+def _file(handle: str, path: Path, devices: tuple[HardwareDevice, ...]) -> Library:
     name = _private_name(handle)
 
     def find() -> object:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from onnxplug_cli.failure import UsageError
 from onnxplug_cli.library import add_library_argument, register_libraries
+from onnxplug_cli.opening import add_ep_option_argument
 from onnxplug_cli.text import print_json
 from onnxplug_cli.values import seconds
 
@@ -41,6 +42,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         "by the probes that it supplies, however long they take",
     )
     add_library_argument(parser, "libraries")
+    add_ep_option_argument(parser)
     parser.set_defaults(command=_doctor)
 
 
@@ -54,7 +56,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     timeout = arguments.timeout
     if arguments.isolate and timeout is None:
         timeout = _TIMEOUT
-    report = examine_all(timeout, arguments.libraries)
+    report = examine_all(timeout, arguments.libraries, arguments.ep_option)
     if arguments.json:
         print_json(data(report))
     else:
@@ -67,6 +69,11 @@ def _verify(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--verify runs in this process and has no limit of time; leave out "
             "--isolate and --timeout"
+        )
+    if arguments.ep_option:
+        raise UsageError(
+            "--verify computes with the options that the EP has by itself, as sessions "
+            "that ask for nothing else; leave out --ep-option"
         )
     from onnxplug_cli.doctor.verify import verify_ep
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -33,9 +33,12 @@ from onnxplug_cli.doctor.compute import (
     Check,
     Verdict,
     compute,
+    known_remedy,
     makers_of,
 )
 from onnxplug_cli.families import Family, families, tried_on
+
+_NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 _LOG: Final = logging.getLogger("onnxplug.cli")
 
@@ -186,8 +189,16 @@ def begin(record: PluginRecord) -> Checkup:
     )
 
 
-def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]:
-    """What is known before each step, which ``doing`` names; the last one is all."""
+def examine(
+    record: PluginRecord,
+    registry: PluginRegistry,
+    options: Mapping[str, str] = _NO_OPTIONS,
+) -> Iterator[Checkup]:
+    """What is known before each step, which ``doing`` names; the last one is all.
+
+    Args:
+        options: of the EP, for what it computes.
+    """
     checkup = begin(record)
     if record.state is PluginState.FOUND:
         yield replace(checkup, doing="being loaded")
@@ -216,8 +227,8 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
     except EpError as error:
         pairs = refused = ()
         _LOG.debug("%s", error)
-        fault = Finding(level=Level.ERROR, message=str(error), remedy=_makers(record))
-        findings.append(fault)
+        todo = known_remedy(error) or _makers(record)
+        findings.append(Finding(level=Level.ERROR, message=str(error), remedy=todo))
     driven = [
         DrivenDevice(
             device=pair.device, distinction=told, tried_on=tried_on(factory, pair)
@@ -246,7 +257,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
     for number, pair in enumerate(pairs):
         for trial in TRIALS:
             yield replace(checkup, doing=f"computing {trial.op} on {pair.device.type}")
-            check = compute(trial, pair, record.distribution)
+            check = compute(trial, pair, record.distribution, options)
             if check.verdict is Verdict.FAILED and is_lacking:
                 check = replace(check, remedy="first mend what is said above")
             checks = (*driven[number].checks, check)

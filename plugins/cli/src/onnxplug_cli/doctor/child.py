@@ -1,7 +1,8 @@
 """The process in which ``onnxplug doctor --isolate`` checks one plugin.
 
-``python -m onnxplug_cli.doctor.child ep EP [LIBRARY …]`` writes a line of JSON before
-each step, and one when all is done, so that whoever reads them knows how far it came.
+``python -m onnxplug_cli.doctor.child ep EP OPTIONS [LIBRARY …]`` writes a line of JSON
+before each step, and one when all is done, so that whoever reads them knows how far it
+came; the EP's options are JSON, too.
 ``python -m onnxplug_cli.doctor.child domain DOMAIN DISTRIBUTION`` writes one line, and
 ``python -m onnxplug_cli.doctor.child library LIBRARY``, which registers it, none.
 """
@@ -32,9 +33,9 @@ def main(kind: str, *words: str) -> None:
             print(json.dumps(checkup.to_json()), file=lines, flush=True)
 
 
-def _ep(ep: str, *libraries: str) -> Iterator[Checkup]:
+def _ep(ep: str, options: str, *libraries: str) -> Iterator[Checkup]:
     register_libraries(list(libraries))
-    return examine(registry.resolve(ep), registry)
+    return examine(registry.resolve(ep), registry, json.loads(options))
 
 
 def _domain(domain: str, distribution: str) -> Iterator[DomainCheckup]:

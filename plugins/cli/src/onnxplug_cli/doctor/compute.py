@@ -7,6 +7,7 @@ it computes with.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -70,14 +71,31 @@ def makers_of(distribution: str) -> str:
     return f"tell the makers of {whose}"
 
 
-def compute(trial: Trial, pair: EpDevice, distribution: str) -> Check:
-    """Run *trial* on *pair*, whose EP *distribution* supplies, and on nothing else."""
+def known_remedy(error: BaseException) -> str:
+    """What the EP says is to be done about an error, or about what led to it."""
+    found: BaseException | None = error
+    while found is not None:
+        remedy = getattr(found, "remedy", "")
+        if isinstance(remedy, str) and remedy:
+            return remedy
+        found = found.__cause__
+    return ""
+
+
+def compute(
+    trial: Trial, pair: EpDevice, distribution: str, options: Mapping[str, str]
+) -> Check:
+    """Run *trial* on *pair*, whose EP *distribution* supplies, and on nothing else.
+
+    Args:
+        options: of the EP.
+    """
     from onnxplug.errors import UnassignedNode
 
     verdict = Verdict.FAILED
     remedy = makers_of(distribution)
     try:
-        found = _run(trial, pair)
+        found = _run(trial, pair, options)
     except UnassignedNode as error:
         reasons = [said for told in error.reasons.values() for said in told]
         verdict, remedy = Verdict.REFUSED, ""
@@ -88,6 +106,7 @@ def compute(trial: Trial, pair: EpDevice, distribution: str) -> Check:
         _LOG.debug("%s", error)
         if isinstance(error.__cause__ or error, ImportError):
             remedy = f"install {distribution} again, with all that it needs"
+        remedy = known_remedy(error) or remedy
         detail = in_words(error)
     else:
         if _is_near(found, trial.expected):
@@ -97,13 +116,13 @@ def compute(trial: Trial, pair: EpDevice, distribution: str) -> Check:
     return Check(op=trial.op, verdict=verdict, detail=detail, remedy=remedy)
 
 
-def _run(trial: Trial, pair: EpDevice) -> Any:
+def _run(trial: Trial, pair: EpDevice, given: Mapping[str, str]) -> Any:
     import numpy as np
 
     from onnxplug import InferenceSession, SessionOptions
 
     options = SessionOptions()
-    options.add_provider_for_devices([pair])
+    options.add_provider_for_devices([pair], dict(given))
     options.add_session_config_entry("session.check_results", "1")
     if pair.ep_name != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

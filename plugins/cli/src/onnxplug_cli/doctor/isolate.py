@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Final
 
@@ -25,14 +25,24 @@ from onnxplug_cli.doctor.compute import makers_of
 from onnxplug_cli.doctor.domains import DomainCheckup, begin_domain
 from onnxplug_cli.library import handle_of
 
+_NO_OPTIONS: Final[Mapping[str, str]] = {}
+
 _LOG: Final = logging.getLogger("onnxplug.cli")
 
 
 def examine_isolated(
-    record: PluginRecord, timeout: float, libraries: Sequence[str] = ()
+    record: PluginRecord,
+    timeout: float,
+    libraries: Sequence[str] = (),
+    options: Mapping[str, str] = _NO_OPTIONS,
 ) -> Checkup:
-    """What a process found that had *timeout* seconds, and registered *libraries*."""
-    code, lines, written = _examined(record, ["ep", record.name, *libraries], timeout)
+    """What a process found that had *timeout* seconds, and registered *libraries*.
+
+    Args:
+        options: of the EP.
+    """
+    words = ["ep", record.name, json.dumps(dict(options)), *libraries]
+    code, lines, written = _examined(record, words, timeout)
     checkup = begin(record)
     for line in lines:
         try:

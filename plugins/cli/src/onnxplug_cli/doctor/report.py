@@ -21,7 +21,14 @@ from onnxplug.plugins import PluginRecord, PluginState, registry
 from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT, VERIFY
 from onnxplug.selection.devices import merge_hardware
-from onnxplug.selection.known import KNOWN, KnownEp, remedy, runs_on, this_platform
+from onnxplug.selection.known import (
+    KNOWN,
+    KnownEp,
+    canonical,
+    remedy,
+    runs_on,
+    this_platform,
+)
 from onnxplug_cli.doctor.checkup import Checkup, examine
 from onnxplug_cli.doctor.domains import DomainCheckup, conflicts, examine_domain
 from onnxplug_cli.doctor.isolate import (
@@ -29,6 +36,7 @@ from onnxplug_cli.doctor.isolate import (
     examine_isolated,
     try_library_isolated,
 )
+from onnxplug_cli.failure import UsageError
 from onnxplug_cli.library import register_libraries
 from onnxplug_cli.progress import Progress
 
@@ -103,12 +111,20 @@ class Report:
     problems: Sequence[str]
 
 
-def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
+def examine_all(
+    timeout: float | None,
+    libraries: Sequence[str] = (),
+    options: Sequence[tuple[str, str, str]] = (),
+) -> Report:
     """Check everything; with a *timeout*, each plugin in a process of its own.
 
     Args:
+        options: of EPs, for what they compute: the EP, the key and the value.
         libraries: those to register for this command.  Such a process registers them,
             too; one that does not survive it is not registered here.
+
+    Raises:
+        UsageError: an option is of an EP that is not installed.
     """
     lost = _lost_libraries(libraries, timeout)
     libraries = [each for each in libraries if each not in lost]
@@ -125,7 +141,8 @@ def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
     except OptionError as error:
         records, suppliers = [], []
         problems.append(str(error))
-    plugins = [*_plugins(records, timeout, libraries), *lost.values()]
+    given = _by_ep(options, records)
+    plugins = [*_plugins(records, timeout, libraries, given), *lost.values()]
     domains = _domains(suppliers, timeout)
     problems += [f"{one.ep}: {one.problem}" for one in plugins if one.problem]
     if not any(one.works for one in plugins) and not problems:
@@ -178,22 +195,42 @@ def _lost_libraries(
     return {each: checkup for each, checkup in tried.items() if checkup is not None}
 
 
+def _by_ep(
+    options: Sequence[tuple[str, str, str]], records: Sequence[PluginRecord]
+) -> dict[str, dict[str, str]]:
+    installed = {record.name for record in records}
+    found: dict[str, dict[str, str]] = {}
+    for ep, key, value in options:
+        name = canonical(ep, registry)
+        if name not in installed:
+            raise UsageError(
+                f"--ep-option {ep}.{key} is for {ep}, which is not installed; "
+                f"installed are {', '.join(sorted(installed)) or 'none'}"
+            )
+        found.setdefault(name, {})[key] = value
+    return found
+
+
 def _plugins(
-    records: Sequence[PluginRecord], timeout: float | None, libraries: Sequence[str]
+    records: Sequence[PluginRecord],
+    timeout: float | None,
+    libraries: Sequence[str],
+    options: Mapping[str, Mapping[str, str]],
 ) -> Sequence[Checkup]:
     plugins = []
     with Progress("") as progress:
         for record in records:
             progress.text = f"checking {record.name} …"
+            given = options.get(record.name, {})
             # another process knows only of what is installed, or registered there
             alone = record.state is PluginState.FOUND and record.suppliers
             registered = record.state is PluginState.READY and record.handles
             if timeout is not None and (alone or (libraries and registered)):
-                plugins.append(examine_isolated(record, timeout, libraries))
+                plugins.append(examine_isolated(record, timeout, libraries, given))
                 continue
             # what a plugin prints is no result of ours
             with contextlib.redirect_stdout(sys.stderr):
-                *_, last = examine(record, registry)
+                *_, last = examine(record, registry, given)
             plugins.append(last)
     return plugins
 

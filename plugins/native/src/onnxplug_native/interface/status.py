@@ -76,4 +76,6 @@ def raise_status(address: int | None, what: str) -> None:
     said = status.message or "it says nothing"
     todo = remedy(said)
     said = f"{said.rstrip()}; {todo}" if todo else said
-    raise kind(f"{what} failed ({code}): {said}") from status.cause
+    error = kind(f"{what} failed ({code}): {said}")
+    error.remedy = todo
+    raise error from status.cause
