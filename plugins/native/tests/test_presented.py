@@ -6,7 +6,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep, errors
-from onnxplug_native.causes import remedy
+from onnxplug_native.causes import cause_and_remedy, explained
 from onnxplug_native.presented import VARIABLE, presented
 
 from .conftest import feeds, product
@@ -77,6 +77,13 @@ def test_devices_are_shown_to_native_libraries_only(tmp_path) -> None:
 
 
 def test_causes_that_are_known_have_a_remedy() -> None:
-    assert "mesa-vulkan-drivers" in remedy("… adapter_result.status …")
-    assert "backend_type" in remedy("Could not determine default backend path")
-    assert remedy("something else") == ""
+    for said, cause, remedy in (
+        ("… adapter_result.status …", "no Vulkan driver", "mesa-vulkan-drivers"),
+        ("no default backend path", "told on what to compute", "backend_type"),
+        ("libcuda.so.1: cannot open …", "NVIDIA's", "the GPU's driver"),
+    ):
+        found = cause_and_remedy(said)
+        assert cause in found[0] and remedy in found[1]
+        assert explained(said) == f"{said}; {found[0]}: {found[1]}"
+    assert cause_and_remedy("something else") == ("", "")
+    assert explained("something else") == "something else"

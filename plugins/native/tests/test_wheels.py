@@ -31,14 +31,15 @@ def install(
     """Installs a wheel whose module has a text; here and in processes started here."""
     known = {record.name: record for record in registry.records()}
 
-    def write(text: str) -> None:
-        package = tmp_path / MODULE
+    def write(text: str, module: str = MODULE, suffix: str = "") -> None:
+        package = tmp_path / module
         package.mkdir()
         (package / "__init__.py").write_text(text)
-        facts = tmp_path / f"{MODULE}-1.2.3.dist-info"
+        facts = tmp_path / f"{module}{suffix.replace('-', '_')}-1.2.3.dist-info"
         facts.mkdir()
+        name = module.replace("_", "-") + suffix
         (facts / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: onnxruntime-ep-example\nVersion: 1.2.3\n"
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -90,6 +91,20 @@ def test_a_wheel_that_wants_onnxruntime_is_used_without_being_imported(
     with onnxplug.InferenceSession(product(2, 3), providers=["example", "cpu"]) as s:
         assert s.get_providers()[0] == EXAMPLE
     assert registry.resolve("example").distribution == "onnxruntime-ep-example"
+
+
+def test_a_wheel_for_a_version_of_cuda_has_a_module_without_it(
+    install, compile_example, tmp_path
+) -> None:
+    """As TensorRT's for RTX, which would import ONNX Runtime, and write files."""
+    module = "onnxruntime_ep_nv_tensorrt_rtx"
+    text = f"raise ImportError('onnxruntime')\n{module_of('nowhere.so')}"
+    install(text, module=module, suffix="-cu13")
+    shutil.copy(compile_example(), tmp_path / module / "libep.so")
+    with onnxplug.InferenceSession(product(2, 3), providers=["example", "cpu"]) as s:
+        assert s.get_providers()[0] == EXAMPLE
+    found = registry.resolve("example").distribution
+    assert found == "onnxruntime-ep-nv-tensorrt-rtx-cu13"
 
 
 def test_a_wheel_without_a_library_among_its_files_says_so(install) -> None:

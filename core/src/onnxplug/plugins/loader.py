@@ -11,7 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from onnxplug.ep import EpFactory
-from onnxplug.errors import PluginError, PluginIncompatible, PluginLoadError
+from onnxplug.errors import (
+    OnnxplugError,
+    PluginError,
+    PluginIncompatible,
+    PluginLoadError,
+)
 from onnxplug.guard import FAILURES
 from onnxplug.interruption import interruption, raise_interruption
 from onnxplug.plugins.library import check_factory
@@ -162,11 +167,13 @@ def _failed(found: Found, error: BaseException) -> Loaded | Failed:
     if isinstance(error, PluginIncompatible):
         reason = f"{found} is incompatible: {error}"
         return found.failed(PluginState.INCOMPATIBLE, reason, error)
-    remedy = (
-        f"install {found.distribution} again, with all that it needs"
-        if isinstance(error, ImportError)
-        else f"tell the makers of {found.distribution}"
-    )
+    remedy = error.remedy if isinstance(error, OnnxplugError) else ""
+    if not remedy:
+        remedy = (
+            f"install {found.distribution} again, with all that it needs"
+            if isinstance(error, ImportError)
+            else f"tell the makers of {found.distribution}"
+        )
     return found.failed(
         PluginState.FAILED,
         f"{found} could not be loaded: {type(error).__name__}: {error}\n"

@@ -9,6 +9,7 @@ before one of its EPs is used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,13 @@ _CONSTANT: Final = "EP_NAME"
 
 _UNSAID: Final = {"nxrt-ep-cpu": "cpu_ep"}
 """The EPs of wheels whose modules do not say it."""
+
+_NOT_IMPORTED: Final = ("onnxruntime-ep-nv-tensorrt-rtx",)
+"""Wheels, by how their names begin, whose modules import ONNX Runtime where it is, and
+write links beside themselves; their libraries are found without that."""
+
+_KIND: Final = re.compile(r"[-_]cu\d+$")
+"""What the name of a wheel has, and that of its module has not: for which CUDA."""
 
 
 class WheelPlugin(FoundPlugin):
@@ -84,7 +92,7 @@ def find_in_wheels(wheels: Iterable[InstalledDistribution]) -> Iterator[FoundPlu
 
 
 def _module(wheel: InstalledDistribution) -> str:
-    return wheel.name.replace("-", "_")
+    return _KIND.sub("", wheel.name).replace("-", "_")
 
 
 def _library(wheel: InstalledDistribution) -> Path:
@@ -98,7 +106,8 @@ def _library(wheel: InstalledDistribution) -> Path:
 
     name = _module(wheel)
     init = Path(wheel.locate_file(f"{name}/__init__.py"))
-    if f"def {_PATH}(" in init.read_text("utf-8"):
+    is_imported = not wheel.name.startswith(_NOT_IMPORTED)
+    if is_imported and f"def {_PATH}(" in init.read_text("utf-8"):
         module: Any = importlib.import_module(name)
         return Path(module.get_library_path())
     # others may want ONNX Runtime when they are imported

@@ -12,6 +12,7 @@ from onnxplug.plugins import PluginRegistry, PluginState
 from onnxplug.selection.devices import faults, hardware_for, judged_devices
 from onnxplug.selection.known import (
     CHECK,
+    canonical,
     find_known,
     instead_of,
     missing_reason,
@@ -109,7 +110,8 @@ def find_factory(name: str, registry: PluginRegistry) -> EpFactory:
         PluginError: it cannot be had; the text says what to do.
     """
     try:
-        return registry.factory(name)
+        # it may be a word for an EP that some other distribution supplies
+        return registry.factory(canonical(name, registry))
     except PluginNotFound as error:
         missing = not_installed(name, registry)
         installed = ", ".join(record.name for record in registry.records())

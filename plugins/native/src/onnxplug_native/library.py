@@ -13,12 +13,15 @@ from typing import Any, Final
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug_native import functions
+from onnxplug_native.causes import cause_and_remedy, explained
 from onnxplug_native.functions.environment import Logger
+from onnxplug_native.interface.ending import lasting
 from onnxplug_native.interface.host import api_base, asked_in_vain
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.interface.table import API_VERSION
 from onnxplug_native.interface.throwing import guarded
+from onnxplug_native.neighbours import load_neighbours
 from onnxplug_native.prepacking import PackedWeights
 
 _MAKE: Final = "CreateEpFactories"
@@ -79,11 +82,18 @@ class NativeLibrary:
         # its neighbours are where the system looks for what it needs
         with _searched(self.path.parent):
             try:
+                with contextlib.suppress(OSError):
+                    return ctypes.CDLL(str(self.path))
+                for neighbour in load_neighbours(self.path):
+                    lasting(neighbour)
                 return ctypes.CDLL(str(self.path))
             except OSError as error:
-                raise ep.PluginLoadError(
-                    f"{self.name} cannot be loaded: {error}", plugin=handle
-                ) from error
+                said = explained(str(error))
+                made = ep.PluginLoadError(
+                    f"{self.name} cannot be loaded: {said}", plugin=handle
+                )
+                _, made.remedy = cause_and_remedy(said)
+                raise made from error
 
     def _make(self, handle: str) -> None:
         make = self._export(handle, _MAKE, "!", "spppnp")

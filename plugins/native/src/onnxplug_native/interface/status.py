@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from onnxplug import ep
-from onnxplug_native.causes import remedy
+from onnxplug_native.causes import cause_and_remedy, explained
 from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 
@@ -74,8 +74,6 @@ def raise_status(address: int | None, what: str) -> None:
     except ValueError:
         code = str(status.code)
     said = status.message or "it says nothing"
-    todo = remedy(said)
-    said = f"{said.rstrip()}; {todo}" if todo else said
-    error = kind(f"{what} failed ({code}): {said}")
-    error.remedy = todo
+    error = kind(f"{what} failed ({code}): {explained(said)}")
+    _, error.remedy = cause_and_remedy(said)
     raise error from status.cause
