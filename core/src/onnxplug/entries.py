@@ -195,9 +195,8 @@ def check_session_entry(key: str, value: str, strictness: Strictness = STRICT) -
     elif key.startswith("ep.dynamic."):
         strictness.unknown(
             key,
-            f"session config entry {key!r} is one of those that ONNX Runtime takes "
-            "of a session that exists (set_ep_dynamic_options), which cannot be set "
-            "here; leave it out",
+            f"session config entry {key!r} is one of those that change while a session "
+            "lives; set it by set_ep_dynamic_options, once there is a session",
         )
     elif not is_of_ep(key):
         from onnxplug.foreign import SESSION_ENTRIES  # which few programs set

@@ -202,7 +202,7 @@ struct Ep {
   void (*Release)(Ep *, Compiled **, size_t);
   Status (*GetPreferredDataLayout)(Ep *, int *);
   Status (*ShouldConvertDataLayoutForOp)(Ep *, const char *, const char *, int, int *);
-  Pointer rest[1];
+  Status (*SetDynamicOptions)(Ep *, const char *const *, const char *const *, size_t);
   Status (*OnRunStart)(Ep *, Pointer);
   Status (*OnRunEnd)(Ep *, Pointer, bool);
   Pointer others[2];
@@ -213,6 +213,7 @@ struct Ep {
   char mode[64];
   bool makes_contexts;
   Pointer first, registry;
+  float scale;
 };
 
 static int running, overlapped, started, ended;
@@ -465,6 +466,13 @@ static Status ep_run_start(Ep *this, Pointer options) {
   __atomic_add_fetch(&started, 1, __ATOMIC_SEQ_CST);
   return NULL;
 }
+/* The only option that may change: by how much the factor of products is */
+static Status ep_set_dynamic(Ep *this, const char *const *keys, const char *const *values, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(keys[i], "ep.dynamic.scale")) return fail(2, "nobody knows that option");
+  for (size_t i = 0; i < count; i++) this->scale = atof(values[i]);
+  return NULL;
+}
 static Status ep_run_end(Ep *this, Pointer options, bool sync) {
   __atomic_add_fetch(&ended, 1, __ATOMIC_SEQ_CST);
   return NULL;
@@ -602,6 +610,8 @@ static Status compiled_compute(Compiled *this, void *state, Pointer context) {
   multiply(&product);
   product.a = product.y;
   for (size_t i = 1; i < this->nodes; i++) multiply(&product);
+  if (ep->scale != 1)
+    for (size_t i = 0; i < count; i++) product.y[i] *= ep->scale;
   if (is(ep, "one_at_a_time")) usleep(1000);
   __atomic_sub_fetch(&running, 1, __ATOMIC_SEQ_CST);
   return NULL;
@@ -699,6 +709,8 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
   ep->GetPreferredDataLayout = ep_layout;
   ep->ShouldConvertDataLayoutForOp = ep_converts;
 #endif
+  ep->scale = 1;
+  if (is(ep, "dynamic")) ep->SetDynamicOptions = ep_set_dynamic;
   if (is(ep, "told_of_runs")) { ep->OnRunStart = ep_run_start; ep->OnRunEnd = ep_run_end; }
   CHECK(CALL(OrtApi_HasSessionConfigEntry, Status, Pointer, const char *, int *)(options, "ep.context_enable", &has));
   ep->makes_contexts = has && !is(ep, "no_context");

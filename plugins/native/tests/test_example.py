@@ -353,3 +353,28 @@ def test_nodes_that_cannot_be_kept_are_said_so(register, tmp_path, mode, told) -
     path, left = compile_ahead(tmp_path, mode=mode)
     assert len(left) == 2 and all(re.search(told, reason) for reason in left)
     assert "EPContext" not in [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_options_change_while_a_session_lives(register) -> None:
+    register()
+    given = feeds(2, 3)
+    expected = (given["x"] + given["x"]) * given["y"]
+    with open_session(product(2, 3), mode="dynamic") as session:
+        for scale in (1, 3, 0.5):
+            session.set_ep_dynamic_options({"ep.dynamic.scale": str(scale)})
+            (found,) = session.run(None, given)
+            np.testing.assert_allclose(found, expected * scale, rtol=1e-6)
+        with pytest.raises(errors.OnnxplugError, match="nobody knows that option"):
+            session.set_ep_dynamic_options({"ep.dynamic.colour": "red"})
+
+
+def test_a_library_without_such_options_says_so(register) -> None:
+    register()
+    with open_session(product(2, 3)) as session:
+        for wrong, told in (
+            ({"ep.dynamic.scale": "1"}, "of its EPs none has such options"),
+            ({}, "expected one at least"),
+            ({"ep.dynamic.scale": 1}, "expected two texts"),
+        ):
+            with pytest.raises(errors.OptionError, match=told):
+                session.set_ep_dynamic_options(wrong)

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.device_context import DeviceContext, MemoryKind, MemorySpaces
     from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator, Trait
+    from onnxplug.ep.dynamic import DynamicOptions
     from onnxplug.ep.editor import GraphEditor
     from onnxplug.ep.factory import (
         EpFactory,
@@ -128,6 +129,7 @@ __all__ = [
     "DeviceType",
     "Dimension",
     "Domain",
+    "DynamicOptions",
     "EPFail",
     "EpDevice",
     "EpFactory",
@@ -226,6 +228,7 @@ _LATER = {
     "DeviceContext": "device_context",
     "DeviceType": "devices",
     "Domain": "domain",
+    "DynamicOptions": "dynamic",
     "EpDevice": "devices",
     "EpFactory": "factory",
     "Event": "streams",

@@ -13,6 +13,7 @@ from onnxplug.ep.preferences import Preferences
 
 if TYPE_CHECKING:
     from onnxplug.ep.costs import CostModel
+    from onnxplug.ep.dynamic import DynamicOptions
     from onnxplug.ep.serialiser import Serialiser
     from onnxplug.ep.specialiser import Specialiser
     from onnxplug.ep.streams import GraphCapture
@@ -76,3 +77,6 @@ class ExecutionProvider(ABC):
 
     cost_model: CostModel | None = None
     """Tells how long nodes take."""
+
+    dynamic_options: DynamicOptions | None = None
+    """Takes options that change while the session lives."""

@@ -375,6 +375,23 @@ class InferenceSession(SessionLifecycle):
             for ep in self._built.chosen
         }
 
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Change options of EPs that may change while the session lives, for runs that
+        begin from now on.
+
+        Each EP of the session that has any is given all of them.  A session that is
+        made anew, by :meth:`set_providers` or after a failure, has them no more.
+
+        Raises:
+            OptionError: there is none, or no EP of the session has such options, or one
+                does not take them.
+        """
+        from onnxplug.session.dynamic import set_dynamic_options  # few programs do
+
+        with self._locked():
+            built = [session._built for session in (*self._variants, self)]
+        set_dynamic_options(built, options)
+
     def set_providers(
         self,
         providers: str | Sequence[ProviderEntry] | None = None,

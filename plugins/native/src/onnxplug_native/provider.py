@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxplug import ep
@@ -170,6 +170,13 @@ class NativeProvider(ep.ExecutionProvider):
         out = ctypes.c_bool(True)
         self.structure.call("IsConcurrentRunSupported", ctypes.addressof(out))
         return out.value
+
+    @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """Held while the library is called that cannot be twice at once."""
+        if self.is_concurrent:
+            return nullcontext()
+        return self.factory.library.turn
 
     # which nodes it takes
 
@@ -371,6 +378,13 @@ class NativeProvider(ep.ExecutionProvider):
         _let_go_of(node)
         return compiled
 
+    @property
+    def dynamic_options(self) -> ep.DynamicOptions | None:  # type: ignore[override]
+        """Tells the library of options that change, if it wants to know."""
+        if not self.structure.has("SetDynamicOptions"):
+            return None
+        return NativeDynamicOptions(self)
+
     # keeping what is compiled
 
     @property
@@ -449,6 +463,29 @@ class NativeProvider(ep.ExecutionProvider):
         self.factory.structure.call("ReleaseEp", self.structure.address)
         self._logger.release()
         self._let_go()
+
+
+class NativeDynamicOptions(ep.DynamicOptions):
+    """Tells a library of options that change while its EP lives."""
+
+    def __init__(self, provider: NativeProvider) -> None:
+        self._provider = provider
+
+    def set(self, options: Mapping[str, str]) -> None:
+        """Tell it.
+
+        Raises:
+            OnnxplugError: it does not take them, and says why.
+        """
+        count = len(options)
+        texts = [
+            (ctypes.c_char_p * count)(*(text.encode() for text in side))
+            for side in (options.keys(), options.values())
+        ]
+        with self._provider.turn:
+            self._provider.structure.call(
+                "SetDynamicOptions", *map(ctypes.addressof, texts), count
+            )
 
 
 class NativeSerialiser(ep.Serialiser):

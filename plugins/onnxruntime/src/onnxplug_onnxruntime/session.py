@@ -269,16 +269,19 @@ class InferenceSession(onnxplug.InferenceSession):
         locations = {each.name: each.provider.location for each in self._built.chosen}
         return memory_info(locations.get(ep or "", HOST))
 
-    # what no EP has here
+    # what few EPs have here, or none
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """Options of EPs that change while a session lives; no EP has any.
+        """Options of EPs that change while a session lives.
 
         Raises:
-            OptionError: none is given.
+            OptionError: none is given, or an EP does not take them.
         """
         if not options:
             raise OptionError("No options were provided")
+        if any(each.provider.dynamic_options for each in self._built.chosen):
+            super().set_ep_dynamic_options(options)
+            return
         log_without_effect(
             f"no EP of the session has dynamic options; {', '.join(options)} have no "
             "effect"
