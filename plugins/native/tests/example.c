@@ -194,6 +194,7 @@ static void compiled_release(Compiled *this, void *state) { allocated--; free(st
 
 /* The EP */
 
+struct Profiler;
 struct Ep {
   uint32_t version;
   const char *(*GetName)(const Ep *);
@@ -209,6 +210,8 @@ struct Ep {
   const char *(*GetCompatibility)(Ep *, Pointer);
   Status (*GetKernelRegistry)(Ep *, Pointer *);
   Status (*IsConcurrentRunSupported)(Ep *, bool *);
+  Pointer Sync;
+  Status (*CreateProfiler)(Ep *, struct Profiler **);
   Pointer more[8];
   char mode[64];
   bool makes_contexts;
@@ -473,6 +476,54 @@ static Status ep_set_dynamic(Ep *this, const char *const *keys, const char *cons
   for (size_t i = 0; i < count; i++) this->scale = atof(values[i]);
   return NULL;
 }
+/* A profiler: of each run it tells the one event that it was told of */
+
+typedef struct Profiler {
+  uint32_t version;
+  void (*Release)(struct Profiler *);
+  Status (*StartProfiling)(struct Profiler *, int64_t);
+  Status (*StartEvent)(struct Profiler *, uint64_t);
+  Status (*StopEvent)(struct Profiler *, uint64_t, Pointer);
+  Status (*EndProfiling)(struct Profiler *, Pointer);
+  uint64_t started;
+  int64_t duration;
+  char name[32];
+} Profiler;
+static void profiler_release(Profiler *this) { allocated--; free(this); }
+static Status profiler_start(Profiler *this, int64_t offset) { this->started = 0; return NULL; }
+static Status profiler_event(Profiler *this, uint64_t id) { this->started = id; return NULL; }
+static Status profiler_stop(Profiler *this, uint64_t id, Pointer event) {
+  const char *name, *none;
+  int category;
+  if (!id || id != this->started) return fail(1, "another event began");
+  CHECK(CALL_EP(OrtEpApi_ProfilingEvent_GetCategory, Status, Pointer, int *)(event, &category));
+  CHECK(CALL_EP(OrtEpApi_ProfilingEvent_GetName, Status, Pointer, const char **)(event, &name));
+  CHECK(CALL_EP(OrtEpApi_ProfilingEvent_GetDurationUs, Status, Pointer, int64_t *)(event, &this->duration));
+  CHECK(CALL_EP(OrtEpApi_ProfilingEvent_GetArgValue, Status, Pointer, const char *, const char **)(event, "nothing", &none));
+  if (category != 1 || none) return fail(1, "that is no event of a node");
+  snprintf(this->name, sizeof this->name, "%s", name);
+  return NULL;
+}
+static Status profiler_end(Profiler *this, Pointer container) {
+  const char *keys[] = {"of", "id"}, *values[] = {this->name, "7"};
+  Pointer event;
+  CHECK(CALL_EP(OrtEpApi_CreateProfilingEvent, Status, int, int, int, const char *, int64_t, int64_t, const char *const *, const char *const *, size_t, Pointer *)(2, 1, 1, "multiply", 1, this->duration, keys, values, 2, &event));
+  Status failed = CALL_EP(OrtEpApi_ProfilingEventsContainer_AddEvents, Status, Pointer, Pointer *, size_t)(container, &event, 1);
+  CALL_EP(OrtEpApi_ReleaseProfilingEvent, void, Pointer)(event);
+  return failed;
+}
+static Status ep_profiler(Ep *this, Profiler **out) {
+  Profiler *made = calloc(1, sizeof *made);
+  allocated++;
+  made->version = VERSION;
+  made->Release = profiler_release;
+  made->StartProfiling = profiler_start;
+  made->StartEvent = profiler_event;
+  made->StopEvent = profiler_stop;
+  made->EndProfiling = profiler_end;
+  *out = made;
+  return NULL;
+}
 static Status ep_run_end(Ep *this, Pointer options, bool sync) {
   __atomic_add_fetch(&ended, 1, __ATOMIC_SEQ_CST);
   return NULL;
@@ -711,6 +762,7 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
 #endif
   ep->scale = 1;
   if (is(ep, "dynamic")) ep->SetDynamicOptions = ep_set_dynamic;
+  if (is(ep, "profiles")) ep->CreateProfiler = ep_profiler;
   if (is(ep, "told_of_runs")) { ep->OnRunStart = ep_run_start; ep->OnRunEnd = ep_run_end; }
   CHECK(CALL(OrtApi_HasSessionConfigEntry, Status, Pointer, const char *, int *)(options, "ep.context_enable", &has));
   ep->makes_contexts = has && !is(ep, "no_context");

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import json
 import logging
 import re
 import threading
@@ -378,3 +379,24 @@ def test_a_library_without_such_options_says_so(register) -> None:
         ):
             with pytest.raises(errors.OptionError, match=told):
                 session.set_ep_dynamic_options(wrong)
+
+
+def test_what_a_library_records_is_in_the_trace(register, tmp_path) -> None:
+    path = register("VERSION=25")
+    settings = onnxplug.SessionOptions()
+    settings.enable_profiling = True
+    settings.profile_file_prefix = str(tmp_path / "trace")
+    providers = [(EXAMPLE, {"mode": "profiles"}), "cpu"]
+    with onnxplug.InferenceSession(product(2, 3), settings, providers) as session:
+        for _ in range(3):
+            session.run(None, feeds(2, 3))
+        trace = json.loads(Path(session.end_profiling()).read_text())
+    found = [each for each in trace if each["name"] == "multiply"]
+    assert len(found) == 3
+    for each in found:
+        assert each["cat"] == "Kernel"
+        assert each["args"]["provider"] == EXAMPLE
+        assert each["args"]["of"] == "group 1" and each["args"]["id"] == "7"
+        assert each["dur"] >= 0
+    onnxplug.unregister_ep_library("example")
+    assert ctypes.CDLL(str(path)).example_allocated() == 0

@@ -189,7 +189,9 @@ class NativePartition(ep.CompiledPartition):
         call_begins()
         try:
             with self._turn:
-                if self._notifies:
+                if context is not None and context.profiler is not None:
+                    status = self._profiled(arguments, context.profiler)
+                elif self._notifies:
                     status = self._notified(arguments)
                 else:
                     status = self._compute(arguments)
@@ -215,6 +217,16 @@ class NativePartition(ep.CompiledPartition):
                     f"an output is {wanted}, and the array bound to it {bound.dtype}; "
                     "bind one like the output"
                 )
+
+    def _profiled(self, arguments: Any, profiler: ep.Profiler) -> Any:
+        """Compute, with what the library records of it in the session's trace."""
+        compute = functools.partial(
+            self._notified if self._notifies else self._compute, arguments
+        )
+        own = self._provider.profiler
+        if own is None:
+            return compute()
+        return own.run(compute, self.partition.label, profiler)
 
     def _notified(self, arguments: Arguments) -> Any:
         """Compute, with the library told that a run starts and ends."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxplug import ep
+from onnxplug.authoring.locks import new_lock
 from onnxplug_native.claims import Claims
 from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
@@ -33,6 +34,7 @@ from onnxplug_native.interface.structure import Structure
 from onnxplug_native.kernel_partition import KernelPartition
 from onnxplug_native.layout import Layout
 from onnxplug_native.measured import Judge, Measured
+from onnxplug_native.profiling import NativeProfiler, profiler_of
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
@@ -71,12 +73,14 @@ class NativeProvider(ep.ExecutionProvider):
         """
         self.factory = factory
         self._let_go = factory.library.hold()
+        self._lock = new_lock()
         self._logger = Logger(session.logger)
         self._session = session
         self._model = ModelFacts(str(session.model_path or ""), session.model_info)
         self._groups: dict[str, Group] = {}
         self._numbers = itertools.count(1)
         self._is_closed = False
+        self._profiler: NativeProfiler | None = None
         self.memory: NativeContext | None = None
         memory = own_memory(pairs[0].memories)
         if memory is not None:
@@ -170,6 +174,18 @@ class NativeProvider(ep.ExecutionProvider):
         out = ctypes.c_bool(True)
         self.structure.call("IsConcurrentRunSupported", ctypes.addressof(out))
         return out.value
+
+    @property
+    def profiler(self) -> NativeProfiler | None:
+        """What profiles runs, if the library does; made when it is first asked for.
+
+        Raises:
+            OnnxplugError: the library makes none, and says why.
+        """
+        with self._lock:
+            if self._profiler is None:
+                self._profiler = profiler_of(self.structure)
+            return self._profiler
 
     @property
     def turn(self) -> AbstractContextManager[Any]:
@@ -460,6 +476,8 @@ class NativeProvider(ep.ExecutionProvider):
         if self._is_closed:
             return
         self._is_closed = True
+        if self._profiler is not None:
+            self._profiler.release()
         self.factory.structure.call("ReleaseEp", self.structure.address)
         self._logger.release()
         self._let_go()

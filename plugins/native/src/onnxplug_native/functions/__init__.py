@@ -18,6 +18,7 @@ def load() -> None:
         kernel_registry,
         node,
         prepacked,
+        profiling,
         schema,
         stream,
         tensor,

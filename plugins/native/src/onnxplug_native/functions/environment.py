@@ -157,6 +157,7 @@ for _name in (
     "KernelDef",
     "OpSchema",
     "EpContextConfig",
+    "ProfilingEvent",
 ):
     implements(f"Release{_name}", "OrtEpApi")(release)
 

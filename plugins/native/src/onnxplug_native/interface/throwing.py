@@ -28,8 +28,11 @@ _CALLED: Final = (
     "OrtDataTransferImpl",
     "OrtEp",
     "OrtEpFactory",
+    "OrtEpProfilerImpl",
     "OrtKernelImpl",
+    "OrtLoopKernelHelper",
     "OrtNodeComputeInfo",
+    "OrtScanKernelHelper",
     "OrtSyncNotificationImpl",
     "OrtSyncStreamImpl",
 )
