@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
+from onnxplug_native.abilities import NativeDynamicOptions, NativeSerialiser
 from onnxplug_native.claims import Claims
 from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
@@ -35,9 +36,11 @@ from onnxplug_native.kernel_partition import KernelPartition
 from onnxplug_native.layout import Layout
 from onnxplug_native.measured import Judge, Measured
 from onnxplug_native.profiling import NativeProfiler, profiler_of
+from onnxplug_native.stacking import make_loop_kernel
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
+    from onnxplug_native.functions.control_flow import ControlFlowKernel
     from onnxplug_native.functions.devices import Device
 
 
@@ -81,6 +84,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._numbers = itertools.count(1)
         self._is_closed = False
         self._profiler: NativeProfiler | None = None
+        self._stacker: ControlFlowKernel | None = None
         self.memory: NativeContext | None = None
         memory = own_memory(pairs[0].memories)
         if memory is not None:
@@ -98,9 +102,9 @@ class NativeProvider(ep.ExecutionProvider):
             self._logger.release()
             self._let_go()
             raise
-        judge = Judge(self._who, factory.version, measured)
+        judge = Judge(self.who, factory.version, measured)
         self._claims = Claims(
-            self._who, self.structure, self._registry, judge, self._layout
+            self.who, self.structure, self._registry, judge, self._layout
         )
 
     @property
@@ -154,16 +158,17 @@ class NativeProvider(ep.ExecutionProvider):
         finally:
             options.release()
         if not out.value:
-            raise ep.EPFail(f"{self._who} made an EP that is null")
-        made = Structure("OrtEp", out.value, self._who)
+            raise ep.EPFail(f"{self.who} made an EP that is null")
+        made = Structure("OrtEp", out.value, self.who)
         name = made.text("GetName")
         if name != self.factory.name:
             factory.call("ReleaseEp", made.address)
-            raise ep.EPFail(f"{self._who} made an EP that calls itself {name!r}")
+            raise ep.EPFail(f"{self.who} made an EP that calls itself {name!r}")
         return made
 
     @property
-    def _who(self) -> str:
+    def who(self) -> str:
+        """It and its library, in words."""
         return f"{self.factory.name} of {self.factory.library.name}"
 
     @property
@@ -198,9 +203,10 @@ class NativeProvider(ep.ExecutionProvider):
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """What the library takes, in its groups, without what it is not to have."""
-        untaken = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
+        untaken = ep.Reason(ep.RefusalCode.OP, f"{self.who} does not take it")
         with self._view(graph) as view:
             groups, reasons = self._claims.find(view)
+            self._find_stacker(view)
             claims = tuple(self._claim_all(groups))
         taken = {index for claim in claims for index in claim.nodes}
         return ep.CapabilityReport(
@@ -211,6 +217,21 @@ class NativeProvider(ep.ExecutionProvider):
                 if node.index not in taken
             ),
         )
+
+    def _find_stacker(self, view: GraphView) -> None:
+        """Have the library give what puts together the outputs of a Loop, if there is
+        one, for the host that runs its body."""
+        if self.memory is None or self._registry is None or self._stacker is not None:
+            return
+        for each in view.nodes:
+            if (each.node.op_type, each.node.domain) != ("Loop", ""):
+                continue
+            kernel = self._registry.find(each)
+            if kernel is not None:
+                self._stacker = make_loop_kernel(self, each, kernel)
+            if self._stacker is not None:
+                self.memory.add_stacker(self._stacker)
+            return
 
     def _claim_all(self, groups: Sequence[Group]) -> Iterator[ep.ComputeCapability]:
         """The groups that are compiled, and one of all nodes that have kernels."""
@@ -324,7 +345,7 @@ class NativeProvider(ep.ExecutionProvider):
                 for node, kernel in zip(partition.nodes, kernels, strict=True)
                 if kernel is None
             ]
-            _decline(f"{self._who} has registered no kernel for it", without)
+            _decline(f"{self.who} has registered no kernel for it", without)
         return KernelPartition(self, partition, found, view)
 
     @contextmanager
@@ -382,8 +403,8 @@ class NativeProvider(ep.ExecutionProvider):
         node = find(MadeNode, contexts[0], quiet=True)
         try:
             if not made[0]:
-                raise ep.EPFail(f"{self._who} compiled a partition to nothing")
-            return Structure("OrtNodeComputeInfo", made[0], self._who), node
+                raise ep.EPFail(f"{self.who} compiled a partition to nothing")
+            return Structure("OrtNodeComputeInfo", made[0], self.who), node
         except BaseException:
             _let_go_of(node)
             raise
@@ -421,11 +442,11 @@ class NativeProvider(ep.ExecutionProvider):
                 compiled, node = self._compile(made, view, fused)
                 _release(made, compiled)
                 if node is None:
-                    _decline(f"{self._who} makes no EPContext node of it")
+                    _decline(f"{self.who} makes no EPContext node of it")
                 try:
                     return pack(node, partition, self._compatibility(made, view))
                 except NotOfUse as error:
-                    _decline(f"what {self._who} makes of it cannot be kept: {error}")
+                    _decline(f"what {self.who} makes of it cannot be kept: {error}")
                 finally:
                     node.release()
         finally:
@@ -452,7 +473,7 @@ class NativeProvider(ep.ExecutionProvider):
             _decline(str(error))
         verdict = self.factory.judge([each.hardware for each in self._pairs], info)
         if verdict is ep.Compatibility.UNSUPPORTED:
-            _decline(f"{self._who} says that it was compiled for others: {info}")
+            _decline(f"{self.who} says that it was compiled for others: {info}")
         try:
             with self._part(partition, context=node) as (view, fused):
                 compiled = self._compile_only(view, fused)
@@ -478,60 +499,12 @@ class NativeProvider(ep.ExecutionProvider):
         self._is_closed = True
         if self._profiler is not None:
             self._profiler.release()
+        if self._stacker is not None and self.memory is not None:
+            self.memory.remove_stacker(self._stacker)
+            self._stacker.release()
         self.factory.structure.call("ReleaseEp", self.structure.address)
         self._logger.release()
         self._let_go()
-
-
-class NativeDynamicOptions(ep.DynamicOptions):
-    """Tells a library of options that change while its EP lives."""
-
-    def __init__(self, provider: NativeProvider) -> None:
-        self._provider = provider
-
-    def set(self, options: Mapping[str, str]) -> None:
-        """Tell it.
-
-        Raises:
-            OnnxplugError: it does not take them, and says why.
-        """
-        count = len(options)
-        texts = [
-            (ctypes.c_char_p * count)(*(text.encode() for text in side))
-            for side in (options.keys(), options.values())
-        ]
-        with self._provider.turn:
-            self._provider.structure.call(
-                "SetDynamicOptions", *map(ctypes.addressof, texts), count
-            )
-
-
-class NativeSerialiser(ep.Serialiser):
-    """Keeps the nodes that libraries make of what they compile."""
-
-    def __init__(self, provider: NativeProvider) -> None:
-        self._provider = provider
-
-    def serialise(self, compiled: ep.CompiledPartition) -> bytes:
-        """The node that the library makes of it.
-
-        Raises:
-            Declined: it makes none; says why.
-            OnnxplugError: the library fails, and says why.
-        """
-        if not isinstance(compiled, CompiledGroup):
-            _decline("it is a kernel, which the library does not compile")
-        return self._provider.serialised(compiled.partition)
-
-    def restore(
-        self, partition: ep.Partition, data: memoryview
-    ) -> ep.CompiledPartition:
-        """What the library makes of the node that it made.
-
-        Raises:
-            Declined: the data is not of use; says why.
-        """
-        return self._provider.restored(partition, data)
 
 
 class _Fused:

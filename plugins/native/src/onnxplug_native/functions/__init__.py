@@ -9,6 +9,7 @@ def load() -> None:
     from onnxplug_native.functions import (  # noqa: F401
         allocator,
         capability,
+        control_flow,
         devices,
         editor,
         environment,
