@@ -213,6 +213,7 @@ struct Ep {
   Status (*IsConcurrentRunSupported)(Ep *, bool *);
   Pointer Sync;
   Status (*CreateProfiler)(Ep *, struct Profiler **);
+  bool (*IsGraphCaptureEnabled)(const Ep *);
   Pointer more[8];
   char mode[64];
   bool makes_contexts;
@@ -569,6 +570,7 @@ static Status profiler_end(Profiler *this, Pointer container) {
   CALL_EP(OrtEpApi_ReleaseProfilingEvent, void, Pointer)(event);
   return failed;
 }
+static bool ep_captures(const Ep *this) { return true; }
 static Status ep_profiler(Ep *this, Profiler **out) {
   Profiler *made = calloc(1, sizeof *made);
   allocated++;
@@ -819,6 +821,7 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
 #endif
   ep->scale = 1;
   if (is(ep, "dynamic")) ep->SetDynamicOptions = ep_set_dynamic;
+  if (is(ep, "captures")) ep->IsGraphCaptureEnabled = ep_captures;
   if (is(ep, "profiles")) ep->CreateProfiler = ep_profiler;
   if (is(ep, "told_of_runs")) { ep->OnRunStart = ep_run_start; ep->OnRunEnd = ep_run_end; }
   CHECK(CALL(OrtApi_HasSessionConfigEntry, Status, Pointer, const char *, int *)(options, "ep.context_enable", &has));

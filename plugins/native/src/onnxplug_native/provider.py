@@ -96,6 +96,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._entries = dict(entries)
         try:
             self.structure = self._make(self._entries)
+            self._refuse_capture()
             self._registry = self._kernels()
             self._layout = Layout(self.structure)
         except BaseException:
@@ -111,6 +112,21 @@ class NativeProvider(ep.ExecutionProvider):
     def preferences(self) -> ep.Preferences:  # type: ignore[override]
         """The order of axes that the library wants."""
         return self._layout.preferences
+
+    def _refuse_capture(self) -> None:
+        """Refuse an EP that captures the work of a run: it may not do that work before
+        it is replayed, which nobody does here.
+
+        Raises:
+            OptionError: it does.
+        """
+        entry = "IsGraphCaptureEnabled"
+        if self.structure.has(entry) and self.structure.call(entry):
+            self.factory.structure.call("ReleaseEp", self.structure.address)
+            raise ep.OptionError(
+                f"{self.who} is to capture graphs, which are not replayed here, and "
+                "would leave out what it captures; leave out its option that says so"
+            )
 
     def _kernels(self) -> KernelRegistry | None:
         """The EP's kernels, which are the library's to release."""

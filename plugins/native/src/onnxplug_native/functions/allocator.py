@@ -141,6 +141,11 @@ def allocator_get_info(allocator: int, out: int) -> None:
     put_pointer(out, _structure(allocator).call("Info"))
 
 
+@implements("ReleaseAllocator")
+def release_allocator(_: int | None) -> None:
+    """Nothing: what kernels are given are the EP's own and the host's, which stay."""
+
+
 @implements("AllocatorGetStats")
 def allocator_get_stats(allocator: int, out: int) -> None:
     """What an allocator says of itself; nothing, where it does not."""
