@@ -2,9 +2,10 @@
 
     python benchmarks/native_eps.py LIBRARY [--models NAME …] [--threads 1] …
 
-LIBRARY is ``nxrt``, of the distribution nxrt-ep-cpu, or ``openvino``, of
-onnxruntime-ep-openvino, which drives processors of Intel only.  Both runtimes load the
-same file.  The other arguments are those of ``compare.py``.
+LIBRARY is ``nxrt``, of the distribution nxrt-ep-cpu, ``openvino``, of
+onnxruntime-ep-openvino, which drives processors of Intel only, or ``webgpu``, of
+onnxruntime-ep-webgpu, which needs a Vulkan driver.  Both runtimes load the same file.
+The other arguments are those of ``compare.py``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,16 @@ LIBRARIES: Final = {
         "OpenVINOExecutionProvider",
         ("one node", "mlp", "resnet50", "bert"),
     ),
+    "webgpu": Library(
+        "onnxruntime-ep-webgpu",
+        "onnxruntime_ep_webgpu",
+        "WebGpuExecutionProvider",
+        ("a CNN", "a perceptron", "a transformer's block"),
+    ),
 }
+
+SMALL: Final = Path(__file__).parents[1] / "plugins" / "native" / "vendor_tests"
+"""Where the networks are that WebGPU's library is tested with."""
 
 
 def prepare(
@@ -78,11 +88,27 @@ def prepare(
 
 def write(model: str, folder: Path) -> Files:
     """A model and its input."""
-    from openvino_overhead import build
-
     files = Files(folder / f"{model}.onnx", folder / f"{model}.npz")
-    np.savez(files.feeds, x=build(model, files.model))
+    if model in LIBRARIES["webgpu"].models:
+        np.savez(files.feeds, x=_small(model, files.model))
+    else:
+        from openvino_overhead import build
+
+        np.savez(files.feeds, x=build(model, files.model))
     return files
+
+
+def _small(name: str, path: Path) -> Any:
+    """Write a network of the tests to *path*; an input for it."""
+    sys.path.insert(0, str(SMALL))
+    import onnx
+    from on_webgpu import networks
+
+    model = dict(networks())[name]
+    onnx.save(model, path)
+    (given,) = model.graph.input
+    shape = [each.dim_value for each in given.type.tensor_type.shape.dim]
+    return np.random.default_rng(1).standard_normal(shape, np.float32)
 
 
 if __name__ == "__main__":

@@ -404,7 +404,7 @@ def test_what_a_library_records_is_in_the_trace(register, tmp_path) -> None:
 
 def test_a_library_that_captures_what_it_is_to_compute_is_refused(register) -> None:
     path = register("VERSION=26")
-    with pytest.raises(errors.OptionError, match="to capture graphs.* leave out its"):
+    with pytest.raises(errors.OptionError, match=r"to capture graphs.* leave out its"):
         onnxplug.InferenceSession(
             product(2, 3), providers=[(EXAMPLE, {"mode": "captures"})]
         )

@@ -12,6 +12,7 @@ import onnx.reference
 import pytest
 
 import onnxplug
+from onnxplug import errors
 
 from .conftest import feeds, product
 
@@ -154,3 +155,31 @@ def test_what_a_loop_gathers_is_put_together_by_the_library(register) -> None:
     assert ctypes.CDLL(str(path)).example_concatenated() == 2
     onnxplug.unregister_ep_library("example")
     assert ctypes.CDLL(str(path)).example_allocated() == 0
+
+
+@pytest.mark.parametrize("memory", [[], ["DEVICE_MEMORY"]])
+def test_a_run_is_cancelled_between_kernels(register, memory) -> None:
+    """Each takes a millisecond, and there are some hundred."""
+    register("KERNELS", *memory)
+    given = feeds(2, 3)
+    with open_session(product(2, 3, nodes=300), mode="one_at_a_time") as session:
+        (found,) = session.run(None, given)
+        options = onnxplug.RunOptions()
+        options.timeout = 0.05
+        with pytest.raises(errors.RunCancelled):
+            session.run(None, given, options)
+        np.testing.assert_array_equal(session.run(None, given)[0], found)
+
+
+@pytest.mark.parametrize("memory", [[], ["DEVICE_MEMORY"]])
+def test_memory_between_kernels_is_planned_for_the_shapes_that_come(
+    register, memory
+) -> None:
+    register("KERNELS", *memory)
+    with open_session(product("n", 3, nodes=5)) as session:
+        for size in (2, 2, 2, 7, 7, 0, 0, 1, 2, 2):
+            given = feeds(size, 3)
+            expected = (given["x"] + given["x"]) * given["y"] ** 5
+            for _ in range(2):
+                (found,) = session.run(None, given)
+                np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -60,7 +60,8 @@ def _network(text: str, **weights: Any) -> onnx.ModelProto:
     return model
 
 
-def _networks() -> Iterator[tuple[str, onnx.ModelProto]]:
+def networks() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Small networks, and what they are called."""
     yield (
         "a CNN",
         _network(
@@ -138,7 +139,7 @@ def _compare(model: onnx.ModelProto) -> tuple[float, int, str]:
 def main() -> None:
     """See the module."""
     texts = {name: _network(text) for name, text in _CASES.items()}
-    found = {name: _compare(each) for name, each in (texts | dict(_networks())).items()}
+    found = {name: _compare(each) for name, each in (texts | dict(networks())).items()}
     print(json.dumps(found))
 
 

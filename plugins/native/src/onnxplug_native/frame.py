@@ -147,6 +147,7 @@ class Frame:
         results: the partition's outputs.
         is_planned: what is between kernels has its memory before they run.
         failed_at: the step that failed, if one did.
+        run: which run it serves, if the host said.
     """
 
     def __init__(
@@ -211,6 +212,7 @@ class Frame:
         self._planned: Any = None
         self.is_planned = False
         self.failed_at: int | None = None
+        self.run: ep.RunContext | None = None
         self._is_touched = False
         self._stream: NativeStream | None = None
 
@@ -352,7 +354,7 @@ class Frame:
                 context.clear_run()
         if failed or not self.is_planned or self.is_off_plan:
             self._forget()
-        self.failed_at = None
+        self.failed_at = self.run = None
         self.is_planned = self._is_touched = False
         self._stream = None
 

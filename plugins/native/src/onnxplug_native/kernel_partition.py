@@ -115,6 +115,16 @@ class KernelPartition(NativePartition):
             self._allocate,
         )
 
+    def _run(
+        self,
+        arguments: Any,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        arguments.run = context
+        return super()._run(arguments, inputs, outputs, context)
+
     def _expect(
         self,
         arguments: Frame,
@@ -125,10 +135,12 @@ class KernelPartition(NativePartition):
 
     def _compute(self, arguments: Frame) -> int | None:
         assert self._wiring is not None
-        steps, frees = self._wiring.steps, arguments.frees
+        steps, frees, run = self._wiring.steps, arguments.frees, arguments.run
         if self._wiring.copies:
             self._copy(arguments, self._wiring.copies)
         for number, compute, kernel in self._calls:
+            if run is not None and run.cancelled:
+                raise ep.RunCancelled(f"the run was cancelled while {self._who} ran")
             context = arguments.contexts[number]
             status: int | None = compute(kernel, context.address)
             if status or context.failure is not None:

@@ -244,7 +244,10 @@ class NativeProvider(ep.ExecutionProvider):
                 continue
             kernel = self._registry.find(each)
             if kernel is not None:
-                self._stacker = make_loop_kernel(self, each, kernel)
+                try:
+                    self._stacker = make_loop_kernel(self, each, kernel)
+                except ep.OnnxplugError as error:  # the host can do without
+                    self.logger.info("%s", error)
             if self._stacker is not None:
                 self.memory.add_stacker(self._stacker)
             return
