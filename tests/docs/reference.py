@@ -135,6 +135,7 @@ PAGES = {
             ),
             "Whether it is right, and worth it": (
                 "Verification", "Probe", "CostModel",
+                "DynamicOptions",
             ),
         },
     ),
