@@ -2,7 +2,7 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next seventeen, in several
+#   make test             run all tests but those of the next eighteen, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
@@ -19,6 +19,7 @@
 #   make test-opencl      test the example of an EP for a device, on PoCL, which runs OpenCL
 #                         on the processor
 #   make test-serve       run public clients, hostile requests and a load against the server
+#   make test-ray         run models on a cluster of Ray's, of several nodes on this machine
 #   make test-arm64       run a sample of the tests on ARM64, emulated on Debian, and as it
 #                         is on ARM64; with ARM64=all all that concern the CPU EP, for hours
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
@@ -54,6 +55,9 @@ ON_SERVE := serve
 SERVE_VENV := .venv-serve
 CLIENTS := 'tritonclient[http,grpc]>=2.60' 'kserve>=0.21' 'psutil>=5.9' 'trustme>=1.2' \
   'opentelemetry-sdk>=1.27'
+# Ray in an environment of its own, too, for the same reason
+ON_RAY := ray
+RAY_VENV := .venv-ray
 # with PyTorch only, which is no small download
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
@@ -150,7 +154,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-webgpu \
   test-cuda-offline test-cuda test-tensorrt-offline test-directml-offline test-opencl \
-  test-serve test-arm64 arm64-processors arm64-kernels arm64-neoverse-n1 \
+  test-serve test-ray test-arm64 arm64-processors arm64-kernels arm64-neoverse-n1 \
   arm64-cortex-a72 test-native test-programs test-browser test-site test-device \
   site wheels lint bench clean
 
@@ -239,6 +243,10 @@ test-serve: $(SERVE_VENV)/serve.stamp
 	ONNXPLUG_REQUIRE=serve $(SERVE_VENV)/$(SCRIPTS)/python -m pytest plugins/serve \
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/serve-models.md]' $(ARGS)
 
+test-ray: $(RAY_VENV)/ray.stamp
+	ONNXPLUG_REQUIRE=ray $(RAY_VENV)/$(SCRIPTS)/python -m pytest plugins/ray \
+	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/run-on-ray.md]' $(ARGS)
+
 # importing Hypothesis takes an emulated processor as long as some tests
 SAMPLE_OF_ARM64 = PYTHONPATH=tests/arm64 $(ARM64_PYTHON) -m pytest -q \
   -p no:hypothesispytest -p compiled_by_host -p sample
@@ -305,16 +313,17 @@ lint: $(VENV)/development.stamp
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src) \
 	  $(ON_WEBGPU:%=plugins/%/src) $(ON_CUDA:%=plugins/%/src) \
-	  $(ON_DIRECTML:%=plugins/%/src) $(ON_SERVE:%=plugins/%/src) examples/opencl/src
+	  $(ON_DIRECTML:%=plugins/%/src) $(ON_SERVE:%=plugins/%/src) \
+	  $(ON_RAY:%=plugins/%/src) examples/opencl/src
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/quantised_images.py %/low_precision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/cuda_ep.py %/on_cuda.py %/sharing.py %/serving.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/quantised_images.py %/low_precision.py %/tables.py %/torch_ep.py %/webgpu_ep.py %/coreml_ep.py %/cuda_ep.py %/on_cuda.py %/sharing.py %/serving.py %/ray_data.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done
 
 clean:
-	rm -rf $(VENV) $(SERVE_VENV) $(ARM64_VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) \
+	rm -rf $(VENV) $(SERVE_VENV) $(RAY_VENV) $(ARM64_VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) $(SITE_VENV) \
 	  build dist .pytest_cache \
 	  .mypy_cache .ruff_cache .hypothesis
 	find core plugins examples tests demo benchmarks website release -name __pycache__ \
@@ -404,6 +413,16 @@ $(SERVE_VENV)/serve.stamp: $(PROJECTS) plugins/serve/pyproject.toml
 	@$(SERVE_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(SERVE_VENV)/$(SCRIPTS)/python -m pip install --quiet $(EDITABLE) \
 	  -e plugins/serve -e plugins/testing 'pytest>=9.0' 'hypothesis>=6' $(CLIENTS)
+	@touch $@
+
+$(RAY_VENV)/ray.stamp: $(PROJECTS) $(ON_SERVE:%=plugins/%/pyproject.toml) \
+    $(ON_RAY:%=plugins/%/pyproject.toml)
+	@echo 'creating $(RAY_VENV), with Ray …'
+	@$(PYTHON) -m venv $(RAY_VENV)
+	@$(RAY_VENV)/$(SCRIPTS)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(RAY_VENV)/$(SCRIPTS)/python -m pip install --quiet $(EDITABLE) \
+	  -e plugins/serve -e 'plugins/ray[serve]' -e plugins/testing 'pytest>=9.0' \
+	  'hypothesis>=6'
 	@touch $@
 
 $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml

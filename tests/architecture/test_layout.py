@@ -226,6 +226,8 @@ DOORS: Final = {
     },
     # serves what the host runs
     "onnxplug_serve": {"escape", "session", "specialise"},
+    # reads what a model needs beside it, to send it to other machines
+    "onnxplug_ray": {"compile", "graph", "plugins", "session", "specialise", "warn"},
     # knows the layouts that libraries prefer by the names that the host has for them
     "onnxplug_native": {"layout"},
     # adapts the host's classes to programs for ONNX Runtime
@@ -245,10 +247,13 @@ DOORS: Final = {
 """Rooms of the core that parts of the host may use, which are distributions of their
 own and no EPs."""
 
-ASKS: Final = {"onnxplug_cli": frozenset({"onnxplug_serve", "onnxplug_testing"})}
+ASKS: Final = {
+    "onnxplug_cli": frozenset({"onnxplug_serve", "onnxplug_testing"}),
+    "onnxplug_ray": frozenset({"onnxplug_serve"}),
+}
 """Which of them calls which other ones, where these are installed."""
 
-HOSTS: Final = {"onnxplug_cli", "onnxplug_onnxruntime", "onnxplug_serve"}
+HOSTS: Final = {"onnxplug_cli", "onnxplug_onnxruntime", "onnxplug_ray", "onnxplug_serve"}
 """Those of them that import what users do, besides."""
 
 

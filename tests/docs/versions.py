@@ -26,7 +26,12 @@ MARK: Final = "\n## The distributions of this state\n"
 NOT_SHOWN: Final = {"numpy", "ml_dtypes"}
 """What all have, whose versions the core decides."""
 
-PARTS_OF_THE_HOST: Final = {"onnxplug-cli", "onnxplug-onnxruntime", "onnxplug-serve"}
+PARTS_OF_THE_HOST: Final = {
+    "onnxplug-cli",
+    "onnxplug-onnxruntime",
+    "onnxplug-ray",
+    "onnxplug-serve",
+}
 """Those that are for one version of the core."""
 
 

@@ -79,8 +79,14 @@ class BatchPlan:
         ]
 
 
-def find_plan(model: Path, inputs: Sequence[NodeArg]) -> tuple[BatchPlan | None, str]:
-    """How requests of *model* can be joined, and if they cannot why, in words."""
+def find_plan(
+    model: Path | IndependentPositions, inputs: Sequence[NodeArg]
+) -> tuple[BatchPlan | None, str]:
+    """How requests of *model* can be joined, and if they cannot why, in words.
+
+    Args:
+        model: its path, or what was read of it already.
+    """
     first = {
         item.shape[0]
         for item in inputs
@@ -89,7 +95,11 @@ def find_plan(model: Path, inputs: Sequence[NodeArg]) -> tuple[BatchPlan | None,
     if not first:
         return None, "no input's first dimension has a name"
     reasons = []
-    positions = IndependentPositions(model)
+    positions = (
+        model
+        if isinstance(model, IndependentPositions)
+        else IndependentPositions(model)
+    )
     for dimension in sorted(first):
         try:
             axes = positions.axes(dimension)
