@@ -253,7 +253,12 @@ ASKS: Final = {
 }
 """Which of them calls which other ones, where these are installed."""
 
-HOSTS: Final = {"onnxplug_cli", "onnxplug_onnxruntime", "onnxplug_ray", "onnxplug_serve"}
+HOSTS: Final = {
+    "onnxplug_cli",
+    "onnxplug_onnxruntime",
+    "onnxplug_ray",
+    "onnxplug_serve",
+}
 """Those of them that import what users do, besides."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ try:
     import ray
     from ray.cluster_utils import Cluster
 
-    import onnxplug_ray
+    import onnxplug_ray  # noqa: F401
 except ImportError as error:
     if "ray" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
         raise
@@ -33,6 +34,16 @@ except ImportError as error:
 
 HOST = "127.0.0.1"
 STORE = 100 << 20
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let Ray use what of its own it will not have for ever."""
+    folder = Path(__file__).parent
+    for item in items:
+        if folder in item.path.parents:
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+            )
 
 
 class Nodes:
@@ -70,7 +81,9 @@ def started(folder: Path) -> Iterator[Nodes]:
     try:
         nodes.add("head", resources={"onnxplug/cpu": 1})
         ray.init(nodes.cluster.address, logging_level="warning", log_to_driver=False)
-        context = ray.data.DataContext.get_current()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Ray's own settings
+            context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         yield nodes
     finally:

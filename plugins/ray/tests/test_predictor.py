@@ -225,7 +225,7 @@ def test_what_cannot_be_is_refused_in_words(scale, save_model) -> None:
         Predictor(scale, inputs={"z": "column"})
     with pytest.raises(ColumnError, match="no output 'z'; it has 'y'"):
         Predictor(scale, outputs=["z"])
-    with pytest.raises(ColumnError, match="no column 'x' for input 'x'.*'pixels'"):
+    with pytest.raises(ColumnError, match=r"no column 'x' for input 'x'.*'pixels'"):
         Predictor(scale)({"pixels": np.ones((1, 4))})
     x = np.ones((1, 4), np.float32)
     with pytest.raises(ColumnError, match="column 'y' would be replaced"):
@@ -238,7 +238,7 @@ def test_what_cannot_be_is_refused_in_words(scale, save_model) -> None:
 
 
 def test_an_ep_that_is_not_there_is_named_with_the_node(scale) -> None:
-    with pytest.raises(EpNotOnNode, match="node .* has not the EP .*CUDA") as caught:
+    with pytest.raises(EpNotOnNode, match=r"node .* has not the EP .*CUDA") as caught:
         Predictor(scale, providers=["cuda"])
     assert "CUDA" in caught.value.ep
     assert pickle.loads(pickle.dumps(caught.value)).node == caught.value.node
