@@ -92,12 +92,6 @@ def started(folder: Path) -> Iterator[Nodes]:
 
 
 @pytest.fixture(scope="session")
-def start_cluster() -> Callable[[Path], Any]:
-    """Starts clusters of their own."""
-    return started
-
-
-@pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """A cluster of two nodes, ``head`` and ``second``, of one core each."""
     with started(tmp_path_factory.mktemp("nodes")) as found:

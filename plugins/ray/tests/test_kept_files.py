@@ -51,7 +51,7 @@ def test_what_fails_leaves_nothing_and_is_tried_again(cache) -> None:
         raise OSError(28, "No space left on device")
 
     kept = KeptFiles("a", 1)
-    with pytest.raises(ModelNotShared, match="cannot keep .*No space left"):
+    with pytest.raises(ModelNotShared, match=r"cannot keep .*No space left"):
         kept.fill(fail)
     kept.close()
     assert not [each for each in cache.iterdir() if each.is_dir()]

@@ -2,7 +2,9 @@
 
 from typing import Final
 
+from onnxplug_ray.deployment import deployment
 from onnxplug_ray.errors import (
+    CannotDeploy,
     ColumnError,
     EpNotInCluster,
     EpNotOnNode,
@@ -17,6 +19,7 @@ from onnxplug_ray.survey import Survey, SurveyRow, survey
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "CannotDeploy",
     "ColumnError",
     "EpNotInCluster",
     "EpNotOnNode",
@@ -27,6 +30,7 @@ __all__ = [
     "Survey",
     "SurveyRow",
     "actor_options",
+    "deployment",
     "node_resources",
     "share",
     "survey",

@@ -40,6 +40,10 @@ class ModelNotShared(Fail, OSError):
     it."""
 
 
+class CannotDeploy(Fail):
+    """A replica cannot load a model."""
+
+
 class ColumnError(InvalidArgument, LookupError):
     """Columns of a dataset are not what the model takes, or what it gives has no
     place among them."""

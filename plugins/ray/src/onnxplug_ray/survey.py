@@ -52,10 +52,12 @@ class Survey:
         return iter(self.rows)
 
     def nodes_with(self, ep: str) -> list[str]:
-        """The ids of the nodes that have an EP, by its name in any form."""
+        """The ids of the nodes that can use an EP, by its name in any form."""
         name = resource_of(ep)
         found = {
-            row.node_id for row in self.rows if row.ep and resource_of(row.ep) == name
+            row.node_id
+            for row in self.rows
+            if resource_of(row.ep) == name and not row.error
         }
         return sorted(found)
 
