@@ -22,10 +22,13 @@ os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 try:
-    import ray
-    from ray.cluster_utils import Cluster
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import ray
+        import ray.serve
+        from ray.cluster_utils import Cluster
 
-    import onnxplug_ray  # noqa: F401
+        import onnxplug_ray  # noqa: F401
 except ImportError as error:
     if "ray" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
         raise

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import time
 import urllib.error
 import urllib.request
 
@@ -138,3 +140,23 @@ def test_a_node_without_the_ep_says_so(port, scale) -> None:
     status = str(serve.status().applications["cuda"])
     assert "has not the EP CUDAExecutionProvider" in status
     serve.delete("cuda")
+
+
+def test_a_node_exports_the_metrics_among_rays(deployed, port) -> None:
+    ask(port, "/v2/models/scale/infer", row(3))
+    ports = {node["MetricsExportPort"] for node in ray.nodes() if node["Alive"]}
+    wanted = 'ray_onnxplug_run_requests_count{.*model="scale".*} ([0-9.]+)'
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        texts = [exported(each) for each in ports]
+        found = [re.search(wanted, text) for text in texts]
+        if any(each and float(each[1]) >= 1 for each in found):
+            return
+        time.sleep(1)
+    pytest.fail("no node exports onnxplug_run_requests_count")
+
+
+def exported(port: int) -> str:
+    """What a node tells Prometheus."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as text:
+        return text.read().decode()
