@@ -49,6 +49,7 @@ NEEDS = {
     "docs/tutorials/write-a-device-ep.md": ("opencl", "pyopencl"),
     "docs/how-to/serve-models.md": ("serve", "onnxplug_serve"),
     "docs/how-to/run-on-ray.md": ("ray", "ray"),
+    "plugins/ray/README.md": ("ray", "ray"),
 }
 """What pages need that is installed for one target only: the word by which
 ONNXPLUG_REQUIRE asks for it, and the package."""
