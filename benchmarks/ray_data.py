@@ -5,7 +5,9 @@
 needs onnxplug-ray.  A run of the session, with one thread, on the batch that actors
 get, takes turns with pipelines of one and of two actors of one core each, on the same
 rows, which are in Ray's object store before.  A pipeline counts from its first batch to
-its last: starting actors and opening sessions is told apart.
+its last: starting actors and opening sessions is told apart.  Rows a second of
+processor time are of the processes that run sessions, with all that Ray has them do;
+they say the same on a machine that has other work.
 """
 
 from __future__ import annotations
@@ -152,7 +154,8 @@ def options() -> onnxplug.SessionOptions:
 
 
 class Timed(onnxplug_ray.Predictor):
-    """Tells when a batch was begun and done, by the machine's clock."""
+    """Tells when a batch was begun and done, by the machine's clock, and how much of
+    the processor its process had used by then."""
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         began = time.monotonic()
@@ -161,20 +164,26 @@ class Timed(onnxplug_ray.Predictor):
         return {
             "began": np.full(count, began),
             "ended": np.full(count, time.monotonic()),
+            "used": np.full(count, time.process_time()),
             "actor": np.full(count, os.getpid()),
         }
 
 
-def bare(session: Any, rows: Mapping[str, Any], batch: int, seconds: float) -> float:
+def bare(
+    session: Any, rows: Mapping[str, Any], batch: int, seconds: float
+) -> dict[str, float]:
     """Rows a second of the session by itself, which runs batch after batch."""
     count = len(next(iter(rows.values())))
-    done, began = 0, time.monotonic()
+    done, began, used = 0, time.monotonic(), time.process_time()
     while (elapsed := time.monotonic() - began) < seconds:
         at = done % count
         feeds = {name: values[at : at + batch] for name, values in rows.items()}
         session.run(None, feeds)
         done += batch
-    return done / elapsed
+    return {
+        "rows_per_second": done / elapsed,
+        "rows_per_cpu_second": done / (time.process_time() - used),
+    }
 
 
 def pipeline(dataset: Any, model: Any, batch: int, actors: int) -> dict[str, float]:
@@ -191,11 +200,12 @@ def pipeline(dataset: Any, model: Any, batch: int, actors: int) -> dict[str, flo
     first = table.groupby("actor")["ended"].min().max()
     steady = table[table["began"] >= first]
     span = steady["ended"].max() - first
-    batches = steady.groupby(["actor", "began"])["ended"].max().reset_index()
-    running = (batches["ended"] - batches["began"]).sum()
+    # what a process had used after its first batch is not of those that follow
+    used = table.groupby("actor")["used"].agg(["min", "max"])
+    sizes = table.groupby("actor")["used"].agg(lambda each: (each > each.min()).sum())
     return {
         "rows_per_second": len(steady) / span,
-        "share_of_time_in_the_session": running / span / actors,
+        "rows_per_cpu_second": sizes.sum() / (used["max"] - used["min"]).sum(),
         "actors_that_ran": float(table["actor"].nunique()),
         "seconds_until_the_first_batch": table["began"].min() - began,
     }
@@ -225,7 +235,7 @@ def measure(name: str, folder: Path, seconds: float) -> dict[str, Any]:
     rows = case.row(np.random.default_rng(1), 8 * case.batch)
     with onnxplug.InferenceSession(str(path), options()) as session:
         bare(session, rows, case.batch, 1.0)
-        speed = bare(session, rows, case.batch, 2.0)
+        speed = bare(session, rows, case.batch, 2.0)["rows_per_second"]
         block = 4 * case.batch
         row_bytes = sum(values[0].nbytes for values in rows.values())
         count = min(round(2 * speed * seconds), STORED // row_bytes) // block * block
@@ -237,17 +247,24 @@ def measure(name: str, folder: Path, seconds: float) -> dict[str, Any]:
             one.append(pipeline(dataset, model, case.batch, 1))
             two.append(pipeline(dataset, model, case.batch, 2))
     found = {"one actor": medians(one), "two actors": medians(two)}
-    session_speed = statistics.median(alone)
-    for actors, each in enumerate(found.values(), 1):
+    for actors, (each, runs) in enumerate(
+        zip(found.values(), (one, two), strict=True), 1
+    ):
+        pairs = list(zip(runs, alone, strict=True))
         each["rows_per_second_and_core"] = each["rows_per_second"] / actors
         each["of_the_session"] = statistics.median(
-            run["rows_per_second"] / actors / by_itself
-            for run, by_itself in zip((one, two)[actors - 1], alone, strict=True)
+            run["rows_per_second"] / actors / by_itself["rows_per_second"]
+            for run, by_itself in pairs
+        )
+        each["of_the_session_by_cpu_time"] = statistics.median(
+            run["rows_per_cpu_second"] / by_itself["rows_per_cpu_second"]
+            for run, by_itself in pairs
         )
     return {
         "batch": case.batch,
         "rows": dataset.count(),
-        "session": {"rows_per_second": session_speed, "all": alone},
+        "session": medians(alone),
+        "rounds": {"session": alone, "one actor": one, "two actors": two},
         **found,
     }
 

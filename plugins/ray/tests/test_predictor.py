@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import onnxplug
-from onnxplug.errors import OnnxplugWarning, OptionError
+from onnxplug.errors import EpError, OnnxplugWarning, OptionError, OutOfMemory
 from onnxplug_ray import ColumnError, EpNotOnNode, Predictor, RowError
 
 RAGGED = "ragged (float[N, seq] x) => (float[N, seq] y) { y = Mul (x, s) }"
@@ -230,6 +230,8 @@ def test_what_cannot_be_is_refused_in_words(scale, save_model) -> None:
     x = np.ones((1, 4), np.float32)
     with pytest.raises(ColumnError, match="column 'y' would be replaced"):
         Predictor(scale)({"x": x, "y": x})
+    with pytest.raises(ColumnError, match="no column 'id' to tell rows by"):
+        Predictor(scale, row_id=["id"])({"x": x})
     with pytest.raises(ColumnError, match="the batch is a list"):
         Predictor(scale)([x])
     text = "split (float[N, 4] x) => (seq(float[N, 1]) y) { y = SplitToSequence (x) }"
@@ -262,6 +264,50 @@ def test_results_are_those_of_each_row_alone(save_model) -> None:
         for row, fed in zip(predictor({"x": x})["y"], x, strict=True):
             (alone,) = session.run(None, {"x": fed[np.newaxis]})
             np.testing.assert_array_equal(row, alone[0])
+
+
+def fail_where(predictor, is_wrong, error) -> None:
+    """Have the session fail on some feeds, as an EP may."""
+    run = predictor.session.run
+
+    def failing(names, feeds):
+        if is_wrong(feeds["x"]):
+            raise error
+        return run(names, feeds)
+
+    predictor.session.run = failing
+
+
+def test_what_an_ep_fails_on_is_the_row_that_others_do_not_share(scale) -> None:
+    for wrong in (0, 5, 15):
+        predictor = Predictor(scale)
+        fail_where(predictor, lambda x, n=wrong: (x == n).any(), EpError("it fails"))
+        x = np.repeat(np.arange(16, dtype=np.float32)[:, np.newaxis], 4, axis=1)
+        with pytest.raises(RowError, match=f"row {wrong} .*it fails"):
+            predictor({"x": x})
+
+
+@pytest.mark.parametrize("on_error", ["raise", "record"])
+@pytest.mark.parametrize("count", [1, 4, 300])
+def test_an_ep_that_fails_on_all_rows_is_at_fault_itself(
+    scale, on_error, count
+) -> None:
+    predictor = Predictor(scale, on_error=on_error)
+    fail_where(predictor, lambda _: True, EpError("the device is lost"))
+    with pytest.raises(EpError, match="the device is lost") as caught:
+        predictor({"x": np.ones((count, 4), np.float32)})
+    assert "CPUExecutionProvider" in caught.value.__notes__[0]
+
+
+def test_a_batch_for_which_memory_is_short_is_run_in_parts(scale) -> None:
+    predictor = Predictor(scale)
+    fail_where(predictor, lambda x: len(x) > 3, OutOfMemory("too large"))
+    with pytest.warns(OnnxplugWarning, match="run apart: too large"):
+        found = predictor({"x": np.ones((10, 4), np.float32)})
+    assert (found["y"] == 2).all()
+    fail_where(predictor, lambda _: True, OutOfMemory("too large"))
+    with pytest.raises(OutOfMemory):
+        predictor({"x": np.ones((10, 4), np.float32)})
 
 
 def count_runs(predictor):

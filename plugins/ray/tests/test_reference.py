@@ -31,7 +31,9 @@ def test_the_predictor_has_the_arguments_that_the_page_says() -> None:
         for argument in names.split(", ")
     }
     known = {
-        name: "required" if parameter.default is parameter.empty else default_of(parameter)
+        name: "required"
+        if parameter.default is parameter.empty
+        else default_of(parameter)
         for name, parameter in inspect.signature(
             onnxplug_ray.Predictor
         ).parameters.items()

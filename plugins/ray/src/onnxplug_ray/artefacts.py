@@ -130,6 +130,11 @@ class Artefacts:
             if what == MAKE:
                 return True
             time.sleep(_PAUSE)
+        warn_user(
+            f"nobody has compiled what is shared in {SECONDS:.0f} s; it is compiled "
+            "here, too",
+            OnnxplugWarning,
+        )
         return False
 
 

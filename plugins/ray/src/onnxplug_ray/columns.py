@@ -45,7 +45,7 @@ class ColumnInput:
     rank: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FedColumn:
     """The rows of a column, of the type that its input has.
 

@@ -72,7 +72,9 @@ class Replica:
         loop = asyncio.get_running_loop()
         for name, model in models.items():
             await asyncio.to_thread(self._load, name, model, loop)
-        await self.service.repository.load_all()  # of a folder besides
+        for each in self.service.repository.index():  # of a folder besides
+            if each["state"] != "READY":
+                await asyncio.to_thread(self._load, each["name"], "", loop)
 
     def _path(self, model: SharedModel | str) -> Path:
         if not isinstance(model, SharedModel):

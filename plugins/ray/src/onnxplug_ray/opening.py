@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnxplug import InferenceSession, SessionOptions
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class OpenedModel:
     """A session, and what it needs to stay.
 

@@ -161,7 +161,7 @@ class Predictor:
         if found.together:
             warn_user(
                 f"rows of a batch failed together on node {self.node} with {self.eps}, "
-                f"and were run apart: {found.together}",
+                f"and were run apart: {found.together[0]}",
                 OnnxplugWarning,
             )
         if found.faults and not self._records:
@@ -201,6 +201,12 @@ class Predictor:
                         f"there is no column {name!r} to keep; the dataset has "
                         + ", ".join(map(repr, batch))
                     )
+        for name in self._row_id or ():
+            if name not in batch:
+                raise ColumnError(
+                    f"there is no column {name!r} to tell rows by (row_id); the "
+                    f"dataset has {', '.join(map(repr, batch))}"
+                )
         added = {*self._outputs.values()}
         if self._eps_column is not None:
             added.add(self._eps_column)
@@ -223,7 +229,7 @@ class Predictor:
         ids = ", ".join(
             f"{name}={_shown(batch[name][row])}"
             for name in names
-            if name in batch and np.ndim(batch[name][row]) == 0
+            if np.ndim(batch[name][row]) == 0
         )
         where = f"row {row} of batch {self._batches} of this actor"
         return RowError(

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from onnxplug.errors import InputError, NodeError, OutOfMemory
+from onnxplug.errors import (
+    EpError,
+    InputError,
+    NodeError,
+    OnnxplugError,
+    OutOfMemory,
+)
 from onnxplug.specialise.proof import IndependentPositions, Mixed
 from onnxplug_ray.columns import ColumnInput, FedColumn
 from onnxplug_serve.batching import BatchPlan, find_plan
@@ -24,11 +30,15 @@ from onnxplug_serve.batching import BatchPlan, find_plan
 if TYPE_CHECKING:
     from onnxplug import InferenceSession
 
+_TRIED: Final = 8
+"""Rows on which an EP may fail before another one could be run; then it is the EP's
+fault."""
+
 _WASTE: Final = 2
 """Padded rows have at most so many times the positions that they had."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """Results of some rows.
 
@@ -41,18 +51,39 @@ class Part:
     results: dict[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Found:
     """What came of a batch.
 
     Attributes:
         faults: rows that the model cannot be run on, and why.
-        together: why rows failed together that can be run apart; empty if none did.
+        together: why rows failed together that can be run apart.
+        of_eps: what EPs failed with, which need not be a row's fault.
     """
 
     parts: list[Part] = field(default_factory=list)
     faults: dict[int, str] = field(default_factory=dict)
-    together: str = ""
+    together: list[str] = field(default_factory=list)
+    of_eps: list[EpError] = field(default_factory=list)
+
+    @property
+    def may_be_of_no_row(self) -> bool:
+        """Whether an EP failed, and no row could be run."""
+        return bool(self.of_eps) and not self.parts
+
+    def blame(self, row: int, error: OnnxplugError) -> None:
+        """Note that *row* cannot be run.
+
+        Raises:
+            OutOfMemory, EpError: that is no fault of a row.
+        """
+        if isinstance(error, OutOfMemory):
+            raise error
+        self.faults[row] = str(error)
+        if isinstance(error, EpError):
+            self.of_eps.append(error)
+            if self.may_be_of_no_row and len(self.of_eps) > _TRIED:
+                raise error
 
 
 class _Rows(Protocol):
@@ -168,8 +199,11 @@ class RowRuns:
             together = self._groups(feeds) if self._plan and not are_whole else ()
             groups = [np.array(g) for g in together or ([row] for row in feeds)]
         for group in groups:
-            if self._attempt(group, rows, found, all_faults) and not all_faults:
+            at_fault = self._attempt(group, rows, found, all_faults)
+            if at_fault and not all_faults and not found.may_be_of_no_row:
                 break
+        if found.may_be_of_no_row:
+            raise found.of_eps[0]
         return found
 
     def _is_even(self, fed: Mapping[str, FedColumn]) -> bool:
@@ -267,19 +301,17 @@ class RowRuns:
         try:
             values = self._run(rows.feeds(group))
             found.parts.append(Part(group, rows.results(group, values)))
-        except (InputError, NodeError, OutOfMemory) as error:
+        except (InputError, NodeError, OutOfMemory, EpError) as error:
             if len(group) == 1:
-                if isinstance(error, OutOfMemory):
-                    raise
-                found.faults[int(group[0])] = str(error)
+                found.blame(int(group[0]), error)
                 return True
             middle = len(group) // 2
             at_fault = self._attempt(group[:middle], rows, found, all_faults)
-            if at_fault and not all_faults:
+            if at_fault and not all_faults and not found.may_be_of_no_row:
                 return True
             at_fault |= self._attempt(group[middle:], rows, found, all_faults)
             if not at_fault:
-                found.together = str(error)
+                found.together.append(str(error))
             return at_fault
         return False
 
