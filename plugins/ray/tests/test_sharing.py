@@ -132,7 +132,7 @@ def test_code_is_compiled_once_for_a_kind_of_machine(nodes, save_model) -> None:
         np.testing.assert_allclose(y, np.full((4, 8), 64 * 40), rtol=1e-5)
         made.append((compiled > 0, installed > 0))
     assert made == [(True, False), (False, True)]
-    assert len(ray.get(model.store.makers.remote())) == 2
+    assert len(ray.get(model.store.made.remote())) == 2
 
 
 def test_who_fails_lets_another_compile(nodes, scale) -> None:
@@ -142,7 +142,7 @@ def test_who_fails_lets_another_compile(nodes, scale) -> None:
         raise RuntimeError("it fails")
     with second.once("session"):
         pass
-    assert len(ray.get(model.store.makers.remote())) == 1
+    assert len(ray.get(model.store.made.remote())) == 1
 
 
 def test_what_is_no_model_is_not_shared(nodes, tmp_path) -> None:

@@ -56,6 +56,6 @@ class Store:
         if self._makers.get(key, ("", 0.0))[0] == who:
             del self._makers[key]
 
-    def makers(self) -> list[str]:
+    def made(self) -> list[str]:
         """What was made, by key."""
         return sorted(self._made)
