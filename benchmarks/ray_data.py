@@ -289,11 +289,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name in arguments.models:
                 found[name] = measure(name, Path(folder), arguments.seconds)
+                text = json.dumps(found, indent=1)
+                if arguments.output:
+                    arguments.output.write_text(text + "\n", encoding="utf-8")
     finally:
         ray.shutdown()
-    text = json.dumps(found, indent=1)
-    if arguments.output:
-        arguments.output.write_text(text + "\n", encoding="utf-8")
     print(text)
 
 

@@ -64,7 +64,7 @@ class Nodes:
     def add(self, name: str, num_cpus: int = 1, **more: Any) -> Any:
         """A node, whose cache is in a folder called as it is."""
         cache = self.folder / name
-        cache.mkdir(mode=0o700)
+        cache.mkdir(mode=0o700, exist_ok=True)
         return self.cluster.add_node(
             node_ip_address=HOST,
             num_cpus=num_cpus,
@@ -82,7 +82,14 @@ def started(folder: Path) -> Iterator[Nodes]:
     its driver."""
     nodes = Nodes(folder)
     try:
-        nodes.add("head", resources={"onnxplug/cpu": 1})
+        try:
+            nodes.add("head", resources={"onnxplug/cpu": 1})
+        except Exception as error:
+            # Ray gives it 30 s, which a machine with other work may exceed
+            if "timed out during startup" not in str(error):
+                raise
+            nodes.cluster = Cluster()
+            nodes.add("head", resources={"onnxplug/cpu": 1})
         ray.init(nodes.cluster.address, logging_level="warning", log_to_driver=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of Ray's own settings

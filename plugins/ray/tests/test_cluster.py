@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import ray
 
+import onnxplug
 import onnxplug_ray
 from onnxplug.errors import InvalidArgument
 
@@ -139,6 +140,38 @@ def test_a_policy_is_resolved_on_each_node_and_results_say_how(fleet, scale) -> 
         "second": {"CPUExecutionProvider"},
         "npu": {"FleetExecutionProvider"},
     }
+
+
+def test_what_was_compiled_ahead_goes_with_the_model(
+    fleet, scale, tmp_path, monkeypatch
+) -> None:
+    """To a node that has the EP, which compiles nothing then."""
+    (tmp_path / "fleet_npu.py").write_text(NPU)
+    monkeypatch.syspath_prepend(tmp_path)
+    onnxplug.register_ep_library("fleet", "fleet_npu:NpuFactory")
+    try:
+        options = onnxplug.SessionOptions()
+        options.add_provider("FleetExecutionProvider")
+        compiler = onnxplug.ModelCompiler(options, scale)
+        compiler.compile_to_file(str(tmp_path / "compiled.onnx"))
+    finally:
+        onnxplug.unregister_ep_library("fleet")
+    model = onnxplug_ray.share(tmp_path / "compiled.onnx")
+    names = [each.name for each in model.files]
+    assert names == ["compiled.onnx", "compiled_FleetExecutionProvider.bin"]
+
+    @ray.remote(num_cpus=0, resources={"npu": 1})
+    def run():
+        made = onnxplug.SessionOptions()
+        made.add_session_config_entry("session.disable_model_compile", "1")
+        predictor = onnxplug_ray.Predictor(
+            model, providers=["fleet"], options=lambda: made
+        )
+        return predictor({"x": np.ones((2, 4), np.float32)})
+
+    found = ray.get(run.remote(), timeout=120)
+    assert found["eps"].tolist() == ["FleetExecutionProvider"] * 2
+    assert (found["y"] == 2).all()
 
 
 def poisoned(batch):
