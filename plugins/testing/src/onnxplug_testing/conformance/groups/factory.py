@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,15 @@ from onnxplug.plugins import registry
 from onnxplug_testing.conformance.cases import describe, load_suite, trials_of
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
+from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.specimens import (
+    Specimen,
+    agrees,
+    chosen,
+    differs,
+    of_any_size,
+    several,
+)
 from onnxplug_testing.conformance.survey import Answer, survey
 from onnxplug_testing.conformance.taps import ignoring_failures, replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
@@ -42,6 +52,14 @@ DIAGNOSES: Final = Sentence(
 OPERATORS: Final = Sentence(
     "EpFactory.operators",
     "(optional) The operators that the EP runs, for ``onnxplug ops``.",
+)
+
+EACH_SESSION: Final = Sentence(
+    "EpFactory.create",
+    "An EP for one session on *devices* (at least one, all of this factory).",
+)
+SHARED: Final = Sentence(
+    "EpFactory.close", "Release what sessions shared.  Idempotent; after all EPs."
 )
 
 
@@ -194,3 +212,76 @@ def _compare_with_said(
         text = f"operators() has version {since} of {name}, which is refused: "
         node = describe(answers[0].case)
         trial.find(SINCE, f"{text}{answers[0].reason}", node=node, kind=name)
+
+
+@check("factory", share=0.2)
+def sessions(trial: Trial) -> None:
+    """Sessions are made while others are open, and go on when others are closed."""
+    for specimen in chosen(trial, several, of_any_size):
+        feeds = specimen.feeds(trial.numbers(specimen.name))
+        case = specimen.case(feeds, "in sessions that are open at once")
+        if trial.attempt(case):
+            with trial.expecting_no_failure(EACH_SESSION, case=case):
+                _open_and_close(trial, specimen, case)
+
+
+def _open_and_close(trial: Trial, specimen: Specimen, case: Case) -> None:
+    """Make the next of four sessions before one of two is closed, in either order."""
+    first = trial.subject.session(specimen.model, checked=False)
+    try:
+        _run_beside(trial, first, specimen, case, "by itself", EACH_SESSION)
+        for closed in ("the later", "the earlier", "the later"):
+            second = _another(trial, specimen, case)
+            if second is None:
+                return
+            sessions = [first, second]
+            for each in sessions:
+                what = "while another one is open"
+                _run_beside(trial, each, specimen, case, what, EACH_SESSION)
+            gone = sessions.pop(1 if closed == "the later" else 0)
+            (first,) = sessions
+            gone.close()
+            del gone, second, sessions
+            gc.collect()
+            what = f"when another session, {closed}, was closed"
+            _run_beside(trial, first, specimen, case, what, SHARED)
+    finally:
+        first.close()
+
+
+def _another(
+    trial: Trial, specimen: Specimen, case: Case
+) -> onnxplug.InferenceSession | None:
+    """A session beside the one that is open; ``None``: there is none."""
+    trial.count()
+    try:
+        return trial.subject.session(specimen.model, checked=False)
+    except (MemoryError, ep.SessionRefused) as error:
+        trial.leave_out(f"no second session: {in_words(error)}"[:160])
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        ep.raise_interruption(error)
+        text = f"a session beside another one that is open {in_words(error)}"
+        trial.find(EACH_SESSION, text, case=case, kind="another")
+    return None
+
+
+def _run_beside(
+    trial: Trial,
+    session: onnxplug.InferenceSession,
+    specimen: Specimen,
+    case: Case,
+    what: str,
+    sentence: Sentence,
+) -> None:
+    expected = specimen.expected(case.feeds)
+    try:
+        found = session.run(None, dict(case.feeds))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        ep.raise_interruption(error)
+        text = f"a run of a session, {what}, {in_words(error)}"
+        trial.find(sentence, text, case=case, kind=f"raised {what}")
+        return
+    for name, array in zip(specimen.outputs, found, strict=True):
+        if not agrees(array, expected[name]):
+            text = f"a session, {what}, is wrong: {differs(array, expected[name])}"
+            trial.find(sentence, text, case=case, kind=f"wrong {what}")
