@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -21,7 +23,11 @@ from onnxplug_testing.conformance.networks import (
 )
 from onnxplug_testing.conformance.opinions import contradiction
 from onnxplug_testing.conformance.subject import refusal
-from onnxplug_testing.conformance.taps import ignoring_failures, listening
+from onnxplug_testing.conformance.taps import (
+    ignoring_failures,
+    listening,
+    replaced,
+)
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 
 DEFAULT: Final = Sentence(
@@ -46,6 +52,13 @@ RUN: Final = Sentence(
     "a name begins with the EP's own, ``acme.priority``, unless EPs share a meaning.",
 )
 READ: Final = Sentence("EpFactory.options", "The options users may set, by name.")
+EACH_SESSION: Final = Sentence(
+    "EpFactory.create",
+    "An EP for one session on *devices* (at least one, all of this factory).",
+)
+SUGGESTED: Final = Sentence(
+    "EpDevice", "options the EP suggests for this device; the user's win."
+)
 
 _SAID_DEFAULT: Final = re.compile(
     r"\bdefaults?(?: is| to|:)? (-?\d+(?:\.\d+)?|true|false)\b", re.IGNORECASE
@@ -155,7 +168,7 @@ def _set(
     if not trial.attempt(case):
         return
     settings, options, run = onnxplug.SessionOptions(), {}, onnxplug.RunOptions()
-    text = str(int(value)) if isinstance(value, bool) else str(value)
+    text = _as_text(value)
     if noun == "option":
         options[name] = value
     elif noun == "config entry":
@@ -340,3 +353,157 @@ def _restore_with_another(
 
 def _bytes(results: Sequence[Any]) -> list[bytes]:
     return [np.asarray(each).tobytes() for each in results]
+
+
+@check("options", share=0.3)
+def side_by_side(trial: Trial) -> None:
+    """Of two sessions with other values of an option, both open, each computes as with
+    its own, though it may be compiled later."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    pairs = [
+        (name, option.default, value)
+        for name, option in trial.subject.factory.options.items()
+        for value in _accepted(option)
+        if value != option.default
+    ]
+    if not pairs:
+        trial.leave_out("the EP has no option with several values that are known")
+    summing = [each for each in words.operators if each in _SUMMING]
+    rounds = range(2 if trial.quick else 6)
+    for number, (name, *values) in trial.in_time([*itertools.product(rounds, pairs)]):
+        # options of precision, say, show in sums
+        of = words._replace(operators=summing) if number % 2 == 0 and summing else words
+        # of rows that no session knows before its first run
+        network = draw_network(of, trial.draw(number), nodes=4)
+        case = network.case(trial.numbers(number), 24, f"a network, {name} differs")
+        if trial.attempt(case):
+            _run_side_by_side(trial, case, name, values)
+
+
+def _run_side_by_side(
+    trial: Trial, case: Case, name: str, values: Sequence[ep.OptionValue]
+) -> None:
+    """Run *case* in two open sessions, each the later and the first to run once."""
+    subject, feeds = trial.subject, dict(case.feeds)
+    given = [{name: value} for value in values]
+    try:
+        alone = [
+            [_bytes(subject.run(case.model, feeds, options=each)) for _ in range(2)]
+            for each in given
+        ]
+        if alone[0][0] == alone[1][0] or any(one != two for one, two in alone):
+            trial.leave_out("nothing in the results tells which value an option has")
+            return
+        for later in (1, 0):
+            with (
+                subject.session(case.model, options=given[1 - later]) as earlier,
+                subject.session(case.model, options=given[later]) as second,
+            ):
+                for session, place in ((earlier, 1 - later), (second, later)):
+                    found = _bytes(session.run(None, feeds))
+                    if found == alone[1 - place][0]:
+                        text = (
+                            f"a session with {name}={values[place]!r}, beside one with "
+                            f"{values[1 - place]!r}, computes as the latter does alone"
+                        )
+                        trial.find(EACH_SESSION, text, case=case, kind=name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
+        ep.raise_interruption(error)
+        trial.leave_out(f"{type(error).__name__}, which others tell of")
+
+
+@check("options", share=0.2)
+def suggested(trial: Trial) -> None:
+    """What users set counts, whatever options the EP suggests for a device."""
+    words = vocabulary(trial.subject)
+    if words is None:
+        trial.leave_out(NO_WORDS)
+        return
+    suggests = trial.subject.pair.default_options
+    pairs = [
+        (name, text, value)
+        for name, text in suggests.items()
+        if (option := trial.subject.factory.options.get(name)) is not None
+        for value in _accepted(option)
+        if _as_text(value) != text
+    ]
+    if not pairs:
+        trial.leave_out("the EP suggests no options, or users may set nothing else")
+        return
+    network = draw_network(words, trial.draw(), nodes=4, rows=24)
+    for name, text, value in trial.in_time(pairs):
+        what = f"{name}={value!r}, where the device suggests {text!r}"
+        case = network.case(trial.numbers(), 24, f"a network, {what}")
+        if not trial.attempt(case):
+            continue
+        with ignoring_failures():  # of values that fail others tell
+            _set_against(trial, case, name, text, value)
+
+
+def _set_against(
+    trial: Trial, case: Case, name: str, text: str, value: ep.OptionValue
+) -> None:
+    """Set *value* where the device suggests *text*, and where it suggests that, too."""
+    wanted = {**trial.subject.pair.default_options, name: _as_text(value)}
+    against, agreed = (
+        [_abilities(trial, case, {name: value}, each) for _ in range(2)]
+        for each in (trial.subject.pair.default_options, wanted)
+    )
+    if against[0] != against[1] or agreed[0] != agreed[1]:
+        trial.take_back("sessions of the same options are not alike")
+        return
+    for what, found in against[0].items():
+        if found != agreed[0][what]:
+            told = (
+                f"with {name}={value!r} set, {what} is {found} where default_options "
+                f"say {text!r}, and {agreed[0][what]} where they say {value!r}"
+            )
+            trial.find(SUGGESTED, told[:400], case=case, kind=name)
+
+
+def _abilities(
+    trial: Trial, case: Case, options: Mapping[str, Any], suggests: Mapping[str, str]
+) -> dict[str, str]:
+    """What there is to be seen of an EP that is told that its devices suggest
+    *suggests*, and what it computes.
+
+    The options that it is given are those that the host makes of *options*.
+    """
+    subject = trial.subject
+    create = subject.factory.create
+
+    def created(
+        devices: Sequence[ep.EpDevice], options: Mapping[str, Any], session: Any
+    ) -> ep.ExecutionProvider:
+        told = [dataclasses.replace(d, default_options=suggests) for d in devices]
+        return create(told, options, session)
+
+    with replaced(subject.factory, "create", created), listening(subject) as talk:
+        session = subject.session(case.model, options=options, alone=False)
+        with session:
+            results = session.run(None, dict(case.feeds))
+    provider = talk.providers[-1]
+    seen = {"location": str(provider.location)}
+    for what in _ABILITIES:
+        ability = getattr(provider, what)
+        seen[what] = "None" if ability is None else f"a {type(ability).__name__}"
+    seen["what it computes"] = " ".join(each.hex()[:24] for each in _bytes(results))
+    return seen
+
+
+_ABILITIES: Final = (
+    "capture",
+    "cost_model",
+    "preferences",
+    "serialiser",
+    "specialiser",
+)
+"""Of an EP, which its options may switch on."""
+
+
+def _as_text(value: ep.OptionValue) -> str:
+    """As users may write it."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
