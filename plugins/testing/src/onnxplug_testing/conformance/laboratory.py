@@ -386,14 +386,19 @@ class Laboratory:
         *,
         cancelled: bool = False,
         capture: ep.CapturePhase | None = None,
+        context: RunNow | None = None,
     ) -> dict[str, Any]:
-        """What the EP returns, by name."""
+        """What the EP returns, by name.
+
+        Args:
+            context: what it is told of the run; by default that which the other
+                arguments say.
+        """
         needs = stream is not None or cancelled or self.bench is not None
-        context: Any = (
-            RunNow(stream, self.run_options, cancelled=cancelled, capture=capture)
-            if needs or self.run_options
-            else None
-        )
+        if context is None and (needs or self.run_options):
+            context = RunNow(
+                stream, self.run_options, cancelled=cancelled, capture=capture
+            )
         results = self.compiled.run(
             [inputs[name] for name in self.partition.inputs],
             [(bound or {}).get(name) for name in self.partition.outputs],

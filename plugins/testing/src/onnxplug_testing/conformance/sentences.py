@@ -70,6 +70,10 @@ LOCATIONS: Final = Sentence(
 CANCELLED: Final = Sentence(
     "RunContext.cancelled", "an EP that looks raises ``RunCancelled``"
 )
+DEADLINE: Final = Sentence(
+    "RunContext.deadline",
+    "``time.monotonic()`` after which the result is no longer wanted.",
+)
 
 # of memory
 

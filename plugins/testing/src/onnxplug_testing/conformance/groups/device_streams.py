@@ -5,9 +5,11 @@ Before what is to be late a stream is kept busy, so that who waits too little is
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -399,6 +401,17 @@ def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
     for thread in threads:
         thread.join()
     return failed
+
+
+@contextmanager
+def taking_turns() -> Iterator[None]:
+    """A context in which threads of Python take turns often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @check("time", share=0.4)

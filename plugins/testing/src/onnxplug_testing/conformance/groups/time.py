@@ -1,15 +1,13 @@
 """Whether work is in order: that of runs on streams that are busy, and of many threads.
 
 What is asked of streams alone is in :mod:`.device_streams`, of captures in
-:mod:`.captures`.
+:mod:`.captures`, of runs in the midst of others in :mod:`.within_runs`.
 """
 
 from __future__ import annotations
 
 import gc
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,8 +18,12 @@ from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups import captures, device_streams
-from onnxplug_testing.conformance.groups.device_streams import busy, in_threads
+from onnxplug_testing.conformance.groups import captures, device_streams, within_runs
+from onnxplug_testing.conformance.groups.device_streams import (
+    busy,
+    in_threads,
+    taking_turns,
+)
 from onnxplug_testing.conformance.groups.each_operator import of_each_operator
 from onnxplug_testing.conformance.laboratory import (
     Array,
@@ -49,7 +51,7 @@ from onnxplug_testing.conformance.specimens import (
 from onnxplug_testing.conformance.taps import listening
 from onnxplug_testing.conformance.trial import Trial
 
-__all__ = ["captures", "device_streams"]
+__all__ = ["captures", "device_streams", "within_runs"]
 
 LARGE: Final = (64, 96)
 
@@ -332,20 +334,9 @@ def first_runs(trial: Trial) -> None:
             with (
                 asking(trial, said.CONCURRENT, case),
                 trial.subject.session(specimen.model, checked=False) as session,
-                _taking_turns(),
+                taking_turns(),
             ):
                 _run_first(trial, session, feeds, expected, case)
-
-
-@contextmanager
-def _taking_turns() -> Iterator[None]:
-    """A context in which threads of Python take turns often."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def _run_first(
