@@ -159,8 +159,7 @@ class _Within:
             text = f"{what} raised {found!r}"[:400]
             self._trial.find(said.OWN_OF_RUNS, text, case=case, kind="raised")
         else:
-            _hold(self._trial, self._specimen, self._feeds, found, what, case)
-            return True
+            return _hold(self._trial, self._specimen, self._feeds, found, what, case)
         return False
 
 
@@ -171,12 +170,15 @@ def _hold(
     found: Any,
     what: str,
     case: Case,
-) -> None:
-    expected = specimen.expected(feeds)
+) -> bool:
+    """Find what differs; whether nothing does."""
+    expected, is_right = specimen.expected(feeds), True
     for name, array in zip(specimen.outputs, found, strict=True):
         if not agrees(array, expected[name]):
             text = f"{what}: {name!r}: {differs(array, expected[name])}"
             trial.find(said.OWN_OF_RUNS, text, case=case, kind=f"wrong {what}")
+            is_right = False
+    return is_right
 
 
 def _at_once(
