@@ -74,6 +74,10 @@ DEADLINE: Final = Sentence(
     "RunContext.deadline",
     "``time.monotonic()`` after which the result is no longer wanted.",
 )
+COMPILED: Final = Sentence(
+    "ExecutionProvider.compile",
+    "Make *partition* ready to run.  The partition may be kept.",
+)
 
 # of memory
 

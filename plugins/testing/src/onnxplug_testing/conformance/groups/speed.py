@@ -1,4 +1,7 @@
-"""What an EP costs besides what it computes: figures, and what is absurd of them."""
+"""What an EP costs besides what it computes: figures, and what is absurd of them.
+
+Beside it :mod:`.growth` compares one with another.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from onnx import helper
 
 import onnxplug
 from onnxplug import ep
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups import growth
 from onnxplug_testing.conformance.laboratory import (
     Array,
     Laboratory,
@@ -35,10 +40,7 @@ from onnxplug_testing.conformance.specimens import several, taken, takes
 from onnxplug_testing.conformance.taps import listening, replaced
 from onnxplug_testing.conformance.trial import Trial
 
-ONCE: Final = Sentence(
-    "ExecutionProvider.compile",
-    "Make *partition* ready to run.  The partition may be kept.",
-)
+__all__ = ["growth"]
 
 CONSTANTS: Final = Sentence(
     "ComputeCapability", "the EP copies what it needs of constants in ``compile``"
@@ -86,7 +88,7 @@ def _measure(trial: Trial, words: Vocabulary) -> None:
                 seconds.append(_times(run, times))
                 if len(talk.compiled) > made:
                     text = f"{times} runs of one shape compiled again"
-                    trial.find(ONCE, text, case=case, kind="again")
+                    trial.find(said.COMPILED, text, case=case, kind="again")
                 _look_for_makings(trial, run, case, seconds[-1][0])
                 if case is short:
                     _bound(trial, session, case, times)
@@ -97,10 +99,10 @@ def _measure(trial: Trial, words: Vocabulary) -> None:
     each = max(clock[1] - clock[0], 0.0) / (_LONG - 1)
     if each > _ABSURD_NODE:
         text = f"a node of {3 * WIDTH} elements takes {each * 1e3:.0f} ms at best"
-        trial.find(ONCE, text, case=long, kind="slow node")
+        trial.find(said.COMPILED, text, case=long, kind="slow node")
     if clock[0] > _ABSURD_RUN:
         text = f"a run of {3 * WIDTH} elements takes {clock[0] * 1e3:.0f} ms at best"
-        trial.find(ONCE, text, case=short, kind="slow run")
+        trial.find(said.COMPILED, text, case=short, kind="slow run")
     _copies(trial)
 
 
@@ -122,7 +124,7 @@ def _look_for_makings(
                 f"{_SEVERAL} runs of one shape, run before, {what} {count} times; each "
                 f"takes {seconds * 1e6:.0f} µs of the processor"
             )
-            trial.find(ONCE, text, case=case, kind=what)
+            trial.find(said.COMPILED, text, case=case, kind=what)
 
 
 def _chain(trial: Trial, words: Vocabulary, count: int) -> Case:
