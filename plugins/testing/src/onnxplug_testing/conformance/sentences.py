@@ -79,6 +79,14 @@ COMPILED: Final = Sentence(
     "Make *partition* ready to run.  The partition may be kept.",
 )
 
+# of what an EP prefers
+
+REWRITE: Final = Sentence(
+    "Preferences",
+    "What is not among the nodes has to stay as it is, and so do the types of what "
+    "others read.",
+)
+
 # of memory
 
 EMPTY: Final = Sentence(

@@ -31,6 +31,11 @@ SECONDS: Final = Sentence(
     "How long *nodes* of *graph* take, in seconds, without copies.",
 )
 
+PER_BYTE: Final = Sentence("Costs", "of each byte that is copied, besides.")
+
+_SLOWEST: Final = 1e-3
+"""Seconds to copy a byte that no link takes."""
+
 _QUICK: Final = 0.25
 """Processor time of one estimate that is not quick any more."""
 
@@ -45,7 +50,7 @@ _ABSURD: Final = 100.0
 
 @check("costs", share=0.1)
 def of_pairs(trial: Trial) -> None:
-    """The costs of each device are finite and not less than 0."""
+    """The costs of each device are finite, not less than 0, and such as there are."""
     for pair in trial.subject.pairs:
         if pair.costs is None:
             trial.leave_out(f"{pair} states none, and the host's are taken")
@@ -59,6 +64,9 @@ def of_pairs(trial: Trial) -> None:
             seconds = getattr(pair.costs, name)
             if not (math.isfinite(seconds) and seconds >= 0):
                 trial.find(FINITE, f"{name} of {pair} is {seconds}")
+        if _SLOWEST < pair.costs.seconds_per_byte < math.inf:
+            text = f"seconds_per_byte of {pair} is {pair.costs.seconds_per_byte}"
+            trial.find(PER_BYTE, f"{text}: less than a thousand bytes in a second")
 
 
 @check("costs", share=0.4)

@@ -1,4 +1,7 @@
-"""Whether models keep their meaning in the form that an EP prefers."""
+"""Whether models keep their meaning in the form that an EP prefers.
+
+Beside it :mod:`.pairs` asks of nodes that rewrites merge.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,17 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxplug import ep
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups import pairs
 from onnxplug_testing.conformance.opinions import contradiction
 from onnxplug_testing.conformance.taps import ignoring_failures, listening
 from onnxplug_testing.conformance.trial import Trial, in_words
 from onnxplug_testing.random_conv_nets import ConvNet
+
+__all__ = ["pairs"]
 
 LAYOUT: Final = Sentence("Preferences", "``NHWC``: the channels of images come last.")
 QDQ: Final = Sentence(
@@ -27,11 +34,6 @@ QDQ: Final = Sentence(
 EXPANDS: Final = Sentence(
     "Preferences",
     "whether it would rather have the function body of a node of a graph.",
-)
-REWRITE: Final = Sentence(
-    "Preferences",
-    "What is not among the nodes has to stay as it is, and so do the types of what "
-    "others read.",
 )
 
 _SPATIAL: Final = frozenset(
@@ -249,11 +251,11 @@ def rewritten(trial: Trial) -> None:
                 if "runs no node" in str(error):
                     trial.take_back("the EP takes nothing of the network")
                     return
-                trial.find(REWRITE, in_words(error), case=case, kind="raised")
+                trial.find(said.REWRITE, in_words(error), case=case, kind="raised")
                 continue
         wrong, _ = contradiction(found, case, trial.subject)
         if wrong:
-            trial.find(REWRITE, wrong, case=case, kind="wrong")
+            trial.find(said.REWRITE, wrong, case=case, kind="wrong")
 
 
 _USUAL: Final = ("Add", "Mul", "Relu", "Sigmoid", "Sub", "Neg", "Tanh", "MatMul", "Max")
