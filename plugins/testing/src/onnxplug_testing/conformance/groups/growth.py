@@ -154,10 +154,10 @@ def waiting(trial: Trial) -> None:
 
 def _wait_in_turn(trial: Trial, bench: Bench, specimen: Specimen, case: Case) -> None:
     content = np.zeros(_SOME // specimen.dtype.numpy.itemsize, specimen.dtype.numpy)
-    ways: dict[str, Callable[[ep.Stream], bool]] = {
+    ways: dict[str, Callable[[ep.Stream], bool | None]] = {
         "asked": lambda stream: _asked(record(stream)),
-        "Stream.synchronize": lambda stream: wait_for_all(stream) or True,
-        "Event.synchronize": lambda stream: wait_for(record(stream)) or True,
+        "Stream.synchronize": wait_for_all,
+        "Event.synchronize": lambda stream: wait_for(record(stream)),
     }
     least = dict.fromkeys(ways, float("inf"))
     with bench.stream() as stream:
@@ -168,7 +168,7 @@ def _wait_in_turn(trial: Trial, bench: Bench, specimen: Specimen, case: Case) ->
                 for _each in range(4):
                     bench.copy(source, target, stream)
                 began = time.perf_counter()
-                if not wait(stream):
+                if wait(stream) is False:
                     trial.leave_out("no event is done before somebody waits for it")
                     return
                 least[way] = min(least[way], time.perf_counter() - began)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxplug.authoring.record import Record
@@ -143,7 +144,8 @@ def merged(trial: Trial) -> None:
 def _case(
     trial: Trial, shape: Shape, first: Step, second: Step, *, is_seen: bool
 ) -> Case:
-    nodes, weights = [], {}
+    nodes: list[onnx.NodeProto] = []
+    weights: dict[str, Any] = {}
     for step, source, target in ((first, "x", "m"), (second, "m", "y")):
         names = [f"{target}{place}" for place, _ in enumerate(step.others)]
         weights |= dict(zip(names, step.others, strict=True))
