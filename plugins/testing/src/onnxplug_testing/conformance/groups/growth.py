@@ -37,17 +37,18 @@ from onnxplug_testing.conformance.networks import (
 from onnxplug_testing.conformance.specimens import BINARY, Specimen
 from onnxplug_testing.conformance.trial import Trial
 
-_LENGTHS: Final = tuple(range(6, 33, 2))
+_LENGTHS: Final = tuple(range(8, 33, 2))
 """Nodes of the chains; each is at most four times as long in the making as the one
 before, even if each node more doubles it."""
 
-_LONG: Final = 0.5
+_LONG: Final = 0.2
 _TOO_LONG: Final = 4.0
 """Seconds of the processor for a session: it is looked at, and no longer one tried."""
 
+_GREW: Final = 1.8
 _GROWS: Final = 2.5
-"""So many times longer by two nodes more, twice in a row: no power of their number up
-to the fourth grows so."""
+"""So many times longer by two nodes more, and by two more again: no power of their
+number up to the fourth grows so, nor what is another way from some number on."""
 
 
 @check("speed", share=0.3)
@@ -93,7 +94,7 @@ def _doubles(seconds: list[float]) -> bool:
     if len(seconds) < 3 or seconds[-1] < _LONG:
         return False
     before, then, now = seconds[-3:]
-    return now > _GROWS * then and then > _GROWS * before
+    return now > _GROWS * then and then > _GREW * before
 
 
 def _tell(trial: Trial, case: Case, operator: str, seconds: list[float]) -> None:

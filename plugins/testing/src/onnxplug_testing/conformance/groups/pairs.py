@@ -4,13 +4,14 @@ attributes of both differ."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
@@ -128,74 +129,97 @@ PAIRS: Final[Sequence[tuple[Shape, Step, Step]]] = (
 """Of which shape the input is, and both nodes."""
 
 
+Pair: TypeAlias = tuple[Shape, Step, Step]
+
+_TOGETHER: Final = 8
+"""Pairs in one model; where that is wrong, each is tried by itself."""
+
+
 @check("preferences", share=0.3)
 def merged(trial: Trial) -> None:
     """What a rewrite makes of two nodes in a row computes as these did, whether others
     read what is between them or not."""
     order = list(PAIRS)
     trial.draw("order").shuffle(order)
-    for is_seen, pair in trial.in_time([*itertools.product((False, True), order)]):
-        shape, first, second = pair
-        case = _case(trial, shape, first, second, is_seen=is_seen)
-        if trial.attempt(case) and not _rewritten(trial, case, first, second):
+    parts = [order[n : n + _TOGETHER] for n in range(0, len(order), _TOGETHER)]
+    for is_seen, part in trial.in_time([*itertools.product((False, True), parts)]):
+        case = _case(trial, part, is_seen=is_seen)
+        if not trial.attempt(case):
+            continue
+        wrong = _rewritten(trial, case)
+        if wrong is None:
             return
+        alone = [
+            _is_wrong_alone(trial, pair, is_seen=is_seen) for pair in part if wrong
+        ]
+        if wrong and not any(alone):
+            text = f"rewritten, {case.name}, each of which is right by itself: {wrong}"
+            trial.find(said.REWRITE, text[:400], case=case, kind="together")
 
 
-def _case(
-    trial: Trial, shape: Shape, first: Step, second: Step, *, is_seen: bool
-) -> Case:
+def _is_wrong_alone(trial: Trial, pair: Pair, *, is_seen: bool) -> bool:
+    """Find what is wrong of *pair*; whether anything is."""
+    case = _case(trial, [pair], is_seen=is_seen)
+    if not trial.attempt(case):
+        return True  # it ended a process, which is told of
+    wrong = _rewritten(trial, case)
+    if wrong:
+        node = ", ".join(step.op_type for step in pair[1:])
+        text = f"rewritten, {case.name}: {wrong}"
+        trial.find(said.REWRITE, text[:400], node=node, case=case, kind=node)
+    return bool(wrong)
+
+
+def _case(trial: Trial, pairs: Sequence[Pair], *, is_seen: bool) -> Case:
+    """A model of *pairs*, which have nothing to do with each other."""
     nodes: list[onnx.NodeProto] = []
     weights: dict[str, Any] = {}
-    for step, source, target in ((first, "x", "m"), (second, "m", "y")):
-        names = [f"{target}{place}" for place, _ in enumerate(step.others)]
-        weights |= dict(zip(names, step.others, strict=True))
-        nodes.append(
-            helper.make_node(step.op_type, [source, *names], [target], step.op_type)
-        )
-        nodes[-1].attribute.extend(
-            helper.make_attribute(key, value) for key, value in step.attributes.items()
-        )
+    inputs, outputs, feeds = [], [], {}
+    for number, (shape, *steps) in enumerate(pairs):
+        x, middle, y = (f"{name}{number}" for name in "xmy")
+        for step, source, target in zip(steps, (x, middle), (middle, y), strict=True):
+            names = [f"{target}_{place}" for place, _ in enumerate(step.others)]
+            weights |= dict(zip(names, step.others, strict=True))
+            nodes.append(
+                helper.make_node(
+                    step.op_type, [source, *names], [target], **step.attributes
+                )
+            )
+        inputs.append(helper.make_tensor_value_info(x, _FLOAT, shape))
+        element = steps[0].attributes.get("to", _FLOAT)
+        seen = [(y, _FLOAT), (middle, element)][: 1 + is_seen]
+        outputs += [helper.make_tensor_value_info(*each, None) for each in seen]
+        numbers = trial.numbers(*map(str, steps))
+        feeds[x] = numbers.uniform(-3, 3, shape).astype(np.float32)
     graph = helper.make_graph(
         nodes,
-        "pair",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [
-            helper.make_tensor_value_info(name, element, None)
-            for name, element in _outputs(first, is_seen=is_seen)
-        ],
+        "pairs",
+        inputs,
+        outputs,
         [numpy_helper.from_array(np.asarray(a), key) for key, a in weights.items()],
     )
     imports = [helper.make_opsetid("", 21)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    x = trial.numbers(str(first), str(second)).uniform(-3, 3, shape)
-    what = f"{first}, then {second}{', both seen' * is_seen}"
-    return Case(model.SerializeToString(), {"x": x.astype(np.float32)}, what)
+    what = f"{len(pairs)} pairs of nodes"
+    if len(pairs) == 1:
+        what = f"{pairs[0][1]}, then {pairs[0][2]}{', both seen' * is_seen}"
+    return Case(model.SerializeToString(), feeds, what)
 
 
-def _outputs(first: Step, *, is_seen: bool) -> Iterator[tuple[str, int]]:
-    yield "y", _FLOAT
-    if is_seen:
-        yield "m", first.attributes.get("to", _FLOAT)
-
-
-def _rewritten(trial: Trial, case: Case, first: Step, second: Step) -> bool:
-    """Whether the EP rewrites at all; what is wrong is found."""
-    node = f"{first.op_type}, {second.op_type}"
+def _rewritten(trial: Trial, case: Case) -> str | None:
+    """What is wrong of *case*, empty if nothing is; ``None``: there are no rewrites."""
     with listening(trial.subject) as talk:
         try:
             with trial.subject.session(case.model, alone=False) as session:
                 if talk.providers[0].preferences.rewrite is None:
                     trial.take_back("the EP rewrites nothing")
-                    return False
+                    return None
                 found = session.run(None, dict(case.feeds))
         except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it is)
+            ep.raise_interruption(error)
             if "runs no node" in str(error):
-                trial.take_back("the EP takes nothing of the two")
-            else:
-                trial.find(said.REWRITE, in_words(error), node=node, case=case)
-            return True
+                trial.take_back("the EP takes nothing of the nodes")
+                return ""
+            return in_words(error)
     wrong, _ = contradiction(found, case, trial.subject)
-    if wrong:
-        text = f"rewritten, {case.name}: {wrong}"
-        trial.find(said.REWRITE, text, node=node, case=case)
-    return True
+    return wrong

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from onnxplug import InferenceSession, RunOptions, ep
+import onnxplug
+from onnxplug import ep
 from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
@@ -99,7 +100,7 @@ class _Within:
         self,
         trial: Trial,
         specimen: Specimen,
-        session: InferenceSession,
+        session: onnxplug.InferenceSession,
         whose: str,
         place: int,
     ) -> None:
@@ -182,7 +183,10 @@ def _hold(
 
 
 def _at_once(
-    trial: Trial, specimen: Specimen, sessions: list[InferenceSession], case: Case
+    trial: Trial,
+    specimen: Specimen,
+    sessions: list[onnxplug.InferenceSession],
+    case: Case,
 ) -> None:
     """Each session is run by a thread of its own, at once."""
     feeds = [specimen.feeds(trial.numbers("at once", n)) for n in range(len(sessions))]
@@ -220,7 +224,7 @@ def far_deadlines(trial: Trial) -> None:
                     continue
             expected = specimen.expected(feeds)
             compare(trial, lab, given, expected, case, said.DEADLINE)
-            options = RunOptions()
+            options = onnxplug.RunOptions()
             options.timeout = _HOUR
             trial.count()
             lab.session.run(None, dict(feeds), options)
