@@ -209,6 +209,11 @@ CAPTURE: Final = Sentence(
     "GraphCapture.end",
     "The work queued on *stream* since :meth:`begin`; ends the capture.",
 )
+CAPTURE_FAILED: Final = Sentence(
+    "GraphCapture.end",
+    "something that was queued cannot be captured; the stream captures no more, and "
+    "nothing of it was done.",
+)
 CAPTURE_NOTES: Final = Sentence(
     "GraphCapture.begin",
     "let *stream*, of the EP's location, note work instead of doing it.",

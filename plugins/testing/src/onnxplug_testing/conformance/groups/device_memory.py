@@ -47,6 +47,13 @@ KINDS: Final = tuple(
 )  # fmt: skip
 """Element types of arrays that are tried, those that most models have first."""
 
+_NOWHERE: Final = ep.MemoryLocation("memory-that-nobody-has", 0)
+"""Between it and any other nothing can be copied, as no array is there."""
+
+_HEIRS: Final = 24
+"""Arrays that are made when one is gone: more than there are blocks of memory that were
+free before, so that one gets its memory."""
+
 
 @contextmanager
 def opened(trial: Trial) -> Iterator[tuple[Bench, Specimen] | None]:
@@ -281,6 +288,11 @@ def pairs(trial: Trial) -> None:
                 trial.find(
                     said.CAN_COPY, f"not from {source_at} to {target_at}", case=case
                 )
+        for ends in ((here, _NOWHERE), (_NOWHERE, here)):
+            trial.count()
+            if transfer.can_copy(*ends) is not False:
+                text = f"True from {ends[0]} to {ends[1]}, a memory that nobody has"
+                trial.find(said.CAN_COPY, text, case=case, kind="nowhere")
         with asking(trial, said.COPY, case):
             sources = [
                 content(trial.numbers(size), (size,), specimen.dtype)
@@ -388,6 +400,7 @@ def _stack(
 def _take(
     trial: Trial, bench: Bench, source: Array, axis: int, queued: bool, case: Case
 ) -> None:
+    dtype = ep.DataType.from_numpy(source.dtype)
     for way in {queued, False}:
         for index in range(source.shape[axis]):
             with _maybe(bench, way and index == 1) as stream:
@@ -400,8 +413,15 @@ def _take(
                 return
             trial.count()
             what = f"axis {axis}, index {index}"
-            expected = source.take(index, axis)
-            _compare(trial, bench, made, np.asarray(expected), said.TAKE, what, case)
+            expected = np.asarray(source.take(index, axis))
+            _compare(trial, bench, made, expected, said.TAKE, what, case)
+            if index == 0:
+                del array
+                other = content(trial.numbers("heirs"), source.shape, dtype)
+                heirs = [bench.put(other) for _ in range(_HEIRS)]
+                what = f"{what}, when the array is gone and {_HEIRS} others were filled"
+                _compare(trial, bench, made, expected, said.TAKE, what, case)
+                del heirs
 
 
 def _compare(

@@ -5,6 +5,7 @@ Before what is to be late a stream is kept busy, so that who waits too little is
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -43,6 +44,12 @@ PATIENCE: Final = 0.25
 anything before somebody waits."""
 
 _TRIES: Final = 12
+
+_LONG: Final = 20.0
+"""Seconds after which what waits for copies of 20 ms waits for ever."""
+
+_FOREIGN_SECONDS: Final = 0.3
+"""After which the work of another device ends."""
 
 _WAIT_SECONDS: Final = 0.001
 """What takes longer may have waited for a stream that is busy for some 20 ms."""
@@ -272,6 +279,57 @@ def _wait_in_a_row(trial: Trial, bench: Bench, specimen: Specimen, case: Case) -
             trial.find(said.WAIT, "a value was late by way of five streams", case=case)
 
 
+@check("time", share=0.1)
+def waiting_for_each_other(trial: Trial) -> None:
+    """A stream waits for what was queued before an event, and not after it: streams may
+    wait for events of each other."""
+    for bench, _specimen, case in busy(trial, "streams that wait for each other"):
+        with asking(trial, said.WAIT, case):
+            trial.count()
+            # not closed where one waits for ever, which would do so, too
+            streams = [bench.new_stream() for _ in range(2)]
+            first, second = (each for each in streams if each is not None)
+            for each in (first, second):
+                bench.burden(each)
+            events = record(first), record(second)
+            let_wait(first, events[1])
+            let_wait(second, events[0])
+            end = record(second)
+            if not _within(_LONG, functools.partial(wait_for, end)):
+                trial.find(
+                    said.WAIT,
+                    "two streams of which each waits for an event that the other had "
+                    f"recorded before have not ended after {_LONG:.0f} s",
+                    case=case,
+                )
+                return
+            for each in (first, second):
+                wait_for_all(each)
+                close(each)
+
+
+def _within(seconds: float, work: Callable[[], object]) -> bool:
+    """Whether *work* ends in time; it is done in another thread.
+
+    Raises:
+        Exception: whatever it raises.
+    """
+    failed: list[Exception] = []
+
+    def begin() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 (raised below)
+            failed.append(error)
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    return not thread.is_alive()
+
+
 class Foreign(ep.Event):
     """An event of no device: it is done when somebody says so.
 
@@ -301,7 +359,7 @@ def events_of_others(trial: Trial) -> None:
         with asking(trial, said.WAIT_FOREIGN, case):
             trial.count()
             event = Foreign()
-            timer = threading.Timer(0.15, event.flag.set)
+            timer = threading.Timer(_FOREIGN_SECONDS, event.flag.set)
             timer.start()
             source = filled(specimen, 64, 3)
             back = np.zeros_like(source)
@@ -315,9 +373,7 @@ def events_of_others(trial: Trial) -> None:
                         return
                     there = bench.put(source, stream)
                     bench.copy(there, back, stream)
-                    behind = record(stream)
-                    is_early = is_done(behind) or bool(back.any())
-                    if is_early and not event.flag.is_set():
+                    if _is_early(record(stream), event):
                         trial.find(
                             said.WAIT, "what was queued was done before it", case=case
                         )
@@ -325,8 +381,15 @@ def events_of_others(trial: Trial) -> None:
                     if not same(source, back):
                         trial.find(said.WAIT, "what was queued was not done", case=case)
             finally:
-                timer.join()
+                event.flag.set()
+                timer.cancel()
             _wait_for_failure(trial, bench, source, case)
+
+
+def _is_early(behind: ep.Event, event: Foreign) -> bool:
+    """Whether what is *behind* a wait for *event* is done before that."""
+    has_ended = _within(_FOREIGN_SECONDS, functools.partial(wait_for, behind))
+    return has_ended and not event.flag.is_set()
 
 
 def _wait_for_failure(trial: Trial, bench: Bench, source: Array, case: Case) -> None:

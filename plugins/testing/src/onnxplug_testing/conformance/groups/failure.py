@@ -1,4 +1,7 @@
-"""Whether an EP is as before when something has failed: a call, a run, or a process."""
+"""Whether an EP is as before when something has failed: a call, a run, or a process.
+
+What is behind queued work that failed is in :mod:`.failed_work`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import numpy as np
-import onnx
 
 import onnxplug
 from onnxplug import ep
@@ -19,7 +21,7 @@ from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.forked import CAN_FORK, Child, in_child
-from onnxplug_testing.conformance.groups.each_operator import Named
+from onnxplug_testing.conformance.groups import failed_work
 from onnxplug_testing.conformance.injection import (
     Injected,
     Place,
@@ -32,13 +34,9 @@ from onnxplug_testing.conformance.laboratory import (
     Unfit,
     asking,
     device_of,
-    has_streams,
-    laboratory,
-    record,
 )
 from onnxplug_testing.conformance.partitions import compare, examined, settled
 from onnxplug_testing.conformance.specimens import (
-    OPSET,
     Node,
     Specimen,
     agrees,
@@ -50,8 +48,10 @@ from onnxplug_testing.conformance.specimens import (
     taken,
     takes,
 )
-from onnxplug_testing.conformance.taps import ignoring_failures, replaced
+from onnxplug_testing.conformance.taps import replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
+
+__all__ = ["failed_work"]
 
 _CHILD_SECONDS: Final = 30.0
 """In which a child runs a small model, on a machine that does much else."""
@@ -243,59 +243,6 @@ def refused_sizes(trial: Trial) -> None:
                 )
             what = "after a run of sizes that do not fit"
             _expect_right(trial, session, specimen, right, what, case)
-
-
-@check("failure", share=0.2)
-def told_of_again(trial: Trial) -> None:
-    """An event behind work that failed raises whenever it is waited for."""
-    x, wrong = np.arange(24, dtype=np.float32).reshape(4, 6), np.array([1, 99])
-    element = onnx.TensorProto.FLOAT
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Gather", ["x", "i"], ["y"])],
-        "looked up",
-        [
-            onnx.helper.make_tensor_value_info("x", element, [4, 6]),
-            onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [2]),
-        ],
-        [onnx.helper.make_tensor_value_info("y", element, None)],
-    )
-    imports = [onnx.helper.make_opsetid("", OPSET)]
-    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
-    case = Case(
-        model.SerializeToString(), {"x": x, "i": wrong}, "an index out of range"
-    )
-    shapes = {"x": (4, 6), "i": (2,)}
-    specimen = Specimen(
-        case.name, case.model, ep.DataType.FLOAT32, shapes, Named(["y"])
-    )
-    if not takes(trial.subject, specimen):
-        trial.leave_out("the EP takes no Gather, whose work may fail")
-        return
-    if not trial.attempt(case):
-        return
-    with (
-        asking(trial, said.RAISES_AGAIN, case),
-        laboratory(trial.subject, specimen) as lab,
-    ):
-        if not has_streams(lab.on_device):
-            raise Unfit("the device has no streams: its work is done at once")
-        # of the stream, which has failed, others tell
-        with ignoring_failures(), lab.on_device.stream() as stream:
-            lab.run(lab.put(case.feeds, stream), None, stream)
-            event = record(stream)
-            told = [_raises(event) for _ in range(3)]
-            if told[0] and not all(told):
-                text = "Event.synchronize raised what the work had, and did not again"
-                trial.find(said.RAISES_AGAIN, text, case=case)
-
-
-def _raises(event: ep.Event) -> bool:
-    try:
-        event.synchronize()
-    except Exception as error:  # noqa: BLE001 (whatever the work raised)
-        ep.raise_interruption(error)
-        return True
-    return False
 
 
 @check("failure", share=0.4)
