@@ -35,6 +35,8 @@ _OF_CASES: Final = frozenset(
         "claims",
         "factory/versions",
         "memory/each-operator",
+        "specialisation/element-types-in-runs",
+        "specialisation/many-at-once",
         "specialisation/sizes",
         "time/late-operators",
     }

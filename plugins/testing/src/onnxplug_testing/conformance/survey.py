@@ -81,7 +81,7 @@ def ask(subject: Subject, model: bytes, **session: Any) -> Asked | None:
 def _ask(
     subject: Subject, opset: int, cases: Sequence[Variation], domain: str
 ) -> list[Answer]:
-    asked = ask(subject, _joined(opset, cases, domain))
+    asked = ask(subject, joined(opset, cases, domain))
     if asked is None:  # some case spoils the model
         half = len(cases) // 2
         parts = (cases[:half], cases[half:]) if half else ()
@@ -97,8 +97,9 @@ def _ask(
     return found
 
 
-def _joined(opset: int, cases: Sequence[Variation], domain: str) -> bytes:
-    """One model of all *cases*, which share nothing."""
+def joined(opset: int, cases: Sequence[Variation], domain: str = "") -> bytes:
+    """One model of all *cases*, which share nothing; names begin with the case's
+    position and ``/``."""
     nodes: list[onnx.NodeProto] = []
     inputs: list[onnx.ValueInfoProto] = []
     outputs: list[onnx.ValueInfoProto] = []
@@ -121,7 +122,11 @@ def _joined(opset: int, cases: Sequence[Variation], domain: str) -> bytes:
                 weights[name] = numpy_helper.from_array(array, name)
             elif name not in {i.name for i in inputs[-9:]}:
                 kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-                inputs.append(helper.make_tensor_value_info(name, kind, array.shape))
+                shape = [
+                    f"{name}_{axis}" if case.dynamic else size
+                    for axis, size in enumerate(array.shape)
+                ]
+                inputs.append(helper.make_tensor_value_info(name, kind, shape))
         outputs += [
             helper.make_tensor_value_info(name, kind, None)
             for name, kind in zip(node.output, case.output_types, strict=False)

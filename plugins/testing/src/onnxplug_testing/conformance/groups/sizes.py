@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -70,24 +70,11 @@ def _run_all(trial: Trial, case: Variation) -> None:
 
 
 def _of_sizes(trial: Trial, case: Variation) -> Iterator[Variation]:
-    """*case* with all sizes but 1 larger by the same, so that equal ones stay equal."""
-    data = [
-        (position, array)
-        for position, array in enumerate(case.inputs)
-        if array is not None and position not in case.constants
-    ]
-    if not data or any(array.size > _MOST or not array.size for _, array in data):
-        return
-    for turn, more in enumerate(_MORE):
-        numbers = trial.numbers(case.case, turn)
-        inputs: list[Any] = list(case.inputs)
-        for position, array in data:
-            shape = tuple(size + more if size > 1 else size for size in array.shape)
-            if more:
-                drawn = numbers.choice(array.reshape(-1), shape)
-                inputs[position] = np.asarray(drawn, array.dtype).reshape(shape)
-        yield replace(case, inputs=tuple(inputs))
-    if len(data) == 1 and data[0][1].ndim > 1:  # as many elements, of other sizes
+    """*case* of other sizes, and with as many elements along other axes."""
+    grown = larger(case, _MORE, trial.numbers(case.case))
+    yield from grown
+    data = fed(case)
+    if grown and len(data) == 1 and data[0][1].ndim > 1:
         (position, array), inputs = data[0], list(case.inputs)
         along = [
             tuple(array.size if axis == each else 1 for axis in range(array.ndim))
@@ -96,6 +83,35 @@ def _of_sizes(trial: Trial, case: Variation) -> Iterator[Variation]:
         for shape in (array.shape[::-1], *along):
             inputs[position] = np.resize(array, shape)
             yield replace(case, inputs=tuple(inputs))
+
+
+def fed(case: Variation) -> list[tuple[int, Any]]:
+    """The inputs that are no constants, by position."""
+    return [
+        (position, array)
+        for position, array in enumerate(case.inputs)
+        if array is not None and position not in case.constants
+    ]
+
+
+def larger(
+    case: Variation, by: Sequence[int], numbers: np.random.Generator
+) -> list[Variation]:
+    """*case* with all sizes but 1 larger by the same, so that equal ones stay equal;
+    none if it has many elements, or none."""
+    data = fed(case)
+    if not data or any(array.size > _MOST or not array.size for _, array in data):
+        return []
+    found = []
+    for more in by:
+        inputs: list[Any] = list(case.inputs)
+        for position, array in data:
+            shape = tuple(size + more if size > 1 else size for size in array.shape)
+            if more:
+                drawn = numbers.choice(array.reshape(-1), shape)
+                inputs[position] = np.asarray(drawn, array.dtype).reshape(shape)
+        found.append(replace(case, inputs=tuple(inputs)))
+    return found
 
 
 def _run(

@@ -1,6 +1,7 @@
 """Whether an EP computes right for shapes that come and go.
 
-Beside it :mod:`.sizes` asks of each operator.
+Beside it :mod:`.sizes` asks of each operator, and :mod:`.unknown_sizes` of each element
+type, and of many operators in threads.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups.sizes import EACH
+from onnxplug_testing.conformance.groups.unknown_sizes import AT_ONCE, EARLY, THREADS
 from onnxplug_testing.conformance.networks import (
     NO_WORDS,
     Network,
@@ -32,16 +34,6 @@ LIMIT: Final = Sentence(
     "Specialiser.limit",
     "For how many sets of input shapes the host keeps what the EP compiles, for each "
     "partition; at least 1.",
-)
-THREADS: Final = Sentence(
-    "Specialiser",
-    "``compile`` and the serialiser are called from any thread, several times at once, "
-    "and never under a lock of the host's.",
-)
-EARLY: Final = Sentence(
-    "Specialiser.examine",
-    "What no shapes would change is declined here, where other EPs can still take it: "
-    "when a specialised partition is declined in a run, the run fails.",
 )
 
 
@@ -125,7 +117,7 @@ def specialised(trial: Trial) -> None:
         with session:
             specialiser = talk.providers[0].specialiser
             if specialiser is None:
-                trial.leave_out("the EP compiles once for all shapes")
+                trial.leave_out(AT_ONCE)
                 return
             limit = specialiser.limit
             if not isinstance(limit, int) or limit < 1:
