@@ -30,6 +30,7 @@ from .planted.compile_ep import GeneratedFactory
 from .planted.mistake import MISTAKES
 
 importlib.import_module(".planted.compile_mistakes", __package__)
+importlib.import_module(".planted.third.compile_results", __package__)
 
 
 @pytest.fixture
@@ -111,6 +112,11 @@ def test_lists_are_asked_about_as_constants(known: Callable[..., str]) -> None:
             "specialisation/sizes",
             "computes-with-the-shapes-of-another-specialisation",
         ),
+        (
+            "specialisation/element-types-in-runs",
+            "declines-in-runs-what-no-shapes-change",
+        ),
+        ("specialisation/many-at-once", "compiles-one-partition-at-a-time"),
         ("options/compiled-in", "ignores-an-option-where-it-restores"),
         ("speed/overheads", "compiles-in-each-run"),
     ],

@@ -99,7 +99,7 @@ def _is_right_alone(trial: Trial, case: Case) -> bool:
     return not contradiction(found, case, trial.subject)[0]
 
 
-@check("specialisation", share=0.6)
+@check("specialisation", share=0.3)
 def specialised(trial: Trial) -> None:
     """What is compiled by shapes is compiled once for each, for as many as is said,
     and from several threads at once."""

@@ -7,9 +7,10 @@ compile in each run, and little time needed for each.
 
 from __future__ import annotations
 
-import itertools
+import functools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,12 +22,16 @@ from onnxplug_testing.conformance.cases import as_case, describe, load_suite
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups.device_streams import in_threads
+from onnxplug_testing.conformance.groups.device_streams import in_threads, taking_turns
 from onnxplug_testing.conformance.groups.sizes import larger
-from onnxplug_testing.conformance.groups.device_streams import taking_turns
 from onnxplug_testing.conformance.specimens import agrees, differs
-from onnxplug_testing.conformance.survey import claimed_of, joined, survey
-from onnxplug_testing.conformance.taps import ignoring_failures, listening
+from onnxplug_testing.conformance.subject import Subject
+from onnxplug_testing.conformance.survey import joined, survey
+from onnxplug_testing.conformance.taps import (
+    ignoring_failures,
+    listening,
+    replaced,
+)
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import DTYPES, Variation, element_types
 
@@ -44,13 +49,20 @@ THREADS: Final = Sentence(
 AT_ONCE: Final = "the EP compiles once for all shapes"
 
 _TOGETHER: Final = 16
-"""Operators in a model."""
+_FEW: Final = 5
+"""Operators in a model, where there is time, and where there is little."""
+
+_ASKED: Final = 40
+"""Operators that are asked about where there is little time."""
 
 _BY: Final = (0, 1, 2, 4)
 """By how much sizes are larger than the case's, in runs at once."""
 
-_TURNS: Final = 3
+_TURNS: Final = 2
 """How often new sessions compile the same at once."""
+
+_PATIENCE: Final = 2.0
+"""Seconds for which threads wait for each other, at most once in a session."""
 
 
 @check("specialisation", share=0.3)
@@ -64,7 +76,7 @@ def element_types_in_runs(trial: Trial) -> None:
         name: [_of_any_size(each) for each in (case, *element_types(case))]
         for name, case in cases.items()
     }
-    for opset, some in _groups(trial, typed):
+    for opset, some in _groups(trial, _claimed(trial, typed)):
         model, feeds = _model(opset, some)
         what = f"{len(some)} operators and element types of unknown sizes"
         if trial.attempt(Case(model, feeds, what)):
@@ -72,23 +84,23 @@ def element_types_in_runs(trial: Trial) -> None:
             _find_declined(trial, opset, some)
 
 
-@check("specialisation", share=0.4)
+@check("specialisation", share=0.6)
 def many_at_once(trial: Trial) -> None:
     """Threads run networks of many operators at once, in shapes that none has run
     before: each is compiled for its own."""
     cases = _taken(trial)
     if cases is None:
         return
-    untyped = {name: [_of_any_size(case)] for name, case in cases.items()}
-    for opset, some in _groups(trial, untyped):
+    for opset, some in _groups(trial, {name: [cases[name]] for name in cases}):
         model, feeds = _model(opset, some)
         if trial.attempt(Case(model, feeds, f"{len(some)} operators of unknown sizes")):
             _run_at_once(trial, opset, some)
 
 
 def _taken(trial: Trial) -> dict[str, Variation] | None:
-    """A case of each operator that the EP claims, of few elements; ``None``, which the
-    trial is told, if it compiles nothing by shapes."""
+    """A case of each operator that the EP claims, of few elements, whose sizes are not
+    known before; ``None``, which the trial is told, if it compiles nothing by shapes.
+    """
     suite = load_suite()
     relu = as_case(suite["Relu"][0])
     with listening(trial.subject, until_asked=True) as talk, ignoring_failures():
@@ -96,21 +108,15 @@ def _taken(trial: Trial) -> dict[str, Variation] | None:
     if not talk.providers or talk.providers[0].specialiser is None:
         trial.leave_out(AT_ONCE)
         return None
+    numbers = trial.numbers("larger")
     names = sorted(suite)
     trial.draw("order").shuffle(names)
-    answers = survey(trial.subject, suite, of_each=2)
-    numbers = trial.numbers("larger")
-    return {
-        name: fit[0]
-        for name in names
-        if (
-            fit := [
-                case
-                for case in claimed_of(answers.get(name, []))
-                if _is_of_numbers(case) and larger(_of_any_size(case), _BY, numbers)
-            ]
-        )
-    }
+    fit = {}
+    for name in names[: _ASKED if trial.quick else None]:
+        for case in map(_of_any_size, filter(_is_of_numbers, suite[name][:_FEW])):
+            if name not in fit and larger(case, _BY, numbers):
+                fit[name] = [case]
+    return {name: claimed[0] for name, claimed in _claimed(trial, fit).items()}
 
 
 def _is_of_numbers(case: Variation) -> bool:
@@ -126,25 +132,36 @@ def _of_any_size(case: Variation) -> Variation:
     return replace(case, dynamic=True, constants=constants, expected=None)
 
 
-def _groups(
+def _claimed(
     trial: Trial, cases: Mapping[str, Sequence[Variation]]
-) -> Iterator[tuple[int, list[Variation]]]:
-    """Of *cases* those that the EP claims as they are, by opset, as long as there is
-    time."""
-    by_opset: dict[int, list[Variation]] = {}
+) -> dict[str, list[Variation]]:
+    """Of *cases* those that the EP claims as they are, in as few opsets as there can
+    be."""
     newest = max((case.opset for each in cases.values() for case in each), default=0)
     alike = {
         name: [_of_opset(case, newest) for case in each] for name, each in cases.items()
     }
     answers = survey(trial.subject, alike, of_each=len(DTYPES) + 1)
-    for said in answers.values():
-        for answer in said:
-            if answer.reason is None:
-                by_opset.setdefault(answer.case.opset, []).append(answer.case)
+    return {
+        name: claimed
+        for name, said in answers.items()
+        if (claimed := [each.case for each in said if each.reason is None])
+    }
+
+
+def _groups(
+    trial: Trial, cases: Mapping[str, Sequence[Variation]]
+) -> Iterator[tuple[int, list[Variation]]]:
+    """*cases* that can be one model, as long as there is time."""
+    by_opset: dict[int, list[Variation]] = {}
+    for each in cases.values():
+        for case in each:
+            by_opset.setdefault(case.opset, []).append(case)
+    many = _FEW if trial.quick else _TOGETHER
     groups = [
-        (opset, found[start : start + _TOGETHER])
+        (opset, found[start : start + many])
         for opset, found in by_opset.items()
-        for start in range(0, len(found), _TOGETHER)
+        for start in range(0, len(found), many)
     ]
     trial.draw("groups").shuffle(groups)
     yield from trial.in_time(groups)
@@ -216,15 +233,16 @@ def _find_declined_always(trial: Trial, case: Variation) -> None:
 
 def _run_at_once(trial: Trial, opset: int, some: Sequence[Variation]) -> None:
     """Compare runs of several sizes at once with the same, one after the other."""
-    cases = _computed_alone(trial, opset, some)
-    if len(cases) < len(some):
+    cases, model, feeds = some, _model(opset, some)[0], _feeds(trial, opset, some)
+    alone = _one_by_one(trial, model, feeds)
+    if alone is None:
+        cases = _computed_alone(trial, opset, some)
         why = "the EP fails alone, or the sizes of constants are others"
         trial.leave_out(why, len(some) - len(cases))
-    model, _ = _model(opset, cases)
-    feeds = _feeds(trial, opset, cases)
-    alone = _one_by_one(trial, model, feeds)
-    if not cases or alone is None:
-        return
+        model, feeds = _model(opset, cases)[0], _feeds(trial, opset, cases)
+        alone = _one_by_one(trial, model, feeds) if cases else None
+        if alone is None:
+            return
     for _ in range(_TURNS):
         if not trial.has_time:
             return
@@ -261,15 +279,19 @@ def _feeds(
 def _computed_alone(
     trial: Trial, opset: int, cases: Sequence[Variation]
 ) -> list[Variation]:
-    """Those of *cases* that run, one after the other, in all sizes."""
-    feeds = _feeds(trial, opset, cases)
-    if _one_by_one(trial, _model(opset, cases)[0], feeds) is not None:
-        return list(cases)
+    """Those of *cases*, of which some fail, that run in all sizes, one after the
+    other."""
     half = len(cases) // 2
     if not half or not trial.has_time:
         return []
-    parts = (cases[:half], cases[half:])
-    return [case for part in parts for case in _computed_alone(trial, opset, part)]
+    found: list[Variation] = []
+    for part in (cases[:half], cases[half:]):
+        feeds = _feeds(trial, opset, part)
+        if _one_by_one(trial, _model(opset, part)[0], feeds) is not None:
+            found += part
+        else:
+            found += _computed_alone(trial, opset, part)
+    return found
 
 
 def _one_by_one(
@@ -287,22 +309,47 @@ def _one_by_one(
 def _in_threads(
     trial: Trial, model: bytes, feeds: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
-    """What runs give in two sessions at once, or raise; those of one session first."""
-    with ExitStack() as ends:
-        sessions = [ends.enter_context(trial.subject.session(model)) for _ in range(2)]
-        jobs = list(itertools.product(sessions, feeds))
-        results: list[Any] = [None] * len(jobs)
+    """What runs at once give, or raise."""
+    results: list[Any] = [None] * len(feeds)
+    with (
+        _meeting(trial.subject, len(feeds)),
+        trial.subject.session(model) as session,
+        taking_turns(),
+    ):
 
         def work(number: int) -> None:
-            session, of = jobs[number]
             try:
-                results[number] = session.run(None, dict(of))
+                results[number] = session.run(None, dict(feeds[number]))
             except (Exception, SystemExit) as error:  # noqa: BLE001 (told of by it)
                 results[number] = error
 
-        with taking_turns():
-            in_threads(len(jobs), work)
+        in_threads(len(feeds), work)
     return results
+
+
+@contextmanager
+def _meeting(subject: Subject, count: int) -> Iterator[None]:
+    """A context in which *count* threads wait for each other before each has the EP
+    compile what is the first for it, so that they are in ``compile`` at once."""
+    create, barrier = subject.factory.create, threading.Barrier(count)
+
+    def created(*args: Any, **kwargs: Any) -> ep.ExecutionProvider:
+        provider = create(*args, **kwargs)
+        make = provider.compile
+
+        @functools.wraps(make)
+        def compiled(partition: ep.Partition) -> ep.CompiledPartition:
+            # one that others do not come to is broken, and nobody waits again
+            with suppress(threading.BrokenBarrierError):
+                barrier.wait(_PATIENCE)
+            return make(partition)
+
+        if hasattr(provider, "__dict__"):
+            vars(provider)["compile"] = compiled
+        return provider
+
+    with replaced(subject.factory, "create", created):
+        yield
 
 
 def _differing(
