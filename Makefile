@@ -115,13 +115,15 @@ ON_ARM64 := tests/arm64/test_processors.py plugins/cpu/tests/compiler/machine \
   plugins/cpu/tests/compiler/runtime/test_jit.py
 ARM64_KERNELS := plugins/cpu/tests/compiler/kernels
 # of these one case of each test, whose kernels the machine that emulates compiles
-SAMPLED_ON_ARM64 := tests/arm64/test_suite_sample.py tests/arm64/test_planted.py \
-  $(patsubst %,plugins/cpu/tests/compiler/codegen/test_%.py,math integer_products fused) \
+SAMPLED_ON_ARM64 := tests/arm64/test_suite_sample.py \
+  $(patsubst %,plugins/cpu/tests/compiler/codegen/test_%.py,math integer_products fused \
+  planted_for_arm) \
   $(patsubst %,$(ARM64_KERNELS)/test_%.py,elementwise reduce softmax norm attention copy \
   winograd window coded_instructions contraction_bf16_rounded)
 # and on processors that have less
-SAMPLED_ON_OLDER_ARM64 := tests/arm64/test_planted.py \
-  plugins/cpu/tests/compiler/codegen/test_integer_products.py \
+SAMPLED_ON_OLDER_ARM64 := \
+  $(patsubst %,plugins/cpu/tests/compiler/codegen/test_%.py,integer_products \
+  planted_for_arm) \
   $(patsubst %,$(ARM64_KERNELS)/test_%.py,softmax norm winograd coded_instructions)
 OLDER_ARM64 := neoverse-n1 cortex-a72
 ALL_ON_ARM64 := plugins/cpu/tests plugins/kernels/tests tests/arm64

@@ -62,7 +62,7 @@ def pytest_configure(config: Any) -> None:
     if not HOST_PYTHON:
         return
     compiler = HostCompiler()
-    jit._emit_object = compiler.emit_object
+    jit.emit_object = compiler.emit_object
     config.add_cleanup(compiler.close)
 
 
@@ -88,7 +88,7 @@ def _serve() -> None:
         problem, compiled = "", b""
         try:
             llvm.parse_assembly(text).verify()
-            compiled = jit._emit_object(text, isa)
+            compiled = jit.emit_object(text, isa)
         except RuntimeError as error:
             problem = str(error)
         _write(sink, problem.encode())

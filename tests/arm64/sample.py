@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+WHOLE = ("test_suite_sample.py", "test_planted_for_arm.py")
+"""Files of which all cases are run."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -43,7 +46,8 @@ def pytest_collection_modifyitems(
             others.append(item)
             continue
         number = seen[test] = seen.get(test, -1) + 1
-        (others if number % distance else kept).append(item)
+        is_whole = item.path.name in WHOLE
+        (kept if is_whole or number % distance == 0 else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = kept
 

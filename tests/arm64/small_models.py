@@ -178,7 +178,7 @@ def main(way: str) -> dict[str, Any]:
     if os.environ.get("ONNXPLUG_TEST_COMPILE") == "host":
         import compiled_by_host
 
-        jit._emit_object = compiled_by_host.HostCompiler().emit_object
+        jit.emit_object = compiled_by_host.HostCompiler().emit_object
     compiled: list[str] = []
     compile_object = jit.compile_object
 

@@ -369,7 +369,7 @@ def process() -> subprocess.Popen[str]:
 
 
 def loads_llvm(started: subprocess.Popen[str]) -> bool:
-    out, _ = started.communicate(timeout=60)
+    out, _ = started.communicate(timeout=600)
     assert started.returncode == 0
     return out.split() == ["True"]
 

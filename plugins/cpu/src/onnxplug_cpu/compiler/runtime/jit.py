@@ -320,7 +320,7 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
     text = module.text(isa.attributes)
     with _compiler_lock:
         try:
-            return _emit_object(text, isa)
+            return emit_object(text, isa)
         except (ImportError, OSError, RuntimeError) as error:
             ep.raise_interruption(error)
             raise KernelUnavailable(
@@ -328,7 +328,14 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
             ) from error
 
 
-def _emit_object(text: str, isa: Isa) -> bytes:
+def emit_object(text: str, isa: Isa) -> bytes:
+    """A module's text as a relocatable ELF object, while no other thread compiles.
+
+    Raises:
+        ImportError: llvmlite cannot be imported.
+        OSError: its library cannot be loaded.
+        RuntimeError: LLVM does not know the processor or the text.
+    """
     # a function of its own, so that LLVM's objects are gone when the lock is
     llvm = importlib.import_module("llvmlite.binding")
     # LLVM's text is not stable: what another version reads otherwise, or not at all, is
