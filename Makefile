@@ -259,7 +259,7 @@ SAMPLE_OF_ARM64 = PYTHONPATH=tests/arm64 $(ARM64_PYTHON) -m pytest -q \
 test-arm64: $(ARM64_VENV)/built.stamp
 ifeq ($(strip $(ARM64)),all)
 	$(SAMPLE_OF_ARM64) --suite-one-in 1 tests/arm64/test_suite_sample.py; suite=$$?; \
-	  $(ARM64_PYTHON) -m pytest $(ALL_ON_ARM64) && exit $$suite
+	  $(ARM64_PYTHON) -m pytest $(ALL_ON_ARM64) $(ARGS) && exit $$suite
 else ifneq ($(strip $(ARGS)),)
 	$(ARM64_PYTHON) -m pytest $(ARGS)
 else ifneq ($(filter aarch64 arm64,$(shell uname -m)),)

@@ -46,12 +46,19 @@ class HostCompiler:
         Raises:
             RuntimeError: LLVM does not accept the text; it says why.
         """
+        if self._process.poll() is not None:
+            raise RuntimeError(
+                f"the host's compiler ended with status {self._process.returncode}"
+            )
         _write(self._process.stdin, text.encode())
         _write(self._process.stdin, repr(isa).encode())
         problem = _read(self._process.stdout)
         if problem:
             raise RuntimeError(problem.decode())
-        return _read(self._process.stdout)
+        compiled = _read(self._process.stdout)
+        if not compiled:
+            raise RuntimeError("the host's compiler ended, as its stderr says")
+        return compiled
 
     def close(self) -> None:
         """End the process."""
@@ -72,6 +79,7 @@ def _write(stream: Any, content: bytes) -> None:
 
 
 def _read(stream: Any) -> bytes:
+    """What :func:`_write` wrote; nothing where the other process has ended."""
     size = int.from_bytes(stream.read(8), "little")
     content: bytes = stream.read(size)
     return content
