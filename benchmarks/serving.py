@@ -125,6 +125,8 @@ def served(server: Server) -> Iterator[tuple[int, dict[str, int]]]:
     try:
         ready = f"http://127.0.0.1:{ports['http']}/v2/models/perceptron/ready"
         for _ in range(2400):
+            if process.poll() is not None:
+                raise ChildProcessError(f"{command} ended")
             try:
                 with urllib.request.urlopen(ready):
                     break

@@ -21,6 +21,8 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+TRIES = 5
+
 HEADER_LENGTH = "inference-header-content-length"
 
 
@@ -67,12 +69,27 @@ class Perceptron:
         return np.split(self._run(np.concatenate(rows)), len(rows))
 
 
+def begin() -> None:
+    """Start a cluster of this machine alone; Ray gives up after 30 s, which is too soon
+    for machines with much to do."""
+    for left in reversed(range(TRIES)):
+        try:
+            ray.init(
+                "local", num_cpus=2, include_dashboard=False,
+                object_store_memory=100 << 20, logging_level="ERROR",
+                log_to_driver=False,
+            )  # fmt: skip
+        except Exception as error:
+            if "timed out during startup" not in str(error) or not left:
+                raise
+            ray.shutdown()
+        else:
+            return
+
+
 def main() -> None:
     path, batch, port = sys.argv[1:]
-    ray.init(
-        "local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20,
-        logging_level="ERROR", log_to_driver=False,
-    )  # fmt: skip
+    begin()
     serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
     serve.run(Perceptron.bind(path, int(batch)))
     ended = threading.Event()
