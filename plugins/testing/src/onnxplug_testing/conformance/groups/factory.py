@@ -230,7 +230,7 @@ def _open_and_close(trial: Trial, specimen: Specimen, case: Case) -> None:
     first = trial.subject.session(specimen.model, checked=False)
     try:
         _run_beside(trial, first, specimen, case, "by itself", EACH_SESSION)
-        for closed in ("the later", "the earlier", "the later"):
+        for closed in trial.in_time(("the later", "the earlier", "the later")):
             second = _another(trial, specimen, case)
             if second is None:
                 return
