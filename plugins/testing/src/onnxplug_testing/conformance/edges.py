@@ -216,7 +216,9 @@ def _many_inputs(case: Variation) -> Iterator[Variation]:
     schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
     last = schema.inputs[-1] if schema.inputs else None
     place = len(schema.inputs) - 1
-    is_variadic = last is not None and last.option.name == "Variadic"
+    is_variadic = (
+        last is not None and last.option == defs.OpSchema.FormalParameterOption.Variadic
+    )
     if not is_variadic or place >= len(case.inputs) or case.inputs[place] is None:
         return
     for count in _INPUTS:
@@ -235,7 +237,10 @@ def _left_out(case: Variation) -> Iterator[Variation]:
     """Without each of the inputs that may be left out, those behind it given."""
     schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
     for place, formal in enumerate(schema.inputs):
-        if formal.option.name != "Optional" or place >= len(case.inputs):
+        if (
+            formal.option != defs.OpSchema.FormalParameterOption.Optional
+            or place >= len(case.inputs)
+        ):
             continue
         if case.inputs[place] is None:
             continue

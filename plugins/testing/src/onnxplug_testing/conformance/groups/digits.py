@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug_testing.conformance.cases import as_case, describe, load_suite
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups.operators import GIVES
+from onnxplug_testing.conformance.groups.shared_constants import GIVES
 from onnxplug_testing.conformance.mutation import SIZING
 from onnxplug_testing.conformance.opinions import by_reference, contradiction
 from onnxplug_testing.conformance.subject import Runner, refusal

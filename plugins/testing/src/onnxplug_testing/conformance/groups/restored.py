@@ -14,7 +14,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import AttributeProto, defs, helper
+from onnx import defs, helper
 
 from onnxplug import ep
 from onnxplug_testing.conformance.cases import (
@@ -113,7 +113,7 @@ def _with_digits(case: Variation) -> Iterator[Variation]:
     before = {
         name: helper.get_attribute_value(given.get(name, declared.default_value))
         for name, declared in schema.attributes.items()
-        if int(declared.type) == AttributeProto.FLOAT
+        if declared.type == defs.OpSchema.AttrType.FLOAT
         and (name in given or declared.default_value.name)
     }
     for factor in _FACTORS if before else ():
@@ -196,7 +196,8 @@ def _alike(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
 def _step(dtype: np.dtype[Any]) -> float:
     """The distance of numbers around 1, relative; 0 of whole ones."""
     is_fraction = "float" in dtype.name
-    return float(ml_dtypes.finfo(dtype).eps) if is_fraction else 0.0
+    about: Any = ml_dtypes.finfo
+    return float(about(dtype).eps) if is_fraction else 0.0
 
 
 def _distance(first: Array, second: Array) -> float:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, defs, helper, numpy_helper
+from onnx import defs, helper, numpy_helper
 
 from onnxplug_testing.conformance.cases import describe, load_suite
 from onnxplug_testing.conformance.check import check
@@ -83,7 +83,7 @@ def _flipped(case: Variation) -> Iterator[Variation]:
     schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
     given = {each.name: each for each in case.node.attribute}
     for name, declared in schema.attributes.items():
-        if int(declared.type) != AttributeProto.INT or name in KEPT:
+        if declared.type != defs.OpSchema.AttrType.INT or name in KEPT:
             continue
         value = helper.get_attribute_value(given.get(name, declared.default_value))
         if value in (0, 1):
