@@ -190,6 +190,7 @@ def test_a_poisoned_row_is_found_and_named(nodes, save_model) -> None:
             fn_constructor_kwargs={"model": model, **more},
             batch_size=256,
             compute=pool(),
+            **onnxplug_ray.actor_options("cpu"),
         )
 
     with pytest.raises(ray.exceptions.RayError) as caught:
