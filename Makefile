@@ -245,12 +245,18 @@ test-serve: $(SERVE_VENV)/serve.stamp
 	ONNXPLUG_REQUIRE=serve $(SERVE_VENV)/$(SCRIPTS)/python -m pytest plugins/serve \
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/serve-models.md]' $(ARGS)
 
-# Ray tells nobody of it, and listens on loopback, as it does on other systems than Linux
+# Ray tells nobody of it, and listens on loopback, as it does on other systems than Linux;
+# pages start clusters of their own
+test-ray: export ONNXPLUG_REQUIRE = ray
+test-ray: export RAY_USAGE_STATS_ENABLED = 0
+test-ray: export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER = 0
 test-ray: $(RAY_VENV)/ray.stamp
-	ONNXPLUG_REQUIRE=ray RAY_USAGE_STATS_ENABLED=0 RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 \
-	  $(RAY_VENV)/$(SCRIPTS)/python -m pytest -W ignore::DeprecationWarning plugins/ray \
+	$(RAY_VENV)/$(SCRIPTS)/python -m pytest plugins/ray $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	$(RAY_VENV)/$(SCRIPTS)/python -m pytest -W ignore::DeprecationWarning \
 	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[docs/how-to/run-on-ray.md]' \
-	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[plugins/ray/README.md]' $(ARGS)
+	  'tests/docs/test_code_blocks.py::test_a_page_does_what_it_shows[plugins/ray/README.md]'
+endif
 
 # importing Hypothesis takes an emulated processor as long as some tests
 SAMPLE_OF_ARM64 = PYTHONPATH=tests/arm64 $(ARM64_PYTHON) -m pytest -q \
