@@ -135,7 +135,7 @@ _TOGETHER: Final = 8
 """Pairs in one model; where that is wrong, each is tried by itself."""
 
 
-@check("preferences", share=0.3)
+@check("preferences", share=0.5)
 def merged(trial: Trial) -> None:
     """What a rewrite makes of two nodes in a row computes as these did, whether others
     read what is between them or not."""

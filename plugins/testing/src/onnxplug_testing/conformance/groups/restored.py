@@ -58,7 +58,7 @@ _ULP: Final = 16
 """By so much results of one EP may differ, which may sum in another order."""
 
 
-@check("epcontext", share=0.5)
+@check("epcontext", share=0.8)
 def each_operator(trial: Trial) -> None:
     """A node of each operator that the EP takes, in each version and with attributes of
     many digits, computes the same where it is restored."""

@@ -65,7 +65,7 @@ _PATIENCE: Final = 2.0
 """Seconds for which threads wait for each other, at most once in a session."""
 
 
-@check("specialisation", share=0.3)
+@check("specialisation", share=0.5)
 def element_types_in_runs(trial: Trial) -> None:
     """Each element type of each operator that is claimed of unknown sizes is compiled
     in a run, and not declined there."""
