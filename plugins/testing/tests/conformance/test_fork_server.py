@@ -64,7 +64,7 @@ def processes_that_started(name: str, notes: Path) -> list[int]:
     settings = Settings(budget=1.0)
     report = examine(name, only=["costs", "factory"], settings=settings)
     assert report.findings == []
-    assert len(report.checks) == 5
+    assert len(report.checks) == 6
     return sorted(set(map(int, notes.read_text().split())))
 
 
@@ -94,8 +94,8 @@ def test_an_engine_that_starts_threads_starts_in_each_process(
             with notes.open("a") as file:
                 print(os.getpid(), file=file)
 
-    # the one that was asked, and those of the five checks
-    assert len(processes_that_started(starting(start), notes)) == 6
+    # the one that was asked, and those of the six checks
+    assert len(processes_that_started(starting(start), notes)) == 7
 
 
 def test_a_server_that_ends_is_done_without(starting) -> None:
