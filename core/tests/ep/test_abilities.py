@@ -29,6 +29,7 @@ ABILITIES = {
     "ExecutionProvider": {
         "capture": "GraphCapture",
         "cost_model": "CostModel",
+        "dynamic_options": "DynamicOptions",
         "serialiser": "Serialiser",
         "specialiser": "Specialiser",
     },

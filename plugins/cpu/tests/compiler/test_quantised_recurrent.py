@@ -52,7 +52,10 @@ def lstm(
     given: dict[str, Array | None] = {"x": floats(time, batch, inputs) * 5}
     for name, inner in (("w", inputs), ("r", hidden)):
         shape = (count, inner, 4 * hidden)
-        given[name] = random.integers(limits.min, limits.max, shape).astype(dtype)
+        # where a processor has no VNNI, ONNX Runtime's sums of two products saturate
+        # for signed weights of more than seven bits
+        low, high = limits.min // 2, limits.max // (2 if limits.min else 1)
+        given[name] = random.integers(low, high, shape).astype(dtype)
     given["b"] = floats(count, 8 * hidden) if bias else None
     given["lengths"] = lengths
     given["h"], given["c"] = (
