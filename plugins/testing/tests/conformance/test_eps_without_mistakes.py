@@ -66,7 +66,9 @@ def test_results_are_those_of_onnx_cases(name: str, cases: list[Any]) -> None:
             feed = zip(session.get_inputs(), map(as_array, inputs), strict=False)
             found = session.run(None, {item.name: array for item, array in feed})
         for one, other in zip(found, map(as_array, wanted), strict=True):
-            np.testing.assert_allclose(one, other, rtol=case.rtol, err_msg=case.name)
+            np.testing.assert_allclose(
+                one, other, rtol=case.rtol, atol=case.atol, err_msg=case.name
+            )
         ran += 1
     assert ran > 60
 
