@@ -4,21 +4,26 @@
 
 needs onnxplug-ray.  A run of the session, with one thread, on the batch that actors
 get, takes turns with pipelines of one and of two actors of one core each, on the same
-rows, which are in Ray's object store before.  A pipeline counts from its first batch to
-its last: starting actors and opening sessions is told apart.  Rows a second of
-processor time are of the processes that run sessions, with all that Ray has them do;
-they say the same on a machine that has other work.
+rows, which are in Ray's object store before, in blocks of about a second.  Sessions in
+two processes, without Ray, tell what two cores lose to each other.  A pipeline counts
+from its first batch to the last while all actors have some: starting is told apart.
+Rows a second of processor time are of the processes that run sessions, with all that
+Ray has them do.  As a machine's speed drifts by more than Ray takes, two actors also
+run each batch once more by their session alone, and tell that time's share of all that
+the first took.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,8 +42,10 @@ import onnxplug_ray
 
 ROUNDS: Final = 3
 LENGTH: Final = 128
-STORED: Final = 256 << 20
+STORED: Final = 512 << 20
 """Bytes of rows in the object store, at most."""
+BLOCK_SECONDS: Final = 1.0
+"""Of a session's work in a block, about: a task of Ray has a cost of its own."""
 
 LAYERS: Final = (3, 4, 6, 3)
 """Of ResNet-50, by stage."""
@@ -141,6 +148,7 @@ def _tokens(rng: np.random.Generator, count: int) -> dict[str, Any]:
 
 CASES: Final = {
     "perceptron": Case(perceptron, _floats(1024), 64),
+    "perceptron, larger batches": Case(perceptron, _floats(1024), 512),
     "resnet50": Case(resnet50, _floats(3, 224, 224), 4),
     "bert-base": Case(varying_bert, _tokens, 4),
 }
@@ -155,18 +163,35 @@ def options() -> onnxplug.SessionOptions:
 
 class Timed(onnxplug_ray.Predictor):
     """Tells when a batch was begun and done, by the machine's clock, and how much of
-    the processor its process had used by then."""
+    the processor its process had used by then.
+
+    Args:
+        again: run each batch once more, by the session alone, and tell what such runs
+            used of the processor so far.
+    """
+
+    def __init__(self, *, again: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self._again = again
+        self._alone = 0.0
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         began = time.monotonic()
         found = super().__call__(batch)
-        count = len(found["eps"])
-        return {
-            "began": np.full(count, began),
-            "ended": np.full(count, time.monotonic()),
-            "used": np.full(count, time.process_time()),
-            "actor": np.full(count, os.getpid()),
+        ended = time.monotonic()
+        if self._again:
+            # other threads make the next batch meanwhile, which is not the session's
+            start = time.thread_time()
+            self.session.run(None, dict(batch))
+            self._alone += time.thread_time() - start
+        told = {
+            "began": began,
+            "ended": ended,
+            "used": time.process_time(),
+            "alone": self._alone,
+            "actor": os.getpid(),
         }
+        return {name: np.full(len(found["eps"]), each) for name, each in told.items()}
 
 
 def bare(
@@ -186,22 +211,60 @@ def bare(
     }
 
 
-def pipeline(dataset: Any, model: Any, batch: int, actors: int) -> dict[str, float]:
-    """Rows a second of so many actors, and how much of their time they ran."""
+def alone_in_process(
+    path: Path, case: str, seconds: float, start: Any
+) -> dict[str, float]:
+    """What `bare` finds in a process of its own, once all parties of *start* wait."""
+    batch = CASES[case].batch
+    rows = CASES[case].row(np.random.default_rng(1), 8 * batch)
+    with onnxplug.InferenceSession(str(path), options()) as session:
+        bare(session, rows, batch, 1.0)
+        start.wait()
+        return bare(session, rows, batch, seconds)
+
+
+def two_processes(path: Path, case: str, seconds: float) -> dict[str, float]:
+    """Rows a second of two sessions at the same time, each in a process."""
+    spawned = multiprocessing.get_context("spawn")
+    with spawned.Manager() as shared, ProcessPoolExecutor(2, spawned) as pool:
+        start = shared.Barrier(2)
+        runs = [
+            pool.submit(alone_in_process, path, case, seconds, start) for _ in range(2)
+        ]
+        found = [run.result() for run in runs]
+    return {
+        "rows_per_second": sum(each["rows_per_second"] for each in found),
+        "rows_per_cpu_second": statistics.mean(
+            each["rows_per_cpu_second"] for each in found
+        ),
+    }
+
+
+def pipeline(
+    dataset: Any, model: Any, batch: int, actors: int, again: bool = False
+) -> dict[str, float]:
+    """Rows a second of so many actors, or, of batches that are run *again*, the share
+    of their processor time that sessions alone take."""
     began = time.monotonic()
     table = dataset.map_batches(
         Timed,
-        fn_constructor_kwargs={"model": model, "options": options},
+        fn_constructor_kwargs={"model": model, "options": options, "again": again},
         batch_size=batch,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=1,
     ).to_pandas()
-    # the first batch of each has plans made, and is none of the steady state
+    # the first batch of each has plans made, and once one has no more, others are alone
     first = table.groupby("actor")["ended"].min().max()
-    steady = table[table["began"] >= first]
-    span = steady["ended"].max() - first
+    last = table.groupby("actor")["ended"].max().min()
+    steady = table[(table["ended"] > first) & (table["ended"] <= last)]
+    span = last - first
     # what a process had used after its first batch is not of those that follow
     used = table.groupby("actor")["used"].agg(["min", "max"])
+    if again:
+        alone = table.groupby("actor")["alone"].agg(["min", "max"])
+        by_sessions = (alone["max"] - alone["min"]).sum()
+        with_ray = (used["max"] - used["min"]).sum() - by_sessions
+        return {"cpu_time_of_the_session": by_sessions / with_ray}
     sizes = table.groupby("actor")["used"].agg(lambda each: (each > each.min()).sum())
     return {
         "rows_per_second": len(steady) / span,
@@ -236,35 +299,38 @@ def measure(name: str, folder: Path, seconds: float) -> dict[str, Any]:
     with onnxplug.InferenceSession(str(path), options()) as session:
         bare(session, rows, case.batch, 1.0)
         speed = bare(session, rows, case.batch, 2.0)["rows_per_second"]
-        block = 4 * case.batch
+        block = max(1, round(speed * BLOCK_SECONDS / case.batch)) * case.batch
         row_bytes = sum(values[0].nbytes for values in rows.values())
         count = min(round(2 * speed * seconds), STORED // row_bytes) // block * block
-        dataset = repeated(rows, max(count, 4 * block), block)
+        dataset = repeated(rows, max(count, 12 * block), block)
         model = onnxplug_ray.share(path)
-        alone, one, two = [], [], []
+        rounds: dict[str, list[dict[str, float]]] = {
+            "session": [], "two processes": [], "one actor": [], "two actors": [],
+            "each batch again": [],
+        }  # fmt: skip
         for _ in range(ROUNDS):
-            alone.append(bare(session, rows, case.batch, seconds))
-            one.append(pipeline(dataset, model, case.batch, 1))
-            two.append(pipeline(dataset, model, case.batch, 2))
-    found = {"one actor": medians(one), "two actors": medians(two)}
-    for actors, (each, runs) in enumerate(
-        zip(found.values(), (one, two), strict=True), 1
-    ):
-        pairs = list(zip(runs, alone, strict=True))
-        each["rows_per_second_and_core"] = each["rows_per_second"] / actors
-        each["of_the_session"] = statistics.median(
-            run["rows_per_second"] / actors / by_itself["rows_per_second"]
-            for run, by_itself in pairs
-        )
-        each["of_the_session_by_cpu_time"] = statistics.median(
-            run["rows_per_cpu_second"] / by_itself["rows_per_cpu_second"]
-            for run, by_itself in pairs
-        )
+            rounds["session"].append(bare(session, rows, case.batch, seconds))
+            rounds["two processes"].append(two_processes(path, name, seconds))
+            rounds["one actor"].append(pipeline(dataset, model, case.batch, 1))
+            rounds["two actors"].append(pipeline(dataset, model, case.batch, 2))
+            rounds["each batch again"].append(
+                pipeline(dataset, model, case.batch, 2, again=True)
+            )
+    found = {kind: medians(runs) for kind, runs in rounds.items()}
+    for kind, runs in rounds.items():
+        if kind == "each batch again":
+            continue
+        cores = 2 if kind.startswith("two") else 1
+        for key, parts in ("rows_per_second", cores), ("rows_per_cpu_second", 1):
+            found[kind][f"{key}_of_the_session"] = statistics.median(
+                run[key] / parts / alone[key]
+                for run, alone in zip(runs, rounds["session"], strict=True)
+            )
     return {
         "batch": case.batch,
         "rows": dataset.count(),
-        "session": medians(alone),
-        "rounds": {"session": alone, "one actor": one, "two actors": two},
+        "rows_of_a_block": block,
+        "rounds": rounds,
         **found,
     }
 
