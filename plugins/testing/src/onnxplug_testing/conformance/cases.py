@@ -12,7 +12,7 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from onnx import helper
@@ -136,9 +136,8 @@ def from_the_end(case: Variation) -> Variation | None:
     if not case.inputs or case.inputs[0] is None:
         return None
     rank = case.inputs[0].ndim
-    node = onnx.NodeProto()
-    node.CopyFrom(case.node)
-    given = {attribute.name: attribute for attribute in node.attribute}
+    given = {attribute.name: attribute for attribute in case.node.attribute}
+    put: dict[str, Any] = {}
     changed = False
     for name in {"axis", "axes"} & schema.attributes.keys():
         declared = schema.attributes[name]
@@ -150,13 +149,8 @@ def from_the_end(case: Variation) -> Variation | None:
             continue  # it has no default
         turned = [each - rank if each >= 0 else each for each in numbers]
         changed = changed or turned != list(numbers)
-        if name in given:
-            node.attribute.remove(given[name])
-        put = turned if numbers is value else turned[0]
-        node.attribute.append(helper.make_attribute(name, put))
-    if not changed:
-        return None
-    return replace(case, kind="axis", node=node, expected=None)
+        put[name] = turned if numbers is value else turned[0]
+    return replace(case.with_attributes(**put), kind="axis") if changed else None
 
 
 def _made(order: Sequence[Variation]) -> Iterator[Variation]:

@@ -125,13 +125,7 @@ def _data(case: Variation) -> list[int]:
 def _with(case: Variation, inputs: dict[int, Any], **attributes: Any) -> Variation:
     """*case* with others of its inputs and attributes."""
     arrays = [inputs.get(place, array) for place, array in enumerate(case.inputs)]
-    node = onnx.NodeProto()
-    node.CopyFrom(case.node)
-    kept = [each for each in node.attribute if each.name not in attributes]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-    node.attribute.extend(helper.make_attribute(*each) for each in attributes.items())
-    return replace(case, node=node, inputs=tuple(arrays))
+    return replace(case.with_attributes(**attributes), inputs=tuple(arrays))
 
 
 def _axes(case: Variation) -> Iterator[Variation]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import onnx
 from onnx import AttributeProto, defs, helper
 
 from onnxplug_testing.measuring.variations import Variation
@@ -152,19 +151,14 @@ def one_attribute(case: Variation, pool: Pool, draw: random.Random) -> Variation
     if not names:
         return None
     name = draw.choice(names)
-    node = onnx.NodeProto()
-    node.CopyFrom(case.node)
-    kept = [attribute for attribute in node.attribute if attribute.name != name]
-    had = len(kept) < len(node.attribute)
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    had = any(attribute.name == name for attribute in case.node.attribute)
     declared = schema.attributes[name]
+    attribute: AttributeProto | None = None
     if not (had and not declared.required and draw.random() < 0.2):
         attribute = _drawn(name, declared, case, pool, draw)
         if attribute is None:
             return None
-        node.attribute.append(attribute)
-    return replace(case, node=node)
+    return case.with_attributes(**{name: attribute})
 
 
 def _drawn(

@@ -8,7 +8,7 @@ other shapes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import ml_dtypes
@@ -129,6 +129,26 @@ class Variation:
             for position, array in enumerate(self.inputs)
             if array is not None and self._is_list(position)
         )
+
+    def with_attributes(self, **attributes: Any) -> Variation:
+        """Itself with these attributes of its node, and the others as they are; what it
+        gives is not known.
+
+        Args:
+            attributes: what ``onnx.helper.make_attribute`` takes, or an
+                ``onnx.AttributeProto``, by name; one that is ``None`` is left out.
+        """
+        node = onnx.NodeProto()
+        node.CopyFrom(self.node)
+        kept = [each for each in node.attribute if each.name not in attributes]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        for name, value in attributes.items():
+            if isinstance(value, onnx.AttributeProto):
+                node.attribute.append(value)
+            elif value is not None:
+                node.attribute.append(helper.make_attribute(name, value))
+        return replace(self, node=node, expected=None)
 
     def feeds(self) -> dict[str, Any]:
         """The inputs that are not constant, by name."""
@@ -259,24 +279,18 @@ def variations(case: Variation, position: int) -> Iterator[Variation]:
             yield from special_values(older, 3)  # in float32 only
 
 
-def _copy(case: Variation, **changes: Any) -> Variation:
-    from dataclasses import replace
-
-    return replace(case, **changes)
-
-
 def _modes(case: Variation) -> Iterator[Variation]:
     """Dynamic dimensions; every input but the first, or only it, as a constant."""
     fed = [p for p, array in enumerate(case.inputs) if array is not None]
-    yield _copy(case, kind="dynamic", dynamic=True)
+    yield replace(case, kind="dynamic", dynamic=True)
     if case.lists():
-        yield _copy(case, kind="dynamic", dynamic=True, sized=True)
+        yield replace(case, kind="dynamic", dynamic=True, sized=True)
     if len(fed) > 1:
         rest = frozenset(fed[1:])
-        yield _copy(case, kind="constant", constants=rest)
-        yield _copy(case, kind="constant", constants=rest, dynamic=True)
+        yield replace(case, kind="constant", constants=rest)
+        yield replace(case, kind="constant", constants=rest, dynamic=True)
         if fed[0] == 0:
-            yield _copy(case, kind="constant", constants=frozenset({0}))
+            yield replace(case, kind="constant", constants=frozenset({0}))
 
 
 def _older_versions(case: Variation) -> Iterator[Variation]:
@@ -300,7 +314,7 @@ def _older_versions(case: Variation) -> Iterator[Variation]:
         if {attribute.name for attribute in node.attribute} <= known and (
             schema.min_input <= len(node.input) <= schema.max_input
         ):
-            yield _copy(
+            yield replace(
                 case, kind="version", node=node, inputs=inputs, since=since,
                 opset=newer - 1, expected=None,
             )  # fmt: skip
@@ -373,7 +387,7 @@ def element_types(case: Variation) -> Iterator[Variation]:
                 number if outputs[p] == variable else kind
                 for p, kind in enumerate(case.output_types)
             )
-            yield _copy(
+            yield replace(
                 case,
                 kind="dtype",
                 inputs=tuple(inputs),
@@ -433,7 +447,7 @@ def _other_values(case: Variation, generator: Any) -> Iterator[Variation]:
                 inputs[position] = generator.integers(
                     info.min, info.max, array.shape, array.dtype, endpoint=True
                 )
-        yield _copy(case, kind="values", inputs=tuple(inputs), expected=None)
+        yield replace(case, kind="values", inputs=tuple(inputs), expected=None)
 
 
 _SHAPES: Final = (
@@ -456,7 +470,7 @@ def _other_shapes(case: Variation, generator: Any) -> Iterator[Variation]:
             None if array is None else _resized(array, shape, generator)
             for array in case.inputs
         )
-        yield _copy(
+        yield replace(
             case, kind="shape", inputs=inputs, expected=None, dynamic=number % 2 == 0
         )
 

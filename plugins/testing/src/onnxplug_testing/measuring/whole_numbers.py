@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from onnx import NodeProto, defs, helper
+from onnx import defs, helper
 
 from onnxplug.authoring.operators import having
 from onnxplug_testing.measuring.variations import DTYPES, Variation, element_types
@@ -89,7 +89,8 @@ def _typed(case: Variation, position: int) -> Iterator[Variation]:
         if position >= 2 and typed is not case and dtype not in ("int32", "int64"):
             continue
         if typed.node.op_type == "Gemm":
-            yield _without(typed, {"alpha", "beta"})  # which round
+            # which round
+            yield typed.with_attributes(alpha=None, beta=None)
         elif typed.node.op_type == "Cast":
             yield from _casts(typed)
         elif typed.node.op_type == "Pow":
@@ -120,21 +121,11 @@ def _value_places(case: Variation) -> list[int]:
     return places
 
 
-def _without(case: Variation, names: set[str]) -> Variation:
-    node = NodeProto()
-    node.CopyFrom(case.node)
-    kept = [each for each in node.attribute if each.name not in names]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-    return replace(case, node=node)
-
-
 def _casts(case: Variation) -> Iterator[Variation]:
     """*case* to every whole number, of which the lowest bits are kept, and float32."""
     for dtype in (*_TYPES.values(), DTYPES["float32"]):
         number = helper.np_dtype_to_tensor_dtype(dtype)
-        made = _without(case, {"to"})
-        made.node.attribute.append(helper.make_attribute("to", number))
+        made = case.with_attributes(to=number)
         yield replace(made, output_types=(number,))
 
 

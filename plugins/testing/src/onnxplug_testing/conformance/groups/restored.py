@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
-import onnx
 from onnx import defs, helper
 
 from onnxplug import ep
@@ -117,14 +115,8 @@ def _with_digits(case: Variation) -> Iterator[Variation]:
         and (name in given or declared.default_value.name)
     }
     for factor in _FACTORS if before else ():
-        node = onnx.NodeProto()
-        node.CopyFrom(case.node)
-        kept = [each for each in node.attribute if each.name not in before]
-        del node.attribute[:]
-        node.attribute.extend(kept)
-        for name, value in before.items():
-            node.attribute.append(helper.make_attribute(name, (value or 1.0) * factor))
-        yield replace(case, node=node, expected=None)
+        scaled = {name: (value or 1.0) * factor for name, value in before.items()}
+        yield case.with_attributes(**scaled)
 
 
 def _try(trial: Trial, tried: Variation) -> bool:

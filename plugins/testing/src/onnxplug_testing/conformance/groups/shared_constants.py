@@ -87,12 +87,7 @@ def _flipped(case: Variation) -> Iterator[Variation]:
             continue
         value = helper.get_attribute_value(given.get(name, declared.default_value))
         if value in (0, 1):
-            node = onnx.NodeProto()
-            node.CopyFrom(case.node)
-            kept = [each for each in node.attribute if each.name != name]
-            del node.attribute[:]
-            node.attribute.extend([*kept, helper.make_attribute(name, 1 - value)])
-            yield replace(case, node=node)
+            yield case.with_attributes(**{name: 1 - value})
 
 
 def _cube(case: Variation) -> Variation | None:
