@@ -46,6 +46,21 @@ def test_each_size_is_1_in_turn() -> None:
     assert len({each for each in shapes if len(each) == 3}) == 9
 
 
+def test_an_axis_is_counted_from_the_end_and_not_the_last() -> None:
+    cases = (
+        case_of("Softmax", floats(2, 3, 4), axis=2),
+        replace(case_of("ArgMax", floats(2, 3), keepdims=0), output_types=(7,)),
+        case_of("Gather", floats(2, 3), np.array([1, 0]), axis=1),
+    )
+    for case in cases:
+        made = next(edges([case]))
+        axes = [a.i for a in made.node.attribute if a.name == "axis"]
+        assert axes == [-2], case.node.op_type
+        assert not difference(by_cpu(as_case(made)), by_reference(as_case(made)))
+    for case in (case_of("Exp", floats(2, 3)), case_of("Softmax", floats(3))):
+        assert not [e for e in edges([case]) if e.node.attribute]
+
+
 def test_axes_are_several_and_in_any_order() -> None:
     axes = np.array([1], np.int64)
     case = case_of("ReduceSum", floats(2, 3, 4), axes, keepdims=1)

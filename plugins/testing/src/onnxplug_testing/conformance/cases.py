@@ -18,7 +18,7 @@ import onnx
 from onnx import helper
 
 from onnxplug.authoring.entries import Cache, fingerprint
-from onnxplug_testing.conformance.edges import edges, targets
+from onnxplug_testing.conformance.edges import counts_from_the_end, edges, targets
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.mutation import Pool, mutations
 from onnxplug_testing.measuring.variations import Variation, suite_cases, variations
@@ -139,9 +139,8 @@ def from_the_end(case: Variation) -> Variation | None:
     given = {attribute.name: attribute for attribute in case.node.attribute}
     put: dict[str, Any] = {}
     changed = False
-    for name in {"axis", "axes"} & schema.attributes.keys():
-        declared = schema.attributes[name]
-        if "negative" not in declared.description.lower():
+    for name, declared in schema.attributes.items():
+        if not counts_from_the_end(schema, name):
             continue
         value = helper.get_attribute_value(given.get(name, declared.default_value))
         numbers = value if isinstance(value, Sequence) else [value]

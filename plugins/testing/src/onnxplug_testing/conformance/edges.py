@@ -1,10 +1,11 @@
 """What EPs get wrong at edges, tried of each operator, and not left to chance.
 
-Sizes of 1 among others, several axes in any order, the ends of whole numbers where
-these are compared, large fractions, more elements than a block of threads has and more
-inputs than one launch takes, inputs that are left out, padding that is not the same at
-both ends, groups of channels; and each type that numbers are cast to.  Whether ONNX
-allows what comes out is for those to say that compute it.
+An axis that is counted from the end and is not the last, several axes in any order,
+sizes of 1 among others, the ends of whole numbers where these are compared, large
+fractions, more elements than a block of threads has and more inputs than one launch
+takes, inputs that are left out, padding that is not the same at both ends, groups of
+channels; and each type that numbers are cast to.  Whether ONNX allows what comes out is
+for those to say that compute it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ _INPUTS: Final = (9, 17)
 
 _CHANNELS: Final = 4
 
+_OF_AXES: Final = frozenset({"axis", "axes"})
+
 _FRACTIONAL: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 _SIGNED: Final = (-0.25, 1.5, 0.0, -0.75, -2.0, 3.25, 7.0, -0.5)
@@ -66,7 +69,7 @@ def edges(cases: Sequence[Variation]) -> Iterator[Variation]:
     """What is made of the first *cases* of an operator, each way in turn."""
     ways = [
         _in_turn([make(case) for case in cases[:_SEVERAL]])
-        for make in (_axes, _broadcast, _ends, _many, _large, *_OF_SCHEMAS)
+        for make in (_axis, _axes, _broadcast, _ends, _many, _large, *_OF_SCHEMAS)
     ]
     for made in _in_turn(ways):
         yield replace(made, kind="edge", expected=None)
@@ -126,6 +129,21 @@ def _with(case: Variation, inputs: dict[int, Any], **attributes: Any) -> Variati
     """*case* with others of its inputs and attributes."""
     arrays = [inputs.get(place, array) for place, array in enumerate(case.inputs)]
     return replace(case.with_attributes(**attributes), inputs=tuple(arrays))
+
+
+def counts_from_the_end(schema: defs.OpSchema, name: str) -> bool:
+    """Whether an attribute is declared to be an axis, or some, and may be negative."""
+    declared = schema.attributes.get(name) if name in _OF_AXES else None
+    words = "" if declared is None else declared.description.lower()
+    return "negative" in words or "[-r" in words
+
+
+def _axis(case: Variation) -> Iterator[Variation]:
+    """The axis before the last, counted from the end: it is not the last, and -1 is."""
+    schema = defs.get_schema(case.node.op_type, case.opset, case.node.domain)
+    first = case.inputs[0] if case.inputs else None
+    if first is not None and first.ndim > 1 and counts_from_the_end(schema, "axis"):
+        yield _with(case, {}, axis=-2)
 
 
 def _axes(case: Variation) -> Iterator[Variation]:
