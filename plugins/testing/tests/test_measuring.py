@@ -56,6 +56,21 @@ def test_float64_is_not_right_if_it_is_computed_in_32_bits(
     assert try_out(answer, neg("float64", kind=kind))["result"] == result
 
 
+def test_a_case_has_other_attributes() -> None:
+    node = helper.make_node("Gemm", ["x", "y"], ["z"], alpha=2.0, beta=3.0, transA=1)
+    array = np.ones((2, 2), np.float32)
+    case = Variation(
+        case="gemm", kind="suite", node=node, since=13, opset=13,
+        inputs=(array, array), expected=(array,), output_types=(1,),
+    )  # fmt: skip
+    drawn = helper.make_attribute("transB", 1)
+    made = case.with_attributes(alpha=0.5, beta=None, transB=drawn)
+    found = {a.name: helper.get_attribute_value(a) for a in made.node.attribute}
+    assert found == {"alpha": 0.5, "transA": 1, "transB": 1}
+    assert made.expected is None
+    assert len(case.node.attribute) == 3 and case.expected is not None
+
+
 @pytest.fixture
 def learn(tmp_path: Path) -> Callable[..., Any]:
     """What is learnt of Neg from answers by element type."""
