@@ -14,7 +14,8 @@ def counted() -> Iterator[dict[str, int]]:
     ``copied``, of which those are that the host reads."""
     from wgpu.backends import wgpu_native
 
-    queue, encoder = wgpu_native.GPUQueue, wgpu_native.GPUCommandEncoder
+    native: Any = wgpu_native  # whose names it computes
+    queue, encoder = native.GPUQueue, native.GPUCommandEncoder
     write, copy = queue.write_buffer, encoder.copy_buffer_to_buffer
     counts = {"uploaded": 0, "copied": 0}
 
