@@ -7,6 +7,7 @@ other shapes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -294,20 +295,10 @@ def _modes(case: Variation) -> Iterator[Variation]:
 
 
 def _older_versions(case: Variation) -> Iterator[Variation]:
-    schemas = sorted(
-        (
-            schema
-            for schema in defs.get_all_schemas_with_history()
-            if schema.name == case.node.op_type
-            and schema.domain == ""
-            and schema.since_version < case.since
-            and not schema.deprecated
-        ),
-        key=lambda schema: schema.since_version,
-        reverse=True,
-    )
     newer = case.since
-    for schema in schemas:
+    for schema in _versions().get(case.node.op_type, ()):
+        if schema.since_version >= case.since:
+            continue
         since = schema.since_version
         node, inputs = _for_version(case, since)
         known = set(schema.attributes)
@@ -319,6 +310,18 @@ def _older_versions(case: Variation) -> Iterator[Variation]:
                 opset=newer - 1, expected=None,
             )  # fmt: skip
         newer = since
+
+
+@functools.cache
+def _versions() -> dict[str, list[defs.OpSchema]]:
+    """All versions of ONNX's operators but those that it takes back, newest first."""
+    found: dict[str, list[defs.OpSchema]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        if not schema.domain and not schema.deprecated:
+            found.setdefault(schema.name, []).append(schema)
+    for versions in found.values():
+        versions.sort(key=lambda schema: schema.since_version, reverse=True)
+    return found
 
 
 def _for_version(case: Variation, since: int) -> tuple[Any, tuple[Any, ...]]:
