@@ -22,7 +22,11 @@ from onnxplug_testing.conformance.forked import CAN_FORK
 from onnxplug_testing.conformance.groups.costs import FINITE
 from onnxplug_testing.conformance.groups.factory import PAIRS
 from onnxplug_testing.conformance.isolation import run_apart, run_here
-from onnxplug_testing.conformance.preparation import prepare, tries_cases
+from onnxplug_testing.conformance.preparation import (
+    prepare,
+    surveyed,
+    tries_cases,
+)
 from onnxplug_testing.conformance.report import CheckOutcome, Report
 from onnxplug_testing.conformance.subject import BrokenDevices, Subject, find_subject
 
@@ -89,6 +93,8 @@ def examine(
     for each in checks:  # before there is a process that others are forked from
         prepare(each, forks=settings.isolated and CAN_FORK)
     with fork_server(subject, checks, isolated=settings.isolated) as server:
+        if server is None and settings.isolated and CAN_FORK:
+            subject = surveyed(subject, checks)
         outcomes = _carry_all_out(checks, subject, settings, progress, server)
     seconds = time.monotonic() - began
     return _report(subject.factory, str(subject.pair), settings, outcomes, seconds)

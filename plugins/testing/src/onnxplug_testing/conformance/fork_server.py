@@ -31,6 +31,7 @@ from onnxplug_testing.conformance.check import Check
 from onnxplug_testing.conformance.forked import CAN_FORK, in_child
 from onnxplug_testing.conformance.isolation import Outcome, run_apart
 from onnxplug_testing.conformance.networks import draw_network, vocabulary
+from onnxplug_testing.conformance.preparation import surveyed
 from onnxplug_testing.conformance.subject import Subject
 from onnxplug_testing.conformance.taps import ignoring_failures
 
@@ -141,7 +142,10 @@ def _serve(
     by_name = {each.full_name: each for each in checks}
     warnings.simplefilter("ignore")
     try:
-        connection.send(_start(subject, suspected))
+        state = _start(subject, suspected)
+        if state == _READY:
+            subject = surveyed(subject, checks)
+        connection.send(state)
         while True:
             name, seconds, settings = connection.recv()
             connection.send(run_apart(by_name[name], subject, seconds, **settings))

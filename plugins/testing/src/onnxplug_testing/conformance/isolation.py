@@ -7,6 +7,7 @@ process is not what is examined.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -179,6 +180,7 @@ def _child(
     check: Check, subject: Subject, sender: Connection, settings: dict[str, Any]
 ) -> None:
     warnings.simplefilter("ignore")
+    gc.freeze()  # what it inherits is large, and checks collect garbage often
     tell: list[Callable[[], Outcome]] = []
 
     def told(case: Case | None) -> None:

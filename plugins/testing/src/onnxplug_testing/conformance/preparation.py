@@ -9,19 +9,24 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import pickle
 import pkgutil
 import sys
 import tempfile
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from onnxplug.authoring.cache import DIRECTORY
 from onnxplug_testing.conformance.cases import load_suite
 from onnxplug_testing.conformance.check import Check
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.forked import in_child
+from onnxplug_testing.conformance.forked import Child, in_child
 from onnxplug_testing.conformance.opinions import by_cpu, by_reference
+from onnxplug_testing.conformance.subject import Subject
+from onnxplug_testing.conformance.survey import survey
 from onnxplug_testing.conformance.taps import ignoring_failures
 from onnxplug_testing.random_conv_nets import ConvNet
 from onnxplug_testing.random_models import draw_model
@@ -51,6 +56,10 @@ _SECONDS: Final = 60.0
 
 _IMPORTED: Final = "imported"
 
+_ASKED: Final = "asked"
+
+_SEVERAL: Final = 2
+
 
 def tries_cases(check: Check) -> bool:
     """Whether *check* tries ONNX's own cases, of which there are more than time."""
@@ -68,6 +77,24 @@ def prepare(check: Check, *, forks: bool) -> None:
     if forks:
         _load_host()
         _load_references()
+
+
+def surveyed(subject: Subject, checks: Sequence[Check]) -> Subject:
+    """*subject* with what it says of ONNX's cases, if several of *checks* try them; it
+    is asked in a process of its own, and as before if it ends or hangs that."""
+    if sum(map(tries_cases, checks)) < _SEVERAL:
+        return subject
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answers"
+
+        def work() -> str:
+            with ignoring_failures():
+                path.write_bytes(pickle.dumps(survey(subject, load_suite())))
+            return _ASKED
+
+        if in_child(work, _SECONDS) != Child(_ASKED) or not path.exists():
+            return subject
+        return subject._replace(answers=pickle.loads(path.read_bytes()))
 
 
 @functools.cache

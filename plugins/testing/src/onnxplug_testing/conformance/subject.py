@@ -23,6 +23,8 @@ class Subject(Record):
         pair: the EP on the device that is examined.
         pairs: all that the factory offers on this machine.
         options: of all its sessions, besides those that a check sets.
+        answers: what it says of ONNX's cases, by operator, if it was asked before; see
+            :func:`~onnxplug_testing.conformance.survey.survey`.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Subject(Record):
     pair: ep.EpDevice
     pairs: Sequence[ep.EpDevice]
     options: Mapping[str, Any] = {}
+    answers: Mapping[str, Sequence[Any]] | None = None
 
     @property
     def is_reference(self) -> bool:
