@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug.plugins import registry
+from onnxplug_testing.conformance.allotment import Allotment
 from onnxplug_testing.conformance.check import Check, all_checks, chosen_checks
 from onnxplug_testing.conformance.finding import Finding
 from onnxplug_testing.conformance.fork_server import ForkServer, fork_server
@@ -35,6 +37,11 @@ SECONDS: Final = 200.0
 
 QUICK_SECONDS: Final = 18.0
 
+CLOCK: Final = 295.0
+"""Seconds by the clock in which all checks are to end."""
+
+QUICK_CLOCK: Final = 29.0
+
 
 class Settings(Record):
     """How an EP is examined.
@@ -45,7 +52,8 @@ class Settings(Record):
         folder: where to write what reproduces findings; ``None``: nothing is.
         isolated: each check has a process of its own, where the system can fork; then
             no EP may have been started in this one.
-        budget: processor time of all checks together, in s; 0: by *quick*.
+        budget: processor time of all checks together, in s, however long that takes by
+            the clock; 0: both are by *quick*.
     """
 
     seed: int = 0
@@ -60,6 +68,13 @@ class Settings(Record):
         if self.budget:
             return self.budget
         return QUICK_SECONDS if self.quick else SECONDS
+
+    @property
+    def clock(self) -> float:
+        """In how many seconds by the clock all checks are to end."""
+        if self.budget:
+            return math.inf
+        return QUICK_CLOCK if self.quick else CLOCK
 
 
 def examine(
@@ -95,7 +110,8 @@ def examine(
     with fork_server(subject, checks, isolated=settings.isolated) as server:
         if server is None and settings.isolated and CAN_FORK:
             subject = surveyed(subject, checks)
-        outcomes = _carry_all_out(checks, subject, settings, progress, server)
+        end = began + settings.clock
+        outcomes = _carry_all_out(checks, subject, settings, end, progress, server)
     seconds = time.monotonic() - began
     return _report(subject.factory, str(subject.pair), settings, outcomes, seconds)
 
@@ -104,6 +120,7 @@ def _carry_all_out(
     checks: Sequence[Check],
     subject: Subject,
     settings: Settings,
+    end: float,
     progress: Callable[[Check], None] | None,
     server: ForkServer | None,
 ) -> list[CheckOutcome]:
@@ -112,15 +129,17 @@ def _carry_all_out(
     Those that have more cases than time come last, and of these the largest, as what
     others leave of their time is for them.
     """
-    left = settings.seconds
     outcomes: dict[str, CheckOutcome] = {}
     waiting = sorted(checks, key=lambda each: each.share * tries_cases(each))
-    for position, each in enumerate(waiting):
+    shares = [each.share for each in waiting]
+    allotment = Allotment(shares, settings.seconds, end)
+    for each in waiting:
         if progress is not None:
             progress(each)
-        share = each.share / sum(later.share for later in waiting[position:])
-        outcome = carry_out(each, subject, settings, left * share, server)
-        left -= min(outcome.used, left * share)
+        began = time.monotonic()
+        seconds, until = allotment.next(began), allotment.until(began)
+        outcome = carry_out(each, subject, settings, seconds, server, until)
+        allotment.spent(outcome.used, time.monotonic() - began)
         outcomes[each.full_name] = outcome
     return [outcomes[each.full_name] for each in checks]
 
@@ -182,11 +201,13 @@ def carry_out(
     settings: Settings,
     seconds: float,
     server: ForkServer | None = None,
+    until: float = math.inf,
 ) -> CheckOutcome:
     """What comes of one check in *seconds*.
 
     Args:
         server: the process that its own is forked from; by default this one.
+        until: when it is out of time whatever it has used, by ``time.monotonic``.
     """
     forks = settings.isolated and CAN_FORK
     prepare(check, forks=forks)
@@ -195,6 +216,7 @@ def carry_out(
         "seed": settings.seed,
         "quick": settings.quick,
         "folder": settings.folder,
+        "until": until,
     }
     found = server.run(check, seconds, **known) if server is not None else None
     if found is None:

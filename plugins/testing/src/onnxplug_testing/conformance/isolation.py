@@ -8,6 +8,7 @@ process is not what is examined.
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import os
 import pickle
@@ -29,6 +30,9 @@ from onnxplug_testing.conformance.trial import LATENESS, Trial, in_words, outcom
 
 PATIENCE: Final = 60.0
 """Seconds in which a case has to end, on a machine that does much else."""
+
+_AGAIN: Final = 0.3
+"""Seconds that a process has at least that goes on after one that ended."""
 
 _DEATHS: Final = 8
 """After so many the rest of a check is not tried."""
@@ -64,21 +68,26 @@ def _carry_out(check: Check, trial: Trial) -> None:
 
 
 def run_apart(
-    check: Check, subject: Subject, seconds: float, **settings: Any
+    check: Check,
+    subject: Subject,
+    seconds: float,
+    until: float = math.inf,
+    **settings: Any,
 ) -> Outcome:
     """What came of *check*, carried out in processes, a new one after each death.
 
     Args:
         seconds: what the check has.
+        until: see :class:`Trial`.
         settings: others of :class:`Trial`.
     """
-    end = time.monotonic() + LATENESS * seconds
+    end = min(time.monotonic() + LATENESS * seconds, until)
     deaths: list[tuple[Case | None, str]] = []
     skip = 0
     whole = _nothing()
     while True:
-        left = max(end - time.monotonic(), 1.0) / LATENESS
-        child = _Child(check, subject, seconds=left, skip=skip, **settings)
+        left = max(seconds - whole["used"], _AGAIN) if deaths else seconds
+        child = _Child(check, subject, seconds=left, skip=skip, until=end, **settings)
         outcome, how = child.outcome()
         skip = child.attempts
         whole = _joined(whole, outcome)

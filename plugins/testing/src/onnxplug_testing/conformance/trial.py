@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -22,6 +23,9 @@ OUT_OF_TIME: Final = "no time was left"
 _OFTEN: Final = 1.0
 """Seconds between two signs of life of a check that has no cases."""
 
+_FIRST: Final = 0.2
+"""Seconds that a check has besides, as long as it has tried nothing."""
+
 LATENESS: Final = 3.0
 """A check may last so many times longer than it has processor time."""
 
@@ -37,6 +41,15 @@ class Trial:
         untried: how many were not, by the reason.
         findings: what was found, each kind once for each node.
         figures: what was measured, by what it is; with the unit in the name.
+
+    Args:
+        group: the check's.
+        check: its name.
+        seconds: of the processor, that it has.
+        folder: where to write what reproduces findings; ``None``: nothing is.
+        skip: so many cases were tried by a process before this one.
+        until: when it is out of time whatever it has used, by ``time.monotonic``.
+        tell: hears of each case before it is tried, and now and then of ``None``.
     """
 
     def __init__(
@@ -50,6 +63,7 @@ class Trial:
         quick: bool = False,
         folder: Path | None = None,
         skip: int = 0,
+        until: float = math.inf,
         tell: Callable[[Case | None], None] | None = None,
     ) -> None:
         self.subject = subject
@@ -67,7 +81,7 @@ class Trial:
         self._told = 0.0
         self._began = time.process_time()
         self._end = self._began + seconds
-        self._latest = time.monotonic() + LATENESS * seconds
+        self._latest = min(time.monotonic() + LATENESS * seconds, until)
 
     # what is drawn
 
@@ -86,10 +100,15 @@ class Trial:
         """Whether the check's share of the time is not over yet.
 
         Processor time is counted, so that what is tried does not depend on what else
-        the machine does; where that is too much, or the EP waits for a device, the
-        clock counts.
+        the machine does; where that is too much, or the EP waits for a device, or the
+        examination is late, the clock counts.  What has tried nothing yet has a little
+        more.
         """
-        return time.process_time() < self._end and time.monotonic() < self._latest
+        more = 0.0 if self.tried else _FIRST
+        return (
+            time.process_time() < self._end + more
+            and time.monotonic() < self._latest + LATENESS * more
+        )
 
     @property
     def used(self) -> float:
