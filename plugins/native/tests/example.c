@@ -20,6 +20,7 @@
  *                   so, 2 as ONNX has it only, 3 says that it is not to be converted
  *   PACKING n       packs weights: see packing.h
  *   LOOP            has the host make a kernel for Loop
+ *   SCAN n          has the host make a kernel for Scan: see bodies.h
  *   TYPES n         how many types it says that its kernel takes (default 1)
  *   CRASH           ends the process while it is asked for its factories
  *   NEXT_VERSION    takes nothing that it compiled before
@@ -298,56 +299,11 @@ static Status kernel_create(void *state, Pointer info, Kernel **out) {
   return NULL;
 }
 
-/* What puts together the outputs of a Loop */
-
-static int concatenated;
+static int concatenated, transposed;
 int example_concatenated(void) { return concatenated; }
-#ifdef LOOP
-typedef struct LoopHelper {
-  uint32_t version;
-  void (*Release)(struct LoopHelper *);
-  Status (*ConcatOutput)(struct LoopHelper *, void *, Pointer *, size_t, void *, size_t);
-} LoopHelper;
-static void loop_release(LoopHelper *this) { allocated--; free(this); }
-static Status loop_concat(LoopHelper *this, void *stream, Pointer *values, size_t count, void *out, size_t bytes) {
-  char *to = away(out), *from;
-  for (size_t i = 0; i < count; i++) {
-    size_t size;
-    CHECK(address_of(values[i], &from));
-    CHECK(CALL(OrtApi_GetTensorSizeInBytes, Status, Pointer, size_t *)(values[i], &size));
-    if (size > bytes) return fail(1, "there is no room");
-    memcpy(to, from, size);
-    to += size;
-    bytes -= size;
-  }
-  concatenated++;
-  return bytes ? fail(1, "there is too much room") : NULL;
-}
-static Status loop_create(void *state, Pointer info, Kernel **out) {
-  LoopHelper *helper = calloc(1, sizeof *helper);
-  Pointer none;
-  allocated++;
-  helper->version = VERSION;
-  helper->Release = loop_release;
-  helper->ConcatOutput = loop_concat;
-  Status wrong = CALL_EP(OrtEpApi_CreateIfKernel, Status, Pointer, Pointer *)(info, &none);
-  if (!wrong) return fail(1, "this is no If");
-  CALL(OrtApi_ReleaseStatus, void, Status)(wrong);
-  CALL_EP(OrtEpApi_ReleaseKernelImpl, void, Pointer)(NULL);
-  return CALL_EP(OrtEpApi_CreateLoopKernel, Status, Pointer, Pointer, Pointer *)(info, helper, (Pointer *)out);
-}
-static Status loop_register(Pointer registry) {
-  Pointer builder, kernel;
-  CHECK(CALL_EP(OrtEpApi_CreateKernelDefBuilder, Status, Pointer *)(&builder));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetOperatorType, Status, Pointer, const char *)(builder, "Loop"));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetDomain, Status, Pointer, const char *)(builder, ""));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetSinceVersion, Status, Pointer, int, int)(builder, 16, 16));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_Build, Status, Pointer, Pointer *)(builder, &kernel));
-  CHECK(CALL_EP(OrtEpApi_KernelRegistry_AddKernel, Status, Pointer, Pointer, Pointer, Pointer)(registry, kernel, loop_create, NULL));
-  CALL_EP(OrtEpApi_ReleaseKernelDef, void, Pointer)(kernel);
-  CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
-  return NULL;
-}
+int example_transposed(void) { return transposed; }
+#if defined(LOOP) || defined(SCAN)
+#include "bodies.h"
 #endif
 
 static Status registry_make(void) {
@@ -375,7 +331,10 @@ static Status registry_make(void) {
   CALL_EP(OrtEpApi_ReleaseKernelDef, void, Pointer)(kernel);
   CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
 #ifdef LOOP
-  CHECK(loop_register(registry));
+  CHECK(body_register(registry, "Loop", 16, loop_create));
+#endif
+#ifdef SCAN
+  CHECK(body_register(registry, "Scan", 16, scan_create));
 #endif
   return NULL;
 }

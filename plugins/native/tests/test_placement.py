@@ -3,8 +3,6 @@ in which groups."""
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import onnx
 import onnx.parser
@@ -126,35 +124,6 @@ def test_a_group_that_a_path_leaves_is_split(register) -> None:
         (found,) = session.run(None, given)
     product = given["x"] * given["y"]
     np.testing.assert_allclose(found, -product * product, rtol=1e-6)
-
-
-_LOOP = """<ir_version: 8, opset_import: ["": 17]>
-g (float[2, 3] x) => (float[2, 3] y, float[n, 2, 3] z) {
-  m = Constant<value = int64 {4}>()
-  k = Constant<value = bool {1}>()
-  y, z = Loop(m, k, x) <body = b (int64 i, bool c, float[2, 3] v)
-    => (bool d, float[2, 3] w, float[2, 3] o) {
-    d = Identity(c) w = Mul(v, x) o = Mul(w, w)
-  }>
-}"""
-
-
-def test_what_a_loop_gathers_is_put_together_by_the_library(register) -> None:
-    """The host runs bodies; a library that has it make kernels gives what it needs."""
-    path = register("DEVICE_MEMORY", "KERNELS", "LOOP")
-    model, x = onnx.parser.parse_model(_LOOP).SerializeToString(), feeds(2, 3)["x"]
-    with onnxplug.InferenceSession(model, providers=["cpu"]) as alone:
-        expected = alone.run(None, {"x": x})
-    with open_session(model) as session:
-        ran = {op: ep for _, op, ep in owners(session) if op in ("Mul", "Loop")}
-        assert ran == {"Mul": EXAMPLE, "Loop": "host"}
-        for _ in range(2):
-            found = session.run(None, {"x": x})
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-6)
-    assert ctypes.CDLL(str(path)).example_concatenated() == 2
-    onnxplug.unregister_ep_library("example")
-    assert ctypes.CDLL(str(path)).example_allocated() == 0
 
 
 @pytest.mark.parametrize("memory", [[], ["DEVICE_MEMORY"]])

@@ -21,11 +21,10 @@ from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.interface.structure import Structure
-from onnxplug_native.stacking import concatenate
+from onnxplug_native.stacking import Stacking
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
-    from onnxplug_native.functions.control_flow import ControlFlowKernel
 
 
 _logger = logging.getLogger("onnxplug.plugin.onnxplug_native")
@@ -306,7 +305,7 @@ class NativeContext(ep.DeviceContext):
     Attributes:
         location: where it is.
         transfer: what copies.
-        stackers: kernels for which libraries gave what puts arrays together.
+        stacking: takes arrays apart for bodies, and puts together what they leave.
     """
 
     transfer: NativeTransfer
@@ -320,8 +319,6 @@ class NativeContext(ep.DeviceContext):
         """
         self._factory = factory
         self._let_go = factory.library.hold()
-        self._stacking = new_lock()
-        self.stackers: list[ControlFlowKernel] = []
         self.location = location_of(infos[0])
         self._infos = [info.copy() for info in infos]
         self._structures: list[Structure] = []
@@ -335,6 +332,7 @@ class NativeContext(ep.DeviceContext):
         structure = Structure("OrtDataTransferImpl", made, factory.library.name)
         turn = factory.library.turn
         self.transfer = NativeTransfer(structure, self._infos[0], turn)
+        self.stacking = Stacking(self, turn)
 
     def _call(self, entry: str, *arguments: int | None) -> int | None:
         out = ctypes.c_void_p()
@@ -382,28 +380,12 @@ class NativeContext(ep.DeviceContext):
         return made
 
     def stack(self, arrays: Sequence[Any], axis: int, stream: ep.Stream | None) -> Any:
-        """*arrays* along a new first axis, where a library has what does that."""
-        with self._stacking:
-            if axis or not self.stackers or not arrays:
-                return NotImplemented
-            first = arrays[0]
-            dtype = self.data_type(first)
-            out = self.allocate(dtype, (len(arrays), *first.shape), stream)
-            if out.nbytes:
-                handle = stream.native_handle if stream is not None else None
-                with self._factory.library.turn:
-                    concatenate(self.stackers[-1], arrays, dtype, out, handle)
-            return out
+        """*arrays* along a new axis, where the library gave what does that."""
+        return self.stacking.stack(arrays, axis, stream)
 
-    def add_stacker(self, kernel: ControlFlowKernel) -> None:
-        """Use what the library gave for a kernel of Loop."""
-        with self._stacking:
-            self.stackers.append(kernel)
-
-    def remove_stacker(self, kernel: ControlFlowKernel) -> None:
-        """Use it no more."""
-        with self._stacking:
-            self.stackers.remove(kernel)
+    def take(self, array: Any, axis: int, index: int, stream: ep.Stream | None) -> Any:
+        """A copy of a part of *array*, where the library gave what does that."""
+        return self.stacking.take(array, axis, index, stream)
 
     def create_stream(self) -> ep.Stream | None:
         """A stream, if the library has any."""

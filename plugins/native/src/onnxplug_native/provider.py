@@ -36,11 +36,10 @@ from onnxplug_native.kernel_partition import KernelPartition
 from onnxplug_native.layout import Layout
 from onnxplug_native.measured import Judge, Measured
 from onnxplug_native.profiling import NativeProfiler, profiler_of
-from onnxplug_native.stacking import make_loop_kernel
+from onnxplug_native.stacking import BodyKernels
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
-    from onnxplug_native.functions.control_flow import ControlFlowKernel
     from onnxplug_native.functions.devices import Device
 
 
@@ -84,7 +83,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._numbers = itertools.count(1)
         self._is_closed = False
         self._profiler: NativeProfiler | None = None
-        self._stacker: ControlFlowKernel | None = None
+        self._bodies = BodyKernels(self)
         self.memory: NativeContext | None = None
         memory = own_memory(pairs[0].memories)
         if memory is not None:
@@ -222,7 +221,7 @@ class NativeProvider(ep.ExecutionProvider):
         untaken = ep.Reason(ep.RefusalCode.OP, f"{self.who} does not take it")
         with self._view(graph) as view:
             groups, reasons = self._claims.find(view)
-            self._find_stacker(view)
+            self._bodies.find(view, self._registry)
             claims = tuple(self._claim_all(groups))
         taken = {index for claim in claims for index in claim.nodes}
         return ep.CapabilityReport(
@@ -233,24 +232,6 @@ class NativeProvider(ep.ExecutionProvider):
                 if node.index not in taken
             ),
         )
-
-    def _find_stacker(self, view: GraphView) -> None:
-        """Have the library give what puts together the outputs of a Loop, if there is
-        one, for the host that runs its body."""
-        if self.memory is None or self._registry is None or self._stacker is not None:
-            return
-        for each in view.nodes:
-            if (each.node.op_type, each.node.domain) != ("Loop", ""):
-                continue
-            kernel = self._registry.find(each)
-            if kernel is not None:
-                try:
-                    self._stacker = make_loop_kernel(self, each, kernel)
-                except ep.OnnxplugError as error:  # the host can do without
-                    self.logger.info("%s", error)
-            if self._stacker is not None:
-                self.memory.add_stacker(self._stacker)
-            return
 
     def _claim_all(self, groups: Sequence[Group]) -> Iterator[ep.ComputeCapability]:
         """The groups that are compiled, and one of all nodes that have kernels."""
@@ -518,9 +499,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._is_closed = True
         if self._profiler is not None:
             self._profiler.release()
-        if self._stacker is not None and self.memory is not None:
-            self.memory.remove_stacker(self._stacker)
-            self._stacker.release()
+        self._bodies.close()
         self.factory.structure.call("ReleaseEp", self.structure.address)
         self._logger.release()
         self._let_go()

@@ -7,7 +7,7 @@ them, to work in its memory, is used.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from onnxplug_native.functions.kernel_info import KernelInfo
 from onnxplug_native.interface.codes import Code, InterfaceError
@@ -86,10 +86,15 @@ def _make(op: str, info: int, helper: Structure | None, out: int) -> None:
     put_pointer(out, ControlFlowKernel(op, helper))
 
 
-def _helper(kind: str, address: int | None) -> Any:
+def _helper(kind: str, address: int | None, needed: str) -> Structure:
+    """What a library gives, with the functions that it has to have."""
     if not address:
         raise InterfaceError(Code.INVALID_ARGUMENT, f"the {kind} is null")
-    return Structure(kind, address, "a library")
+    helper = Structure(kind, address, "a library")
+    for name in ("Release", needed):
+        if not helper.has(name):
+            raise InterfaceError(Code.INVALID_ARGUMENT, f"the {kind} has no {name}")
+    return helper
 
 
 @implements("CreateIfKernel", "OrtEpApi")
@@ -101,13 +106,13 @@ def create_if_kernel(info: int, out: int) -> None:
 @implements("CreateLoopKernel", "OrtEpApi")
 def create_loop_kernel(info: int, helper: int | None, out: int) -> None:
     """A kernel for Loop, which owns what the library gives for it."""
-    _make("Loop", info, _helper("OrtLoopKernelHelper", helper), out)
+    _make("Loop", info, _helper("OrtLoopKernelHelper", helper, "ConcatOutput"), out)
 
 
 @implements("CreateScanKernel", "OrtEpApi")
 def create_scan_kernel(info: int, helper: int | None, out: int) -> None:
     """A kernel for Scan, which owns what the library gives for it."""
-    _make("Scan", info, _helper("OrtScanKernelHelper", helper), out)
+    _make("Scan", info, _helper("OrtScanKernelHelper", helper, "Transpose"), out)
 
 
 @implements("ReleaseKernelImpl", "OrtEpApi")

@@ -18,6 +18,8 @@ class DeviceArray:
         dtype: numpy's.
         nbytes: its size.
         memory_info: what allocated it.
+        owner: what it is a part of, or made of; ``None`` for nothing.
+        beside: where another array has it from; ``None`` for none.
     """
 
     def __init__(
@@ -34,12 +36,24 @@ class DeviceArray:
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.memory_info = memory_info
         self._free = free
-        self._owner: DeviceArray | None = None
+        self.owner: DeviceArray | None = None
+        self.beside: DeviceArray | None = None
 
     def viewed(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """The first bytes as another array, which keeps this one."""
         view = DeviceArray(self.address, shape, dtype, self.memory_info)
-        view._owner = self
+        view.owner = self
+        return view
+
+    def part(self, index: int) -> DeviceArray:
+        """The part at *index* of the first axis, in the memory of this one.
+
+        Only where addresses of the library can be counted from.
+        """
+        shape = self.shape[1:]
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        view = self.viewed(shape, self.dtype)
+        view.address += index * nbytes
         return view
 
     def __del__(self) -> None:
