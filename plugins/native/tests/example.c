@@ -26,6 +26,7 @@
  *   NEXT_VERSION    takes nothing that it compiled before
  *   LATE            calls the host when the process ends, and in a thread until then
  *   STREAMS         queues its work, and does it when the stream is flushed
+ *   CAPTURES n      captures runs if its mode is "captures": see capturing.h
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -215,12 +216,21 @@ struct Ep {
   Pointer Sync;
   Status (*CreateProfiler)(Ep *, struct Profiler **);
   bool (*IsGraphCaptureEnabled)(const Ep *);
-  Pointer more[8];
+  bool (*IsGraphCaptured)(const Ep *, int);
+  Status (*ReplayGraph)(Ep *, int);
+  Pointer more[4];
+  Status (*ReleaseCapturedGraph)(Ep *, int);
+  Pointer last;
   char mode[64];
   bool makes_contexts;
   Pointer first, registry;
   float scale;
 };
+
+static bool is(const Ep *ep, const char *mode) { return strcmp(ep->mode, mode) == 0; }
+#ifdef CAPTURES
+#include "capturing.h"
+#endif
 
 static int running, overlapped, started, ended;
 int example_overlapped(void) { return overlapped; }
@@ -339,8 +349,6 @@ static Status registry_make(void) {
   return NULL;
 }
 static Status ep_registry(Ep *this, Pointer *out) { *out = this->registry; return NULL; }
-
-static bool is(const Ep *ep, const char *mode) { return strcmp(ep->mode, mode) == 0; }
 
 static const char *ep_name(const Ep *this) {
   if (is(this, "made_up_name")) return (const char *)(uintptr_t)0x1238;
@@ -529,7 +537,6 @@ static Status profiler_end(Profiler *this, Pointer container) {
   CALL_EP(OrtEpApi_ReleaseProfilingEvent, void, Pointer)(event);
   return failed;
 }
-static bool ep_captures(const Ep *this) { return true; }
 static Status ep_profiler(Ep *this, Profiler **out) {
   Profiler *made = calloc(1, sizeof *made);
   allocated++;
@@ -669,6 +676,9 @@ static Status compiled_compute(Compiled *this, void *state, Pointer context) {
   }
 #endif
   Product product = {data[0], data[1], data[2], count};
+#ifdef CAPTURES
+  if (capturing_notes(ep, &product, this->nodes)) return NULL;
+#endif
 #ifdef STREAMS
   Pointer handle;
   CHECK(CALL(OrtApi_KernelContext_GetGPUComputeStream, Status, Pointer, Pointer *)(context, &handle));
@@ -780,7 +790,9 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
 #endif
   ep->scale = 1;
   if (is(ep, "dynamic")) ep->SetDynamicOptions = ep_set_dynamic;
-  if (is(ep, "captures")) ep->IsGraphCaptureEnabled = ep_captures;
+#ifdef CAPTURES
+  if (is(ep, "captures")) capturing_begin(ep);
+#endif
   if (is(ep, "profiles")) ep->CreateProfiler = ep_profiler;
   if (is(ep, "told_of_runs")) { ep->OnRunStart = ep_run_start; ep->OnRunEnd = ep_run_end; }
   CHECK(CALL(OrtApi_HasSessionConfigEntry, Status, Pointer, const char *, int *)(options, "ep.context_enable", &has));

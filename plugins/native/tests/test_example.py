@@ -400,13 +400,3 @@ def test_what_a_library_records_is_in_the_trace(register, tmp_path) -> None:
         assert each["dur"] >= 0
     onnxplug.unregister_ep_library("example")
     assert ctypes.CDLL(str(path)).example_allocated() == 0
-
-
-def test_a_library_that_captures_what_it_is_to_compute_is_refused(register) -> None:
-    path = register("VERSION=26")
-    with pytest.raises(errors.OptionError, match=r"to capture graphs.* leave out its"):
-        onnxplug.InferenceSession(
-            product(2, 3), providers=[(EXAMPLE, {"mode": "captures"})]
-        )
-    onnxplug.unregister_ep_library("example")
-    assert ctypes.CDLL(str(path)).example_allocated() == 0

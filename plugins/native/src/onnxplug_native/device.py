@@ -16,6 +16,7 @@ from onnxplug import ep
 from onnxplug.authoring.arrays import usual_form
 from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug.authoring.locks import new_lock
+from onnxplug_native.capture import DoneStream
 from onnxplug_native.functions.device_array import DeviceArray
 from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
 from onnxplug_native.functions.stream import SyncStream
@@ -319,6 +320,8 @@ class NativeContext(ep.DeviceContext):
         """
         self._factory = factory
         self._let_go = factory.library.hold()
+        self._lock = new_lock()
+        self._capturing = 0
         self.location = location_of(infos[0])
         self._infos = [info.copy() for info in infos]
         self._structures: list[Structure] = []
@@ -387,11 +390,16 @@ class NativeContext(ep.DeviceContext):
         """A copy of a part of *array*, where the library gave what does that."""
         return self.stacking.take(array, axis, index, stream)
 
+    def add_capturing(self, count: int) -> None:
+        """So many EPs more capture runs, which the host does on streams only."""
+        with self._lock:
+            self._capturing += count
+
     def create_stream(self) -> ep.Stream | None:
-        """A stream, if the library has any."""
+        """A stream, if the library has any, or captures without."""
         structure = self._factory.structure
         if not structure.has("IsStreamAware") or not structure.call("IsStreamAware"):
-            return None
+            return DoneStream() if self._capturing else None
         made = self._call(
             "CreateSyncStreamForDevice", self._infos[0].device.address, None
         )

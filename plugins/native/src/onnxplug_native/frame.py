@@ -16,6 +16,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_native.functions.device_array import DeviceArray
+from onnxplug_native.functions.environment import NOT_CAPTURED
 from onnxplug_native.functions.kernel_context import Allocate, KernelContext, takes
 from onnxplug_native.functions.tensor import READY, Value, new_array
 
@@ -148,7 +149,10 @@ class Frame:
         is_planned: what is between kernels has its memory before they run.
         failed_at: the step that failed, if one did.
         run: which run it serves, if the host said.
+        graph: the number under which the library is to capture the run.
     """
+
+    graph = NOT_CAPTURED
 
     def __init__(
         self,
@@ -237,6 +241,11 @@ class Frame:
     def shapes(self) -> list[tuple[int, ...]]:
         """Those of all that kernels made, in order."""
         return [value.shape for value in self._made]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is between kernels has its memory until it is released."""
+        return self._planned is not None
 
     @property
     def is_off_plan(self) -> bool:

@@ -13,6 +13,7 @@ from onnxplug_native.kernel import NodeKernel, Weight
 from onnxplug_native.partition import NativePartition, dtype_of
 
 if TYPE_CHECKING:
+    from onnxplug_native.capture import NativeCapture
     from onnxplug_native.functions.graph import GraphView
     from onnxplug_native.functions.kernel_registry import Kernel
     from onnxplug_native.provider import NativeProvider
@@ -121,9 +122,22 @@ class KernelPartition(NativePartition):
         inputs: Sequence[Any],
         outputs: Sequence[Any | None],
         context: ep.RunContext | None,
+        known: Sequence[Any] | None = None,
     ) -> Sequence[Any]:
         arguments.run = context
-        return super()._run(arguments, inputs, outputs, context)
+        return super()._run(arguments, inputs, outputs, context, known)
+
+    def _require_capturable(
+        self, outputs: Sequence[Any | None], capture: NativeCapture
+    ) -> None:
+        super()._require_capturable(outputs, capture)
+        assert self._wiring is not None
+        steps = self._wiring.steps
+        for copy in (*self._wiring.copies, *(c for step in steps for c in step.copies)):
+            raise capture.failed(
+                f"is to capture a run in which {copy.source[0]!r} is copied between "
+                "the memories of the host and the library, which is not captured"
+            )
 
     def _expect(
         self,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from onnxplug import ep
 from onnxplug.authoring.arrays import fill_bound, usual_form
+from onnxplug_native.capture import MOST_RUNS, DoneStream, Trial, is_captured
 from onnxplug_native.device import NativeStream
-from onnxplug_native.functions.environment import RunOptions
+from onnxplug_native.functions.environment import GRAPH_ID, RunOptions
 from onnxplug_native.functions.graph import ep_contiguous
 from onnxplug_native.functions.kernel_context import Allocate
 from onnxplug_native.functions.tensor import Value, new_array
@@ -20,6 +21,7 @@ from onnxplug_native.interface.ending import call_begins, call_ends
 from onnxplug_native.interface.status import raise_status
 
 if TYPE_CHECKING:
+    from onnxplug_native.capture import NativeCapture
     from onnxplug_native.provider import NativeProvider
 
 
@@ -30,9 +32,15 @@ class Arguments(Protocol):
         fed: the tensors that each run gives, and their places in what it is given.
         failure: what went wrong in an entry that the library called.
         shapes: those of all that the library made.
+        graph: the number under which the library is to capture the run.
+        is_kept: what lies between its nodes stays until it is released.
     """
 
     fed: list[tuple[Value, int]]
+    graph: int
+
+    @property
+    def is_kept(self) -> bool: ...
 
     @property
     def failure(self) -> Exception | None: ...
@@ -77,6 +85,7 @@ class NativePartition(ep.CompiledPartition):
         self._allocate: Allocate = (
             new_array if provider.memory is None else provider.memory.allocate
         )
+        self._capture = provider.capture
         self._notifies = [
             each for each in ("OnRunStart", "OnRunEnd") if provider.structure.has(each)
         ]
@@ -144,6 +153,8 @@ class NativePartition(ep.CompiledPartition):
         """
         if context is not None and context.cancelled:
             raise ep.RunCancelled(f"the run was cancelled before {self._who} began")
+        if self._capture is not None and is_captured(context):
+            return self._captured(inputs, outputs, context, self._capture)
         try:
             arguments = self._idle.pop()
         except IndexError:
@@ -163,7 +174,13 @@ class NativePartition(ep.CompiledPartition):
         inputs: Sequence[Any],
         outputs: Sequence[Any | None],
         context: ep.RunContext | None,
+        known: Sequence[Any] | None = None,
     ) -> Sequence[Any]:
+        """Compute with *arguments*.
+
+        Args:
+            known: what ``arguments.shapes`` are to be.
+        """
         is_bound = False
         for each in outputs:  # which takes a third of the time of any()
             is_bound |= each is not None
@@ -179,7 +196,7 @@ class NativePartition(ep.CompiledPartition):
             array, dtype = inputs[place], self._dtypes[place]
             value.set(array if dtype is None else usual_form(array, dtype))
         shapes: list[Any] | None = None
-        expected = self._shapes if self._is_static else None
+        expected = known or (self._shapes if self._is_static else None)
         if expected is None:
             shapes, last = [array.shape for array in inputs], self._last
             if last is not None and last[0] == shapes:
@@ -204,6 +221,69 @@ class NativePartition(ep.CompiledPartition):
             # any thread's will do: it is no more than a guess
             self._last = shapes, arguments.shapes
         return fill_bound(results, outputs) if is_bound else results
+
+    def _captured(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+        capture: NativeCapture,
+    ) -> Sequence[Any]:
+        """Have the library capture a run, and try what it replays.
+
+        Raises:
+            EPFail: it captures nothing, or what computes something else.
+            OnnxplugError: it fails, and says why.
+        """
+        self._require_capturable(outputs, capture)
+        assert context is not None and self._memory is not None
+        stream, transfer = context.stream, self._memory.transfer
+        assert isinstance(stream, DoneStream) and stream.work is not None
+        arguments = self._make()
+        try:
+            results = self._run(arguments, inputs, outputs, context)
+            shapes = arguments.shapes
+            arguments.clear()
+            trial = Trial(transfer, results)
+            number = arguments.graph = stream.work.begin()
+            for _ in range(MOST_RUNS):
+                self._run(arguments, inputs, results, context, shapes)
+                arguments.clear()
+                if not arguments.is_kept:
+                    raise capture.failed("makes other shapes of the same inputs")
+                if capture.has_captured(number):
+                    break
+            else:
+                raise capture.failed(f"has captured nothing in {MOST_RUNS} runs")
+            trial.spoil()
+            capture.replay(number)
+            if not trial.is_right():
+                raise capture.failed(
+                    "replays what it has captured, and that computes something else "
+                    "than the run did"
+                )
+        except BaseException:
+            arguments.clear(failed=True)
+            arguments.release()
+            raise
+        stream.work.keep(arguments, [*inputs, *results])
+        return results
+
+    def _require_capturable(
+        self, outputs: Sequence[Any | None], capture: NativeCapture
+    ) -> None:
+        """Check that what a run writes stays where it is.
+
+        Raises:
+            EPFail: it does not, and why.
+        """
+        wanted = set(self.partition.graph.outputs)
+        for name, array in zip(self._names, outputs, strict=True):
+            if array is None and name in wanted:
+                raise capture.failed(
+                    f"is to capture a run whose output {name!r} is bound to the array "
+                    "of an input, to which it is copied afterwards; bind it to another"
+                )
 
     def _check(self, outputs: Sequence[Any | None]) -> None:
         """Refuse arrays of other element types than the outputs.
@@ -230,7 +310,10 @@ class NativePartition(ep.CompiledPartition):
 
     def _notified(self, arguments: Arguments) -> Any:
         """Compute, with the library told that a run starts and ends."""
-        options = RunOptions({})  # libraries do not say which they know
+        # libraries do not say which they know
+        options = RunOptions(
+            {} if self._capture is None else {GRAPH_ID: str(arguments.graph)}
+        )
         structure = self._provider.structure
         try:
             if "OnRunStart" in self._notifies:

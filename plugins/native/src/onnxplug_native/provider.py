@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
 from onnxplug_native.abilities import NativeDynamicOptions, NativeSerialiser
+from onnxplug_native.capture import NativeCapture, capture_of
 from onnxplug_native.claims import Claims
 from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
@@ -95,7 +96,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._entries = dict(entries)
         try:
             self.structure = self._make(self._entries)
-            self._refuse_capture()
+            self._capture = self._find_capture()
             self._registry = self._kernels()
             self._layout = Layout(self.structure)
         except BaseException:
@@ -112,20 +113,23 @@ class NativeProvider(ep.ExecutionProvider):
         """The order of axes that the library wants."""
         return self._layout.preferences
 
-    def _refuse_capture(self) -> None:
-        """Refuse an EP that captures the work of a run: it may not do that work before
-        it is replayed, which nobody does here.
+    @property
+    def capture(self) -> NativeCapture | None:  # type: ignore[override]
+        """What has the library capture runs, if its options say so."""
+        return self._capture
 
-        Raises:
-            OptionError: it does.
-        """
-        entry = "IsGraphCaptureEnabled"
-        if self.structure.has(entry) and self.structure.call(entry):
-            self.factory.structure.call("ReleaseEp", self.structure.address)
-            raise ep.OptionError(
-                f"{self.who} is to capture graphs, which are not replayed here, and "
-                "would leave out what it captures; leave out its option that says so"
+    def _find_capture(self) -> NativeCapture | None:
+        """As :attr:`capture`, for which the memory has streams then."""
+        try:
+            found = capture_of(
+                self.structure, self.factory.structure, self.who, self.turn
             )
+        except BaseException:
+            self.factory.structure.call("ReleaseEp", self.structure.address)
+            raise
+        if found is not None and self.memory is not None:
+            self.memory.add_capturing(1)
+        return found
 
     def _kernels(self) -> KernelRegistry | None:
         """The EP's kernels, which are the library's to release."""
@@ -500,6 +504,10 @@ class NativeProvider(ep.ExecutionProvider):
         if self._profiler is not None:
             self._profiler.release()
         self._bodies.close()
+        if self._capture is not None:
+            self._capture.close()
+            if self.memory is not None:
+                self.memory.add_capturing(-1)
         self.factory.structure.call("ReleaseEp", self.structure.address)
         self._logger.release()
         self._let_go()

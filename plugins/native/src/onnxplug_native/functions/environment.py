@@ -65,6 +65,13 @@ class SessionOptions(Handle):
         self.entries = dict(entries)
 
 
+GRAPH_ID: Final = "gpu_graph_id"
+"""The config entry of a run that tells the number under which to capture it."""
+
+NOT_CAPTURED: Final = -1
+"""The number of runs that are not captured."""
+
+
 class RunOptions(Handle):
     """What a library may ask of the options of a run.
 

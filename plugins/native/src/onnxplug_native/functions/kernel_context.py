@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from onnxplug import ep
 from onnxplug_native.functions.allocator import host_allocator
 from onnxplug_native.functions.devices import MemoryInfo
-from onnxplug_native.functions.environment import Logger
+from onnxplug_native.functions.environment import NOT_CAPTURED, Logger
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import (
     GIVEN,
@@ -69,7 +69,12 @@ class KernelContext(Handle):
         hosted: the places of outputs that are left on the host all the same.
         allocator: of the library's, for memory that is not the host's; 0 for none.
         stream: the stream that work is queued on; ``None`` if there is none.
+        graph: the number under which the library is to capture the run.
+        is_kept: what lies between its nodes stays; there is nothing.
     """
+
+    graph = NOT_CAPTURED
+    is_kept = True
 
     def __init__(
         self,
