@@ -7,19 +7,6 @@
  *        4   a kernel of its own instead
  *        5   what returns a status that is none
  */
-static Status body_register(Pointer registry, const char *type, int version, void *create) {
-  Pointer builder, kernel;
-  CHECK(CALL_EP(OrtEpApi_CreateKernelDefBuilder, Status, Pointer *)(&builder));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetOperatorType, Status, Pointer, const char *)(builder, type));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetDomain, Status, Pointer, const char *)(builder, ""));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetSinceVersion, Status, Pointer, int, int)(builder, version, version));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_Build, Status, Pointer, Pointer *)(builder, &kernel));
-  CHECK(CALL_EP(OrtEpApi_KernelRegistry_AddKernel, Status, Pointer, Pointer, Pointer, Pointer)(registry, kernel, create, NULL));
-  CALL_EP(OrtEpApi_ReleaseKernelDef, void, Pointer)(kernel);
-  CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
-  return NULL;
-}
-
 #ifdef LOOP
 typedef struct LoopHelper {
   uint32_t version;

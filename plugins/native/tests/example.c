@@ -13,12 +13,14 @@
  *   DEVICES n       how many devices it says that it drives (default 1)
  *   FOREIGN_DEVICE  gives a device that the host did not make
  *   DEVICE_MEMORY   has memory that nobody else can read or write
+ *   MEMORY text     what it calls that (default "example_memory")
  *   KERNELS         registers a kernel instead of compiling
  *   HOST_INPUT      whose second input is to be in the host's memory
  *   HOST_OUTPUT     whose output is left there
  *   NHWC            takes GlobalAveragePool, and wants its channels last: 1 also takes it
  *                   so, 2 as ONNX has it only, 3 says that it is not to be converted
  *   PACKING n       packs weights: see packing.h
+ *   ALIASES n       has a kernel for Flatten: see aliases.h
  *   LOOP            has the host make a kernel for Loop
  *   SCAN n          has the host make a kernel for Scan: see bodies.h
  *   TYPES n         how many types it says that its kernel takes (default 1)
@@ -45,6 +47,9 @@
 #endif
 #ifndef DEVICES
 #define DEVICES 1
+#endif
+#ifndef MEMORY
+#define MEMORY "example_memory"
 #endif
 #ifndef TYPES
 #define TYPES 1
@@ -312,8 +317,26 @@ static Status kernel_create(void *state, Pointer info, Kernel **out) {
 static int concatenated, transposed;
 int example_concatenated(void) { return concatenated; }
 int example_transposed(void) { return transposed; }
+static Status also_register(Pointer registry, const char *type, int version, void *create, bool aliases) {
+  Pointer builder, kernel;
+  int input = 0, output = 0;
+  CHECK(CALL_EP(OrtEpApi_CreateKernelDefBuilder, Status, Pointer *)(&builder));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetOperatorType, Status, Pointer, const char *)(builder, type));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetDomain, Status, Pointer, const char *)(builder, ""));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetSinceVersion, Status, Pointer, int, int)(builder, version, version));
+  if (aliases)
+    CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_AddInputOutputAliases, Status, Pointer, int *, int *, size_t)(builder, &input, &output, 1));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_Build, Status, Pointer, Pointer *)(builder, &kernel));
+  CHECK(CALL_EP(OrtEpApi_KernelRegistry_AddKernel, Status, Pointer, Pointer, Pointer, Pointer)(registry, kernel, create, NULL));
+  CALL_EP(OrtEpApi_ReleaseKernelDef, void, Pointer)(kernel);
+  CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
+  return NULL;
+}
 #if defined(LOOP) || defined(SCAN)
 #include "bodies.h"
+#endif
+#ifdef ALIASES
+#include "aliases.h"
 #endif
 
 static Status registry_make(void) {
@@ -341,10 +364,13 @@ static Status registry_make(void) {
   CALL_EP(OrtEpApi_ReleaseKernelDef, void, Pointer)(kernel);
   CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
 #ifdef LOOP
-  CHECK(body_register(registry, "Loop", 16, loop_create));
+  CHECK(also_register(registry, "Loop", 16, loop_create, false));
 #endif
 #ifdef SCAN
-  CHECK(body_register(registry, "Scan", 16, scan_create));
+  CHECK(also_register(registry, "Scan", 16, scan_create, false));
+#endif
+#ifdef ALIASES
+  CHECK(also_register(registry, "Flatten", 13, flatten_create, ALIASES == 1));
 #endif
   return NULL;
 }
@@ -750,7 +776,7 @@ static Status factory_devices(Factory *this, Pointer *devices, size_t count, Poi
     CALL(OrtApi_ReleaseKeyValuePairs, void, Pointer)(options);
 #ifdef DEVICE_MEMORY
     Pointer info;
-    CHECK(CALL(OrtApi_CreateMemoryInfo_V2, Status, const char *, int, uint32_t, int, int, size_t, int, Pointer *)("example_memory", 1, 0xACE, 0, 0, 64, 0, &info));
+    CHECK(CALL(OrtApi_CreateMemoryInfo_V2, Status, const char *, int, uint32_t, int, int, size_t, int, Pointer *)(MEMORY, 1, 0xACE, 0, 0, 64, 0, &info));
     CHECK(CALL_EP(OrtEpApi_EpDevice_AddAllocatorInfo, Status, Pointer, Pointer)(out[*made], info));
     CALL(OrtApi_ReleaseMemoryInfo, void, Pointer)(info);
 #endif

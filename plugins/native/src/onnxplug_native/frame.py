@@ -62,6 +62,8 @@ class Wiring(Record):
         outputs: where its outputs are.
         copies: what is copied before the first step.
         weights: the constants.
+        roots: for each output that has the content of another value, as by a Reshape,
+            the first one that has it.
     """
 
     steps: Sequence[Step]
@@ -69,6 +71,7 @@ class Wiring(Record):
     outputs: Sequence[Place]
     copies: Sequence[Copy]
     weights: Mapping[Place, tuple[ep.DataType, Any]]
+    roots: Mapping[Place, Place]
 
 
 def wire(
@@ -134,7 +137,24 @@ def wire(
         )
         for number, kernel in enumerate(kernels)
     ]
-    return Wiring(steps, given, results, copies(given), weights)
+    roots = _roots(kernels, read, made)
+    return Wiring(steps, given, results, copies(given), weights, roots)
+
+
+def _roots(
+    kernels: Sequence[NodeKernel],
+    read: Sequence[Sequence[Place | None]],
+    made: Sequence[Sequence[Place | None]],
+) -> dict[Place, Place]:
+    """See :attr:`Wiring.roots`."""
+    roots: dict[Place, Place] = {}
+    for kernel, inputs, outputs in zip(kernels, read, made, strict=True):
+        for output, source in kernel.aliases.items():
+            if 0 <= output < len(outputs) and 0 <= source < len(inputs):
+                place, other = outputs[output], inputs[source]
+                if place is not None and other is not None and place[1] == other[1]:
+                    roots[place] = roots.get(other, other)
+    return roots
 
 
 class Frame:
@@ -213,6 +233,8 @@ class Frame:
             for copy in copies
         ]
         self._kept: list[tuple[Value, Any]] = []
+        self._followers: list[tuple[Value, Value, tuple[int, ...]]] = []
+        self._followed: list[tuple[Value, Any]] = []
         self._planned: Any = None
         self.is_planned = False
         self.failed_at: int | None = None
@@ -251,7 +273,9 @@ class Frame:
     def is_off_plan(self) -> bool:
         """Whether something had another shape than was expected."""
         return self.is_planned and any(
-            value.array is not array for value, array in self._kept
+            value.array is not array
+            for values in (self._kept, self._followed)
+            for value, array in values
         )
 
     @property
@@ -298,6 +322,11 @@ class Frame:
                 value.set(new_array(dtype, shape) if hosted else allocate(dtype, shape))
             elif tuple(array.shape) == shape and takes(array, dtype):
                 value.set(array)
+        for value, home, shape in self._followers if self.is_planned else ():
+            if home.array is not None:
+                array = _reshaped(home.array, shape)
+                value.set(array)
+                self._followed.append((value, array))
 
     def copy(self, copy: Copy, memory: NativeContext) -> None:
         """Copy a value to where it is wanted as well; on the host it is there then."""
@@ -316,11 +345,14 @@ class Frame:
 
     def _plan(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Give what is between kernels memory, which later ones have again once nothing
-        reads it any more."""
+        reads it any more; what has the content of another value has its memory."""
         self._forget()
         pools: dict[bool, _Pool] = {False: _Pool(self._new), True: _Pool(_new_on_host)}
         known = dict(zip(map(id, self._made), shapes, strict=True))
+        homes = self._homes(known)
+        fixed = {*self._wiring.inputs, *self._wiring.outputs, *self._wiring.weights}
         held: dict[Place, Any] = {}
+        users: dict[Place, set[Place]] = {}
         for step in self._wiring.steps:
             for place in step.outputs:
                 if place is None or place in self._wiring.outputs:
@@ -329,16 +361,54 @@ class Frame:
                 dtype, shape = value.dtype, known[id(value)]
                 if dtype is None or dtype.bits < 8:
                     continue  # whatever makes it gets room when it asks
-                held[place] = pools[place[1]].take(
-                    math.prod(shape) * dtype.numpy.itemsize
-                )
-                array = _viewed(held[place], shape, dtype)
+                home = homes.get(place, place)
+                if home in fixed:
+                    self._followers.append((value, self.values[home], shape))
+                    continue
+                if home not in held:
+                    nbytes = math.prod(shape) * dtype.numpy.itemsize
+                    held[home], users[home] = pools[place[1]].take(nbytes), set()
+                users[home].add(place)
+                array = _viewed(held[home], shape, dtype)
                 value.set(array)
                 self._kept.append((value, array))
             for place in step.frees:
-                if place in held:
-                    pools[place[1]].give_back(held.pop(place))
+                home = homes.get(place, place)
+                if home in held:
+                    users[home].discard(place)
+                    if not users[home]:
+                        pools[place[1]].give_back(held.pop(home))
         self._planned = shapes
+
+    def _homes(self, known: Mapping[int, tuple[int, ...]]) -> dict[Place, Place]:
+        """In whose memory values are that have the content of another one.
+
+        That is the one whose content it is, or the output of the partition that has it.
+
+        Args:
+            known: the shapes of what kernels make.
+        """
+
+        def size(place: Place) -> tuple[ep.DataType | None, int]:
+            value = self.values[place]
+            return value.dtype, math.prod(known.get(id(value), value.shape))
+
+        wiring = self._wiring
+        homes = {
+            place: root
+            for place, root in wiring.roots.items()
+            if size(place) == size(root)
+        }
+        taken = {*wiring.inputs, *wiring.weights, *wiring.outputs}
+        for place in wiring.outputs:
+            root = homes.pop(place, None)
+            if root is not None and root not in taken:
+                taken.add(root)
+                homes = {
+                    each: place if at == root else at for each, at in homes.items()
+                }
+                homes[root] = place
+        return homes
 
     def _new(self, nbytes: int) -> Any:
         if self._memory is None:
@@ -347,7 +417,7 @@ class Frame:
 
     def _forget(self) -> None:
         self._planned = None
-        self._kept = []
+        self._kept, self._followers = [], []
         for _, value in self._between:
             value.clear()
 
@@ -356,12 +426,14 @@ class Frame:
         failed."""
         for fed, _ in self.fed:
             fed.array = None
-        for value in (*self.results, *self._copied):
+        is_off_plan, followed = self.is_off_plan, self._followed
+        self._followed = []
+        for value in (*self.results, *self._copied, *(each for each, _ in followed)):
             value.clear()
         if self._is_touched or failed:
             for context in self.contexts:
                 context.clear_run()
-        if failed or not self.is_planned or self.is_off_plan:
+        if failed or not self.is_planned or is_off_plan:
             self._forget()
         self.failed_at = self.run = None
         self.is_planned = self._is_touched = False
@@ -399,6 +471,13 @@ class _Pool:
 
 def _new_on_host(nbytes: int) -> Any:
     return new_array(ep.DataType.UINT8, (nbytes,))
+
+
+def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """The elements of *array*, in their memory, in another shape."""
+    if isinstance(array, DeviceArray):
+        return array.viewed(shape, array.dtype)
+    return array.reshape(shape)
 
 
 def _viewed(memory: Any, shape: tuple[int, ...], dtype: ep.DataType) -> Any:

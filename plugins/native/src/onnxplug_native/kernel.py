@@ -31,6 +31,7 @@ class NodeKernel:
         node: it.
         hosted_inputs: the inputs that are wanted on the host.
         hosted_outputs: the outputs that are left there.
+        aliases: for an output the input whose content it has.
         weights: the constants among its inputs, by position.
         packed: those inputs whose constants it has in a form of its own.
         structure: the library's own.
@@ -52,6 +53,7 @@ class NodeKernel:
         self._turn = turn
         self.node = view.node
         memory, rule = provider.memory, kernel.definition.rule
+        self.aliases = rule.aliases
         self.hosted_inputs: Collection[int] = ()
         self.hosted_outputs: Collection[int] = ()
         if memory is not None:

@@ -14,10 +14,13 @@ from onnxplug_native.functions.types import element_number, element_type
 from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
-from onnxplug_native.interface.memory import pointers, put_int, put_pointer
+from onnxplug_native.interface.memory import ints, pointers, put_int, put_pointer
 
 _LATEST: Final = 2**31 - 1
 """The last version of a kernel that is for no later version of its operator."""
+
+_MOST_ALIASES: Final = 1 << 10
+"""More arguments no operator has whose outputs have the content of inputs."""
 
 _DEFAULT_MEMORY: Final = 0
 """The EP's own; what is less is the host's."""
@@ -37,6 +40,7 @@ class Rule:
             element types that it may have.
         input_memory: where inputs are wanted, if not in the EP's memory.
         output_memory: where outputs are left, if not there.
+        aliases: for an output the input whose content it has, as that of a Reshape.
     """
 
     op_type: str = ""
@@ -47,6 +51,7 @@ class Rule:
     types: dict[str, frozenset[int]] = field(default_factory=dict)
     input_memory: dict[int, int] = field(default_factory=dict)
     output_memory: dict[int, int] = field(default_factory=dict)
+    aliases: dict[int, int] = field(default_factory=dict)
 
     def hosted_inputs(self) -> set[int]:
         """The inputs that the kernel wants on the host."""
@@ -286,9 +291,22 @@ def add_type_constraint(
 
 
 @implements("KernelDefBuilder_AddInputOutputAliases", "OrtEpApi")
+def add_aliases(
+    builder: int, inputs: int | None, outputs: int | None, count: int
+) -> None:
+    """Which outputs have the content of an input, and are left in its memory."""
+    known = find(RuleBuilder, builder).rule.aliases
+    pairs = zip(
+        ints(outputs, count, _MOST_ALIASES, "outputs"),
+        ints(inputs, count, _MOST_ALIASES, "inputs"),
+        strict=True,
+    )
+    _say(builder, aliases={**known, **dict(pairs)})
+
+
 @implements("KernelDefBuilder_AddInputOutputMutableAliases", "OrtEpApi")
-def add_aliases(builder: int, _: int, __: int, ___: int) -> None:
-    """Which outputs may be an input: the host gives each its own memory."""
+def add_mutable_aliases(builder: int, _: int, __: int, ___: int) -> None:
+    """Which outputs may be left in an input's memory: they have their own."""
     find(RuleBuilder, builder)
 
 

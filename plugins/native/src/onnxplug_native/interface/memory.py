@@ -96,6 +96,16 @@ def pointers(address: int | None, count: int, most: int, what: str) -> list[int]
     return [value or 0 for value in _array(_POINTER, address, count)]
 
 
+def ints(address: int | None, count: int, most: int, what: str) -> list[int]:
+    """The *count* ``int`` at *address*, as of :func:`pointers`.
+
+    Raises:
+        InterfaceError: as there.
+    """
+    require_array(address, count, most, ctypes.sizeof(ctypes.c_int), what)
+    return list(_array(ctypes.c_int, address, count))
+
+
 def texts(address: int | None, count: int, most: int, what: str) -> list[str]:
     """The *count* C strings whose addresses are at *address*, as of :func:`pointers`.
 
