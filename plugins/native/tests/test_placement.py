@@ -70,6 +70,26 @@ def test_a_value_that_is_wanted_in_two_memories_is_copied(
             np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_memory_is_named_as_the_library_names_it(register) -> None:
+    """Names of other EPs' are in small letters, and found in others as well."""
+    register("DEVICE_MEMORY", 'MEMORY="Example_Memory"')
+    given = feeds(2, 3)
+    with open_session(product(2, 3)) as session:
+        binding = session.io_binding()
+        for name, array in given.items():
+            value = onnxplug.OrtValue.ortvalue_from_numpy(array, "Example_Memory")
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_output("v1", "Example_Memory")
+        session.run_with_iobinding(binding)
+        (found,) = binding.get_outputs()
+        assert found.device_name() == "Example_Memory"
+        expected = (given["x"] + given["x"]) * given["y"]
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+        del binding, value, found
+    with pytest.raises(errors.InvalidArgument, match="memory named 'example_memory'"):
+        onnxplug.OrtValue.ortvalue_from_numpy(given["x"], "EXAMPLE_memory")
+
+
 _POOLS = """<ir_version: 8, opset_import: ["": 17]>
 g (float[2, 3, 4, 5] x) => (float[2, 3, 1, 1] y) {
   a = Relu(x) b = GlobalAveragePool(a) y = Neg(b)

@@ -349,23 +349,10 @@ class DeviceContexts:
     def _owner(self, space: str) -> _Owner:
         """The factory that owns a memory space, loaded if it is not yet.
 
-        One that has it to spare does where none has it for itself.
-
         Raises:
             EpError: there is none, or more than one.
         """
-        owners = self._loaded_owners(space)
-        for record in self._table.records():
-            if owners:
-                break
-            if record.state is PluginState.FOUND:
-                # the record has why, and another may own the space
-                with contextlib.suppress(PluginError):
-                    self._load(record.name)
-                owners = self._loaded_owners(space)
-        owners = (
-            owners or [each for each in self._loaded() if space in each[1].spare][:1]
-        )
+        owners = self._owners(space)
         if len(owners) > 1:
             names = " and ".join(sorted(factory.name for factory, _ in owners))
             raise EpError(
@@ -382,6 +369,26 @@ class DeviceContexts:
                 stage="create",
             )
         return owners[0]
+
+    def has(self, space: str) -> bool:
+        """Whether an EP owns a memory space; EPs are loaded until one does."""
+        return bool(self._owners(space))
+
+    def _owners(self, space: str) -> list[_Owner]:
+        """As :meth:`_owner`, all of them.
+
+        One that has it to spare does where none has it for itself.
+        """
+        owners = self._loaded_owners(space)
+        for record in self._table.records():
+            if owners:
+                break
+            if record.state is PluginState.FOUND:
+                # the record has why, and another may own the space
+                with contextlib.suppress(PluginError):
+                    self._load(record.name)
+                owners = self._loaded_owners(space)
+        return owners or [each for each in self._loaded() if space in each[1].spare][:1]
 
     def _loaded_owners(self, space: str) -> list[_Owner]:
         return [each for each in self._loaded() if space in each[1].owned]

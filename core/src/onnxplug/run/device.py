@@ -408,6 +408,9 @@ def device_at(location: MemoryLocation, registry: PluginRegistry) -> Device:
 def find_device(device_type: str, device_id: int, registry: PluginRegistry) -> Device:
     """The device whose memory is named *device_type*, such as ``cuda``.
 
+    Most are in small letters, and may be written in others; what libraries have is
+    named as these name it.
+
     Raises:
         InvalidArgument: there is no such device; ``ArgumentTypeError`` for what is no
             number of one.
@@ -420,9 +423,11 @@ def find_device(device_type: str, device_id: int, registry: PluginRegistry) -> D
         ) from None
     if ordinal < 0:
         raise InvalidArgument(f"a device has number {ordinal}; expected 0 or more")
-    location = MemoryLocation(device_type.lower(), ordinal)
     try:
-        return device_at(location, registry)
+        space = device_type
+        if space != space.lower() and not registry.contexts.has(space):
+            space = space.lower()
+        return device_at(MemoryLocation(space, ordinal), registry)
     except OnnxplugError as error:
         raise InvalidArgument(str(error)) from error
 
