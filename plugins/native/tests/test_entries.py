@@ -15,6 +15,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.graph.load import load_model
 from onnxplug_native import functions
+from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo, Place
 from onnxplug_native.functions.environment import CustomOpDomain
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_context import KernelContext, values_of
@@ -147,7 +148,7 @@ OF_VALUES = {
     name: [("room",), (None,)]
     for name in (
         "GetTensorData", "GetTensorMutableData", "GetTensorSizeInBytes",
-        "GetTensorMemoryInfo",
+        "GetTensorMemoryInfo", "IsTensor",
     )
 } | {
     "GetTensorElementTypeAndShapeDataReference": [
@@ -156,8 +157,11 @@ OF_VALUES = {
 }  # fmt: skip
 OF_INFOS = {
     name: [("room",), (None,)]
-    for name in ("MemoryInfoGetName", "MemoryInfoGetId", "MemoryInfoGetDeviceType")
-}
+    for name in (
+        "MemoryInfoGetName", "MemoryInfoGetId", "MemoryInfoGetDeviceType",
+        "MemoryInfoGetType", "MemoryInfoGetMemType",
+    )
+} | {"MemoryInfoGetVendorId": [()]}  # fmt: skip
 OF_SHAPES: dict[str, list[tuple[Any, ...]]] = {
     "GetTensorElementType": [("room",), (None,)],
     "GetDimensionsCount": [("room",), (None,)],
@@ -179,6 +183,10 @@ def same(name: str, handles: list[Any], arguments: list[tuple[Any, ...]]) -> Non
 def test_compiled_entries_do_what_those_in_python_do(context) -> None:
     matrix, scalar, strings = (value.address for value in context.inputs[:3])
     info = context.inputs[0].place.address
+    devices = [
+        MemoryInfo("device", Place(1, kind, 0xACE, 3), 64, 1)
+        for kind in (0, HOST_ACCESSIBLE)
+    ]
     outside = KernelContext([], [])
     # what is none, what is something else, and what is inside, but no beginning
     wrong = [None, 0x1238, outside.address, matrix + 8, ctypes.addressof(_SHAPE)]
@@ -187,7 +195,9 @@ def test_compiled_entries_do_what_those_in_python_do(context) -> None:
     for name, arguments in OF_VALUES.items():
         same(name, [matrix, scalar, strings, info, *wrong], arguments)
     for name, arguments in OF_INFOS.items():
-        same(name, [info, matrix, *wrong], arguments)
+        same(name, [info, matrix, *(d.address for d in devices), *wrong], arguments)
+    for each in devices:
+        each.release()
     outside.release()
     for handle in (matrix, scalar):
         fast, slow = (

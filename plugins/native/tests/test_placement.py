@@ -3,6 +3,8 @@ in which groups."""
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -88,6 +90,30 @@ def test_memory_is_named_as_the_library_names_it(register) -> None:
         del binding, value, found
     with pytest.raises(errors.InvalidArgument, match="memory named 'example_memory'"):
         onnxplug.OrtValue.ortvalue_from_numpy(given["x"], "EXAMPLE_memory")
+
+
+def test_memory_that_was_freed_is_used_for_the_next_of_its_size(register) -> None:
+    """Some of it: large ones are freed at once, and so are those of many sizes."""
+    path = register("DEVICE_MEMORY", "KERNELS")
+    allocated = ctypes.CDLL(str(path)).example_allocated
+    with open_session(product("n", 3)) as session:
+
+        def left(size: int) -> int:
+            given = feeds(size, 3)
+            (found,) = session.run(None, given)
+            expected = (given["x"] + given["x"]) * given["y"]
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+            return allocated()
+
+        before = left(100_000)
+        assert left(100_000) == before
+        counts = [left(size) for size in (2, 2, 2, 7, 7, 2, 7)]
+        assert before < counts[0] <= before + 2
+        assert set(counts[3:]) == {counts[3]}
+        assert max(map(left, range(1, 60))) <= before + 16
+        assert left(2) == left(2)
+    onnxplug.unregister_ep_library("example")
+    assert allocated() == 0
 
 
 _POOLS = """<ir_version: 8, opset_import: ["": 17]>

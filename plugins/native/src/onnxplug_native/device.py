@@ -8,7 +8,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger("onnxplug.plugin.onnxplug_native")
+
+
+_SPARED_BYTES: Final = 1 << 20
+"""What is larger is given back to the library at once."""
+
+_SPARED_SIZES: Final = 8
+_SPARED_OF_ONE: Final = 2
 
 
 def location_of(info: MemoryInfo) -> ep.MemoryLocation:
@@ -52,6 +59,9 @@ class NativeAllocator(ep.Allocator):
         structure.function("Free")  # which raises, if there is none
         self._is_ordered = structure.has("AllocOnStream")
         self._taken: set[int] = set()
+        # by the size, what was freed last: each run has inputs and outputs like those
+        # of the one before, and a library may take long to make room for them
+        self._spare: dict[int, list[int]] = {}
 
     def empty(
         self,
@@ -71,8 +81,27 @@ class NativeAllocator(ep.Allocator):
         if len(sizes) > MOST_AXES or min(sizes, default=0) < 0:
             raise ValueError(f"{list(sizes)} is no shape")
         nbytes = math.prod(sizes) * dtype.numpy.itemsize
+        if not isinstance(stream, NativeStream):
+            return DeviceArray(
+                self._spared(nbytes) or self._taken_anew(nbytes, None),
+                sizes,
+                dtype.numpy,
+                self._info,
+                functools.partial(self._spare_or_release, nbytes),
+            )
+        # work that is queued may still use what nobody refers to any more
+        release = functools.partial(stream.release_later, self._release)
+        address = self._taken_anew(nbytes, stream)
+        return DeviceArray(address, sizes, dtype.numpy, self._info, release)
+
+    def _taken_anew(self, nbytes: int, stream: NativeStream | None) -> int:
+        """The address of what the library allocates; 0 for nothing.
+
+        Raises:
+            MemoryError: it has not so much.
+        """
         with self._turn:
-            if self._is_ordered and isinstance(stream, NativeStream):
+            if self._is_ordered and stream is not None:
                 address = self._structure.call(
                     "AllocOnStream", nbytes, stream.handle.address
                 )
@@ -82,11 +111,30 @@ class NativeAllocator(ep.Allocator):
             raise MemoryError(f"{self._info.name} has no {nbytes} bytes")
         if address:
             self._taken.add(address)
-        release = self._release
-        if isinstance(stream, NativeStream):
-            # work that is queued may still use what nobody refers to any more
-            release = functools.partial(stream.release_later, self._release)
-        return DeviceArray(address or 0, sizes, dtype.numpy, self._info, release)
+        return address or 0
+
+    def _spared(self, nbytes: int) -> int:
+        """The address of what was freed of that size; 0 for none."""
+        known = self._spare.get(nbytes)
+        try:
+            return known.pop() if known else 0
+        except IndexError:  # another thread has it
+            return 0
+
+    def _spare_or_release(self, nbytes: int, address: int) -> None:
+        """Keep what is freed for the next of its size, or free it."""
+        if address not in self._taken:  # nothing, or freed by close()
+            return
+        known = self._spare.get(nbytes)
+        if known is None and nbytes <= _SPARED_BYTES:
+            while len(self._spare) >= _SPARED_SIZES:
+                for each in self._spare.pop(next(iter(self._spare), 0), ()):
+                    self._release(each)
+            known = self._spare.setdefault(nbytes, [])
+        if known is not None and len(known) < _SPARED_OF_ONE:
+            known.append(address)
+        else:
+            self._release(address)
 
     def _release(self, address: int) -> None:
         try:
@@ -105,6 +153,7 @@ class NativeAllocator(ep.Allocator):
 
     def close(self) -> None:
         """Free what is left, such as weights of sessions that are closed."""
+        self._spare.clear()
         while self._taken:
             self._give_back(self._taken.pop())
 

@@ -13,7 +13,11 @@ from onnxplug import ep
 from onnxplug.authoring.arrays import fill_bound, usual_form
 from onnxplug_native.capture import MOST_RUNS, DoneStream, Trial, is_captured
 from onnxplug_native.device import NativeStream
-from onnxplug_native.functions.environment import GRAPH_ID, RunOptions
+from onnxplug_native.functions.environment import (
+    GRAPH_ID,
+    NOT_CAPTURED,
+    RunOptions,
+)
 from onnxplug_native.functions.graph import ep_contiguous
 from onnxplug_native.functions.kernel_context import Allocate
 from onnxplug_native.functions.tensor import Value, new_array
@@ -89,6 +93,10 @@ class NativePartition(ep.CompiledPartition):
         self._notifies = [
             each for each in ("OnRunStart", "OnRunEnd") if provider.structure.has(each)
         ]
+        # libraries do not say which they know
+        self._options = RunOptions(
+            {} if self._capture is None else {GRAPH_ID: str(NOT_CAPTURED)}
+        )
         self._turn: Any = contextlib.nullcontext()
         if not provider.is_concurrent:
             self.max_concurrent_runs = 1
@@ -310,11 +318,9 @@ class NativePartition(ep.CompiledPartition):
 
     def _notified(self, arguments: Arguments) -> Any:
         """Compute, with the library told that a run starts and ends."""
-        # libraries do not say which they know
-        options = RunOptions(
-            {} if self._capture is None else {GRAPH_ID: str(arguments.graph)}
-        )
-        structure = self._provider.structure
+        structure, options = self._provider.structure, self._options
+        if arguments.graph != NOT_CAPTURED:
+            options = RunOptions({GRAPH_ID: str(arguments.graph)})
         try:
             if "OnRunStart" in self._notifies:
                 structure.call("OnRunStart", options.address)
@@ -324,7 +330,8 @@ class NativePartition(ep.CompiledPartition):
                 if "OnRunEnd" in self._notifies:
                     structure.call("OnRunEnd", options.address, True)
         finally:
-            options.release()
+            if options is not self._options:
+                options.release()
 
     def _fail_output(self, name: str | None) -> NoReturn:
         raise ep.EPFail(f"{self._who} did not compute the output {name!r}")
@@ -351,6 +358,7 @@ class NativePartition(ep.CompiledPartition):
     def close(self) -> None:
         """Release the contexts."""
         self._is_closed = True
+        self._options.release()
         while self._idle:
             self._idle.pop().release()
 

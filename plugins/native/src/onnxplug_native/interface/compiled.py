@@ -17,7 +17,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from onnxplug_native.functions.devices import INFO_TAG, InfoMemory
+from onnxplug_native.functions.devices import (
+    HOST_ACCESSIBLE,
+    INFO_TAG,
+    InfoMemory,
+)
 from onnxplug_native.functions.kernel_context import CONTEXT_TAG, ContextMemory
 from onnxplug_native.functions.tensor import (
     GIVEN,
@@ -118,6 +122,7 @@ class _Writer:
         kinds = {
             "p": self.pointer,
             "n": self.long,
+            "u": self.int,
             "b": self.ir.IntType(8),
             "!": self.pointer,
             ".": self.ir.VoidType(),
@@ -326,6 +331,31 @@ def _info(name: str, kind: str) -> Callable[[_Writer], None]:
     return write
 
 
+def _info_kind(self: _Writer) -> None:
+    info, out = self.arguments
+    self.require_tag(info, INFO_TAG, _field(InfoMemory, "tag"))
+    self.require_some(out)
+    octet = self.ir.IntType(8)
+    kind = self.load(info, _field(InfoMemory, "short_memory_type"), octet)
+    is_both = self.builder.icmp_unsigned("==", kind, octet(HOST_ACCESSIBLE))
+    self.store(self.builder.select(is_both, self.int(-1), self.int(0)), out)
+    self.done()
+
+
+def _info_vendor(self: _Writer) -> None:
+    (info,) = self.arguments
+    self.require_tag(info, INFO_TAG, _field(InfoMemory, "tag"))
+    self.builder.ret(self.load(info, _field(InfoMemory, "vendor_id"), self.int))
+
+
+def _is_tensor(self: _Writer) -> None:
+    value, out = self.arguments
+    self.require_tag(value, VALUE_TAG)
+    self.require_some(out)
+    self.store(self.int(1), out)
+    self.done()
+
+
 def _get_reference(self: _Writer) -> None:
     value, number, shape, rank = self.arguments
     self.require_tag(value, VALUE_TAG)
@@ -517,6 +547,10 @@ _WRITERS: Final[dict[str, Callable[[_Writer], None]]] = {
     "MemoryInfoGetName": _info("name", "pointer"),
     "MemoryInfoGetId": _info("device_id", "int"),
     "MemoryInfoGetDeviceType": _info("device_type", "int"),
+    "MemoryInfoGetType": _info("allocator_type", "int"),
+    "MemoryInfoGetMemType": _info_kind,
+    "MemoryInfoGetVendorId": _info_vendor,
+    "IsTensor": _is_tensor,
     "GetTensorTypeAndShape": _get_type_and_shape,
     "ReleaseTensorTypeAndShapeInfo": _release_shape,
     "GetTensorElementType": _shape_number(_TYPE, "int"),
