@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import onnxplug
@@ -55,15 +57,16 @@ def compile_throwing(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
         (folder / file).write_text(f"enum {{ {', '.join(names)} }};\n")
     renamed = ["CreateEpFactories=ExampleFactories", "ReleaseEpFactory=ExampleRelease"]
     flags = ["-fPIC", "-O1", "-w", f"-I{folder}"]
-    command = [*of_c, *flags, *(f"-D{each}" for each in renamed)]
-    subprocess.run([*command, "-c", "-o", folder / "c.o", SOURCE], check=True)
 
-    def compile_with(throws: str, what: int = 0) -> Path:
+    def compile_with(throws: str, what: int = 0, *macros: str) -> Path:
         path = folder / f"libthrowing_{throws}_{what}.so"
-        macros = [f"-DTHROWS={throws}", f"-DWHAT={what}"]
+        told = [*flags, *(f"-D{each}" for each in macros)]
+        in_c = [*of_c, *told, *(f"-D{each}" for each in renamed), "-c", SOURCE]
+        subprocess.run([*in_c, "-o", folder / "c.o"], check=True)
         source = Path(__file__).with_name("throwing.cpp")
-        command = [*compiler, "-shared", *flags, *macros, "-o", path, source]
-        subprocess.run([*command, folder / "c.o"], check=True)
+        told += [f"-DTHROWS={throws}", f"-DWHAT={what}"]
+        command = [*compiler, "-shared", *told, "-o", path, source, folder / "c.o"]
+        subprocess.run(command, check=True)
         return path
 
     return compile_with
@@ -73,8 +76,9 @@ def compile_throwing(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
 def register_throwing(
     compile_throwing: Callable[..., Path],
 ) -> Iterator[Callable[..., None]]:
-    def register_with(throws: str, what: int = 0) -> None:
-        registry.register_ep_library("example", compile_throwing(throws, what))
+    def register_with(throws: str, what: int = 0, *macros: str) -> None:
+        library = compile_throwing(throws, what, *macros)
+        registry.register_ep_library("example", library)
 
     yield register_with
     if "example" in registry_handles(registry):
@@ -125,6 +129,54 @@ def test_a_run_fails_where_a_library_throws(
         for _ in range(3):
             with pytest.raises(errors.OnnxplugError, match=told):
                 session.run(None, feeds(2, 3))
+
+
+def test_a_run_fails_where_what_a_library_gives_for_scans_throws(
+    register_throwing,
+) -> None:
+    register_throwing("Transpose", 0, "DEVICE_MEMORY", "KERNELS", "SCAN=1")
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 3] s, float[2, 4, 3] x) => (float[2, 3] t) {
+          t = Scan<num_scan_inputs = 1, scan_input_axes = [1],
+            body = b (float[2, 3] u, float[2, 3] p) => (float[2, 3] v) {
+              v = Mul(u, p)
+            }>(s, x)
+        }"""
+    )
+    given = {"s": feeds(2, 3)["x"], "x": feeds(2, 4, 3)["x"]}
+    data = model.SerializeToString()
+    with onnxplug.InferenceSession(data, providers=[EXAMPLE, "cpu"]) as session:
+        for _ in range(2):
+            with pytest.raises(errors.OnnxplugError, match=f"Transpose.*{TEXT}"):
+                session.run(None, given)
+
+
+@pytest.mark.parametrize("throws", ["IsGraphCaptured", "ReplayGraph"])
+def test_a_run_fails_where_what_replays_throws(register_throwing, throws) -> None:
+    macros = ["DEVICE_MEMORY", "KERNELS", "CAPTURES=1", "VERSION=27"]
+    register_throwing(throws, 0, *macros)
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 3] x) => (float[2, 3] z) { z = Mul(x, x) }"""
+    )
+    data = model.SerializeToString()
+    with onnxplug.InferenceSession(
+        data, providers=[(EXAMPLE, {"mode": "captures"})]
+    ) as session:
+        x = feeds(2, 3)["x"]
+        values = [
+            onnxplug.OrtValue.ortvalue_from_numpy(x, "example_memory") for _ in range(2)
+        ]
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", values[0])
+        binding.bind_ortvalue_output("z", values[1])
+        session.run_with_iobinding(binding)
+        np.testing.assert_allclose(values[1].numpy(), x * x, rtol=1e-6)
+        for _ in range(2):
+            with pytest.raises(errors.OnnxplugError, match=f"{throws}.*{TEXT}"):
+                session.run_with_iobinding(binding)
+        del binding, values
 
 
 def test_a_library_that_throws_as_it_releases_is_told_of(

@@ -1,6 +1,8 @@
 /* The library of example.c, of which one function throws: that which THROWS names.
  *
  *   THROWS name     the function
+ *   SCAN, CAPTURES  those of example.c, of which it is then what changes the order of axes,
+ *                   and what replays
  *   WHAT n          what: 0 an exception of the standard's, 1 a number
  */
 #include <cstddef>
@@ -29,6 +31,7 @@ static void in_parallel(Pointer, size_t) { fail(); }
 extern "C" {
 Pointer ExampleFactories(const char *, Pointer, Pointer, Pointer **, size_t, size_t *);
 Pointer ExampleRelease(Pointer);
+extern Pointer example_transpose;
 }
 
 /* The place of a function in a structure, behind the version */
@@ -69,6 +72,10 @@ static Pointer patched_create(Pointer factory, Pointer devices, Pointer metadata
   PATCH(*out, OrtEp, GetCapability);
   PATCH(*out, OrtEp, Compile);
   PATCH(*out, OrtEp, IsConcurrentRunSupported);
+#ifdef CAPTURES
+  PATCH(*out, OrtEp, IsGraphCaptured);
+  PATCH(*out, OrtEp, ReplayGraph);
+#endif
   return nullptr;
 }
 
@@ -77,6 +84,9 @@ extern "C" Pointer CreateEpFactories(const char *name, Pointer *base, Pointer lo
   api = reinterpret_cast<Pointer *(*)(uint32_t)>(base[0])(24);
   Pointer failed = ExampleFactories(name, base, logger, out, room, count);
   if (failed) return failed;
+#ifdef SCAN
+  if (throws("Transpose")) example_transpose = reinterpret_cast<Pointer>(&throwing);
+#endif
   Pointer *slot = &out[0][OrtEpFactory_CreateEp + 1];
   create_ep = reinterpret_cast<CreateEp>(*slot);
   *slot = reinterpret_cast<Pointer>(&patched_create);
