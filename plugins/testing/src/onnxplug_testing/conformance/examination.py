@@ -212,7 +212,7 @@ def carry_out(
     forks = settings.isolated and CAN_FORK
     prepare(check, forks=forks)
     began = time.monotonic()
-    known = {
+    known: dict[str, Any] = {
         "seed": settings.seed,
         "quick": settings.quick,
         "folder": settings.folder,
