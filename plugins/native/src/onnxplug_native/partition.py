@@ -93,10 +93,7 @@ class NativePartition(ep.CompiledPartition):
         self._notifies = [
             each for each in ("OnRunStart", "OnRunEnd") if provider.structure.has(each)
         ]
-        # libraries do not say which they know
-        self._options = RunOptions(
-            {} if self._capture is None else {GRAPH_ID: str(NOT_CAPTURED)}
-        )
+        self._options = provider.run_options
         self._turn: Any = contextlib.nullcontext()
         if not provider.is_concurrent:
             self.max_concurrent_runs = 1
@@ -358,7 +355,6 @@ class NativePartition(ep.CompiledPartition):
     def close(self) -> None:
         """Release the contexts."""
         self._is_closed = True
-        self._options.release()
         while self._idle:
             self._idle.pop().release()
 

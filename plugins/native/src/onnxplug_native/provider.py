@@ -26,7 +26,13 @@ from onnxplug_native.context import (
 from onnxplug_native.device import NativeContext, location_of, own_memory
 from onnxplug_native.functions.capability import Group
 from onnxplug_native.functions.editor import MadeNode
-from onnxplug_native.functions.environment import Logger, SessionOptions
+from onnxplug_native.functions.environment import (
+    GRAPH_ID,
+    NOT_CAPTURED,
+    Logger,
+    RunOptions,
+    SessionOptions,
+)
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_registry import KernelRegistry
 from onnxplug_native.functions.node import NodeView
@@ -55,6 +61,7 @@ class NativeProvider(ep.ExecutionProvider):
         factory: whose it is.
         structure: the library's own.
         memory: the context of its location; ``None`` if that is the host.
+        run_options: what the library is told of runs that are not captured.
     """
 
     def __init__(
@@ -107,6 +114,9 @@ class NativeProvider(ep.ExecutionProvider):
         self._claims = Claims(
             self.who, self.structure, self._registry, judge, self._layout
         )
+        # libraries do not say which others they know
+        number = {} if self._capture is None else {GRAPH_ID: str(NOT_CAPTURED)}
+        self.run_options = RunOptions(number)
 
     @property
     def preferences(self) -> ep.Preferences:  # type: ignore[override]
@@ -504,6 +514,7 @@ class NativeProvider(ep.ExecutionProvider):
         if self._profiler is not None:
             self._profiler.release()
         self._bodies.close()
+        self.run_options.release()
         if self._capture is not None:
             self._capture.close()
             if self.memory is not None:
