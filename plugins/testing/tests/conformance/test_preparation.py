@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from onnxplug_testing.conformance import Check, Settings, examine, forked
+from onnxplug_testing.conformance import (
+    Check,
+    Settings,
+    chosen_checks,
+    examine,
+    find_subject,
+    forked,
+    preparation,
+)
+from onnxplug_testing.conformance.cases import load_suite
+from onnxplug_testing.conformance.survey import survey
 
 INHERITS = """
 import sys, threading
@@ -36,6 +47,34 @@ def test_checks_inherit_what_they_compare_with_and_no_ep_is_started() -> None:
         [sys.executable, "-c", INHERITS], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["threads 1", "imported []"]
+
+
+@pytest.mark.skipif(not forked.CAN_FORK, reason="checks have no processes here")
+def test_an_ep_is_asked_once_about_the_cases_of_several_checks(
+    simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated()
+    subject = find_subject("simulated")
+    checks = chosen_checks(["operators", "costs"])
+    known = preparation.surveyed(subject, checks)
+    assert known.answers is not None
+    assert known.operators() == subject.operators()
+    for of_each in (2, 12):
+        said, again = (
+            {
+                name: [
+                    (a.case.case, a.case.constants, a.reason and a.reason.code)
+                    for a in answers
+                ]
+                for name, answers in survey(each, load_suite(), of_each=of_each).items()
+            }
+            for each in (subject, known)
+        )
+        assert said == again
+    assert preparation.surveyed(subject, chosen_checks(["costs"])) is subject
+    # an EP that ends the process is asked by each check
+    monkeypatch.setattr(preparation, "survey", lambda *_: os._exit(3))
+    assert preparation.surveyed(subject, checks) is subject
 
 
 @pytest.mark.exhaustive

@@ -80,8 +80,12 @@ def prepare(check: Check, *, forks: bool) -> None:
 
 
 def surveyed(subject: Subject, checks: Sequence[Check]) -> Subject:
-    """*subject* with what it says of ONNX's cases, if several of *checks* try them; it
-    is asked in a process of its own, and as before if it ends or hangs that."""
+    """*subject* with what it says of ONNX's cases and of its operators, if several of
+    *checks* try cases.
+
+    It is asked in a process of its own; each check asks it where it raises, or ends or
+    hangs that.
+    """
     if sum(map(tries_cases, checks)) < _SEVERAL:
         return subject
     with tempfile.TemporaryDirectory() as folder:
@@ -89,12 +93,14 @@ def surveyed(subject: Subject, checks: Sequence[Check]) -> Subject:
 
         def work() -> str:
             with ignoring_failures():
-                path.write_bytes(pickle.dumps(survey(subject, load_suite())))
+                said = survey(subject, load_suite()), subject.operators()
+                path.write_bytes(pickle.dumps(said))
             return _ASKED
 
         if in_child(work, _SECONDS) != Child(_ASKED) or not path.exists():
             return subject
-        return subject._replace(answers=pickle.loads(path.read_bytes()))
+        answers, listed = pickle.loads(path.read_bytes())
+        return subject._replace(answers=answers, listed=listed)
 
 
 @functools.cache

@@ -25,6 +25,7 @@ class Subject(Record):
         options: of all its sessions, besides those that a check sets.
         answers: what it says of ONNX's cases, by operator, if it was asked before; see
             :func:`~onnxplug_testing.conformance.survey.survey`.
+        listed: what the factory says of its operators, if it was asked before.
     """
 
     name: str
@@ -33,11 +34,18 @@ class Subject(Record):
     pairs: Sequence[ep.EpDevice]
     options: Mapping[str, Any] = {}
     answers: Mapping[str, Sequence[Any]] | None = None
+    listed: Sequence[ep.OperatorSupport] | None = None
 
     @property
     def is_reference(self) -> bool:
         """It is the CPU EP, with which others are compared."""
         return self.name == CPU
+
+    def operators(self) -> list[ep.OperatorSupport]:
+        """What the factory says of its operators; empty if it does not."""
+        if self.listed is not None:
+            return list(self.listed)
+        return list(self.factory.operators() or ())
 
     def session(
         self,

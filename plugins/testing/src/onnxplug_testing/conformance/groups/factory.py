@@ -167,7 +167,7 @@ def _look_at(
 @check("factory", share=0.4)
 def versions(trial: Trial) -> None:
     """Of operators that it says it has, it takes the versions that it says."""
-    said = list(trial.subject.factory.operators() or ())
+    said = trial.subject.operators()
     if not said:
         trial.leave_out("the EP does not say which operators it has")
         return
