@@ -25,20 +25,24 @@ def neg(dtype: str, *, kind: str = "dtype") -> Variation:
     )  # fmt: skip
 
 
-def right(tried: Variation) -> tuple[Any, ...]:
-    return (-tried.inputs[0],)
+def right(tried: Variation) -> Callable[[], tuple[Any, ...]]:
+    return lambda: (-tried.inputs[0],)
 
 
-def in_32_bits(tried: Variation) -> tuple[Any, ...]:
-    return ((-tried.inputs[0].astype(np.float32)).astype(np.float64),)
+def in_32_bits(tried: Variation) -> Callable[[], tuple[Any, ...]]:
+    return lambda: ((-tried.inputs[0].astype(np.float32)).astype(np.float64),)
 
 
-def wrong(tried: Variation) -> tuple[Any, ...]:
-    return (tried.inputs[0],)
+def wrong(tried: Variation) -> Callable[[], tuple[Any, ...]]:
+    return lambda: (tried.inputs[0],)
 
 
-def refused(tried: Variation) -> tuple[Any, ...]:
+def refused(tried: Variation) -> Callable[[], tuple[Any, ...]]:
     raise Untaken("not this one")
+
+
+def uncompiled(tried: Variation) -> Callable[[], tuple[Any, ...]]:
+    raise RuntimeError("no such node")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,7 @@ def refused(tried: Variation) -> tuple[Any, ...]:
         (in_32_bits, "dtype", "wrong values"),
         (in_32_bits, "suite", "right"),  # whose own numbers are no more exact
         (refused, "dtype", "refused"),
+        (uncompiled, "dtype", "raised"),
     ],
 )
 def test_float64_is_not_right_if_it_is_computed_in_32_bits(
