@@ -82,7 +82,9 @@ def _with_features(
     # renamed at the end, as other processes may have it loaded
     partial = wrapper.with_suffix(f".{os.getpid()}.part")
     command = [*compiler, "-shared", "-fPIC", "-O1", "-o", partial, HERE / "vulkan.c"]
-    subprocess.run([*command, "-ldl"], check=True)
+    # what asks for it by name again is to find it, and not the loader behind it
+    kept = ["-Wl,-soname,libvulkan.so.1", "-Wl,-z,nodelete"]
+    subprocess.run([*command, *kept, "-ldl"], check=True)
     partial.replace(wrapper)
     paths = f"{wrapper.parent}:{mesa['LD_LIBRARY_PATH']}"
     found = mesa | {"REAL_VULKAN": str(loader), "LD_LIBRARY_PATH": paths}
