@@ -781,7 +781,7 @@ static Status factory_devices(Factory *this, Pointer *devices, size_t count, Poi
     CALL(OrtApi_ReleaseKeyValuePairs, void, Pointer)(options);
 #ifdef DEVICE_MEMORY
     Pointer info;
-    CHECK(CALL(OrtApi_CreateMemoryInfo_V2, Status, const char *, int, uint32_t, int, int, size_t, int, Pointer *)("example_memory", 1, 0xACE, 0, 0, 64, 0, &info));
+    CHECK(CALL(OrtApi_CreateMemoryInfo_V2, Status, const char *, int, uint32_t, int, int, size_t, int, Pointer *)("Example_Memory", 1, 0xACE, 0, 0, 64, 0, &info));
     CHECK(CALL_EP(OrtEpApi_EpDevice_AddAllocatorInfo, Status, Pointer, Pointer)(out[*made], info));
     CALL(OrtApi_ReleaseMemoryInfo, void, Pointer)(info);
 #endif

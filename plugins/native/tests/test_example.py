@@ -279,6 +279,25 @@ def test_the_context_of_a_librarys_memory_is_kept(register) -> None:
     assert contexts[0] is contexts[1]
 
 
+@pytest.mark.parametrize("name", ["Example_Memory", "example_memory"])
+def test_values_are_bound_in_a_librarys_memory_by_its_name(register, name) -> None:
+    register("DEVICE_MEMORY")
+    given = feeds(2, 3)
+    with open_session(product(2, 3)) as session:
+        (expected,) = session.run(None, given)
+        binding = session.io_binding()
+        for each, array in given.items():
+            value = onnxplug.OrtValue.ortvalue_from_numpy(array, name, 0)
+            assert value.device_name() == "example_memory"
+            binding.bind_ortvalue_input(each, value)
+        (output,) = session.get_outputs()
+        binding.bind_output(output.name, name, 0)
+        session.run_with_iobinding(binding)
+        (found,) = binding.get_outputs()
+        np.testing.assert_array_equal(found.numpy(), expected)
+        del binding, value, found
+
+
 def test_config_entries_of_the_session_reach_the_library(register) -> None:
     register()
     options = onnxplug.SessionOptions()

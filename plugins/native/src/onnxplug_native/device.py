@@ -33,7 +33,8 @@ _logger = logging.getLogger("onnxplug.plugin.onnxplug_native")
 
 def location_of(info: MemoryInfo) -> ep.MemoryLocation:
     """Where what *info* says is allocated."""
-    return ep.MemoryLocation(info.name, info.place.device_id)
+    # users' names of devices are read without regard to case
+    return ep.MemoryLocation(info.name.lower(), info.place.device_id)
 
 
 def is_held(dtype: ep.DataType | None) -> bool:

@@ -286,9 +286,13 @@ class _Spaces(ep.MemorySpaces):
     keeps_contexts = True
 
     def __init__(self, factory: NativeFactory) -> None:
+        from onnxplug_native.device import location_of
+
         self._factory = factory
         # known once the library was asked for devices
-        self.owned = frozenset(info.name for info in factory.own_memories())
+        self.owned = frozenset(
+            location_of(info).space for info in factory.own_memories()
+        )
 
     def create_context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
         """The memory of a device of the library's.
