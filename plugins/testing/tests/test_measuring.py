@@ -12,8 +12,8 @@ import pytest
 from onnx import helper
 
 from onnxplug_testing.measuring.learning import Subject, write_table
-from onnxplug_testing.measuring.trials import Untaken, describe, try_out
-from onnxplug_testing.measuring.variations import Variation
+from onnxplug_testing.measuring.trials import Untaken, compare, describe, try_out
+from onnxplug_testing.measuring.variations import Variation, variations
 
 
 def neg(dtype: str, *, kind: str = "dtype") -> Variation:
@@ -94,3 +94,35 @@ def test_what_is_known_besides_is_in_the_table(learn) -> None:
     table = learn({"float32": right, "int32": right}, lacks=lacks, int64_bits=32)
     assert (table["lacks"], table["int64 bits"]) == (lacks, 32)
     assert table["operators"]["Neg"]["types"] == ["int32"]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_what_is_cast_fits_as_onnx_does_not_say_what_else_becomes(dtype) -> None:
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    values = np.linspace(-200, 200, 41).astype(np.float32)
+    case = Variation(
+        case="cast", kind="suite",
+        node=helper.make_node("Cast", ["x"], ["y"], to=number), since=13,
+        opset=13, inputs=(values,), output_types=(number,),
+    )  # fmt: skip
+    info = np.iinfo(dtype)
+    tried = [each for each in variations(case, 0) if each.kind == "values"]
+    assert tried
+    for each in tried:
+        assert info.min <= each.inputs[0].min() and each.inputs[0].max() <= info.max
+
+
+@pytest.mark.parametrize(
+    ("operator", "result"), [("DFT", "right"), ("Neg", "wrong values")]
+)
+def test_sums_of_a_signal_are_as_far_off_as_the_greatest_is_rounded(
+    operator, result
+) -> None:
+    tried = Variation(
+        case="sums", kind="values", node=helper.make_node(operator, ["x"], ["y"]),
+        since=20, opset=20, inputs=(np.zeros((1, 2, 1), np.float32),),
+        output_types=(1,),
+    )  # fmt: skip
+    expected = np.array([400, 0], np.float32)
+    found = expected + np.array([0, 3e-5], np.float32)
+    assert compare([expected], [found], tried)["result"] == result
