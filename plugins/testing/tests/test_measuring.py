@@ -126,3 +126,18 @@ def test_sums_of_a_signal_are_as_far_off_as_the_greatest_is_rounded(
     expected = np.array([400, 0], np.float32)
     found = expected + np.array([0, 3e-5], np.float32)
     assert compare([expected], [found], tried)["result"] == result
+
+
+@pytest.mark.parametrize(
+    ("operator", "first", "result"),
+    [("Softmax", 0, "right"), ("Softmax", 0.5, "wrong values"),
+     ("Sigmoid", 0, "wrong values")],
+)  # fmt: skip
+def test_what_is_masked_wholly_may_be_zeros(operator, first, result) -> None:
+    tried = Variation(
+        case="masked", kind="special", node=helper.make_node(operator, ["x"], ["y"]),
+        since=13, opset=13, inputs=(np.full(2, -np.inf, np.float32),),
+        output_types=(1,),
+    )  # fmt: skip
+    found = np.array([first, 0], np.float32)
+    assert compare([np.full_like(found, np.nan)], [found], tried)["result"] == result
