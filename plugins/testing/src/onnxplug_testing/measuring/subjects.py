@@ -36,3 +36,17 @@ _OPENVINO: Final = Subject(
 def openvino_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
     """OpenVINO on processors, by itself or in a library of ONNX Runtime's."""
     return replace(_OPENVINO, about=about, refuses=refuses)
+
+
+_WEBGPU: Final = Subject(
+    about={},
+    left_out=dict.fromkeys(
+        ("GRU", "LSTM", "Pow"),
+        "wrong with NaN and infinity in every form that was tried so",
+    ),
+)
+
+
+def webgpu_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
+    """ONNX Runtime's library for WebGPU."""
+    return replace(_WEBGPU, about=about, refuses=refuses)
