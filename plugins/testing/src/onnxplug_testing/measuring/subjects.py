@@ -40,10 +40,16 @@ def openvino_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subj
 
 _WEBGPU: Final = Subject(
     about={},
-    left_out=dict.fromkeys(
-        ("GRU", "LSTM", "Pow"),
-        "wrong with NaN and infinity in every form that was tried so",
-    ),
+    left_out={
+        **dict.fromkeys(
+            ("GRU", "LSTM", "Pow"),
+            "wrong with NaN and infinity in every form that was tried so",
+        ),
+        "DFT": "off by 4e-6 where sums cancel, of which the suite wants zeros",
+        "Softplus": "off by a thousandth of what it makes of -10, as Mish shows",
+    },
+    # it adds up in 16 bits: the suite's attentions are off by a step of float16
+    manual={name: [("types=float16",)] for name in ("Gemm", "MatMul", "Softmax")},
 )
 
 
