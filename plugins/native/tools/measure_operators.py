@@ -29,13 +29,18 @@ from library import Library, add_arguments, named
 import onnxplug
 from onnxplug.errors import InvalidModel, UnassignedNode
 from onnxplug_testing.measuring.learning import Subject, narrow_table, write_table
-from onnxplug_testing.measuring.subjects import openvino_subject, webgpu_subject
+from onnxplug_testing.measuring.subjects import (
+    ggml_subject,
+    openvino_subject,
+    webgpu_subject,
+)
 from onnxplug_testing.measuring.trials import Answer, Untaken, run
 from onnxplug_testing.measuring.variations import Variation
 
 KNOWN: Final = {
     "OpenVINOExecutionProvider": openvino_subject,
     "WebGpuExecutionProvider": webgpu_subject,
+    "ggml": ggml_subject,
 }
 """EPs on engines of which more is known than what is measured."""
 

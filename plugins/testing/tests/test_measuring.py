@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 from onnxplug_testing.measuring.learning import Subject, write_table
-from onnxplug_testing.measuring.trials import Untaken, compare, describe, try_out
+from onnxplug_testing.measuring.trials import Untaken, amend, compare, describe, try_out
 from onnxplug_testing.measuring.variations import Variation, variations
 
 
@@ -96,6 +96,13 @@ def test_what_is_known_besides_is_in_the_table(learn) -> None:
     assert table["operators"]["Neg"]["types"] == ["int32"]
 
 
+def test_what_is_refused_everywhere_is_no_reason_to_refuse_more(learn) -> None:
+    crashes = ("dynamic",)
+    table = learn({"float32": right}, everywhere=[crashes])
+    assert table["operators"]["Neg"]["refused"] == [["dynamic"]]
+    assert table["operators"]["Neg"]["types"] == ["float32"]
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_what_is_cast_fits_as_onnx_does_not_say_what_else_becomes(dtype) -> None:
     number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -141,3 +148,19 @@ def test_what_is_masked_wholly_may_be_zeros(operator, first, result) -> None:
     )  # fmt: skip
     found = np.array([first, 0], np.float32)
     assert compare([np.full_like(found, np.nan)], [found], tried)["result"] == result
+
+
+def test_what_ends_a_process_by_itself_clears_the_trial_before(tmp_path) -> None:
+    results = tmp_path / "results.jsonl"
+
+    def write(line: dict[str, Any]) -> None:
+        with results.open("a") as file:
+            file.write(json.dumps({"op": "Neg", "number": 1} | line) + "\n")
+
+    write({"started": 1})
+    write({"result": "right"})
+    for before, after in (("right", "crashed"), ("crashed", "right")):
+        amend(results, "Neg", 1, before, after)
+        assert json.loads(results.read_text().splitlines()[-1])["result"] == after
+    amend(results, "Neg", 2, "right", "crashed")
+    assert len(results.read_text().splitlines()) == 4

@@ -56,3 +56,13 @@ _WEBGPU: Final = Subject(
 def webgpu_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
     """ONNX Runtime's library for WebGPU."""
     return replace(_WEBGPU, about=about, refuses=refuses)
+
+
+# it ends the process where a tensor has no elements, of which a size that is not known
+# tells nothing
+_GGML: Final = Subject(about={}, everywhere=[("dynamic",)])
+
+
+def ggml_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
+    """ggml on processors, in the library ``onnxruntime-ggml``."""
+    return replace(_GGML, about=about, refuses=refuses)

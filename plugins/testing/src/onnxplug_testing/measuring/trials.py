@@ -199,7 +199,7 @@ def compare(
             wide = [np.asarray(a, np.float64) for a in (ours, right)]
             with np.errstate(all="ignore"):
                 error = np.abs(wide[0] - wide[1])
-            worst = float(np.nanmax(error)) if error.size else 0.0
+            worst = float(np.fmax.reduce(error, axis=None, initial=0.0))
             detail = f"output {position} is off by {worst:.3g}"
             return {"result": "wrong values", "detail": detail}
     return {"result": "right"}
@@ -247,11 +247,13 @@ def run(
                 print(name, how, last, flush=True)
                 if last["started"] in ended:
                     skip = last["started"]
+                    # it did so by itself: the trial before had no part in it
+                    amend(results, name, skip - 1, "crashed", "right")
                 else:
                     # the trial before may have spoilt the memory: again without it
                     ended.add(last["started"])
                     skip = last["started"] - 1
-                    blame(results, name, skip)
+                    amend(results, name, skip, "right", "crashed")
                 continue
             finished.add(name)
             if "finished" not in last:
@@ -261,12 +263,14 @@ def run(
                     file.write(json.dumps(line) + "\n")
 
 
-def blame(results: Path, name: str, number: int) -> None:
-    """Record that the process ended after trial *number*, if it seemed right."""
+def amend(results: Path, name: str, number: int, before: str, after: str) -> None:
+    """Record another result of trial *number*, if it is *before*: of the process that
+    ended after it, or did not."""
+    found: dict[str, Any] = {}
     for text in results.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        if (line["op"], line.get("number")) == (name, number) and (
-            line.get("result") == "right"
-        ):
-            with results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line | {"result": "crashed"}) + "\n")
+        if (line["op"], line.get("number")) == (name, number) and "result" in line:
+            found = line
+    if found.get("result") == before:
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found | {"result": after}) + "\n")
