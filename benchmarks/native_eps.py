@@ -4,8 +4,11 @@
 
 LIBRARY is ``nxrt``, of the distribution nxrt-ep-cpu, ``openvino``, of
 onnxruntime-ep-openvino, which drives processors of Intel only, or ``webgpu``, of
-onnxruntime-ep-webgpu, which needs a Vulkan driver.  Both runtimes load the same file.
-The other arguments are those of ``compare.py``.
+onnxruntime-ep-webgpu, which needs an adapter: on a machine without one run the script
+under ``plugins/native/tools/with_adapter.py``, and read what ``webgpu_ep.py`` says of
+software.  Both runtimes load the same file, and nodes are not refused for what was
+measured.  With WebGPU's library our own EP on WebGPU is compared, too, if
+onnxplug-webgpu is installed.  The other arguments are those of ``compare.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,12 +34,14 @@ class Library(NamedTuple):
         distribution, module: what has it.
         ep: the name of its EP.
         models: those that it takes whole.
+        own: the distribution of our own EP of that name, if there is one.
     """
 
     distribution: str
     module: str
     ep: str
     models: tuple[str, ...]
+    own: str = ""
 
     @property
     def path(self) -> str:
@@ -56,6 +62,7 @@ LIBRARIES: Final = {
         "onnxruntime_ep_webgpu",
         "WebGpuExecutionProvider",
         ("a CNN", "a perceptron", "a transformer's block"),
+        own="onnxplug-webgpu",
     ),
 }
 
@@ -67,8 +74,12 @@ def prepare(
     runtime: str, path: str, feeds: Mapping[str, Any], threads: int, name: str
 ) -> Callable[[], Any]:
     """Load a model with the EP of library *name* alone; a function that runs it."""
-    library, module = LIBRARIES[name], importlib.import_module(runtime)
-    given = {}
+    library = LIBRARIES[name]
+    if library.own:
+        # of two EPs of one name neither would be used
+        os.environ["ONNXPLUG_PLUGINS"] = f"cpu,{name}@{library.distribution}"
+    module = importlib.import_module(runtime)
+    given = {"onnxplug.trust_library": "1"} if runtime == "onnxplug" else {}
     if name == "openvino":
         config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
         given["load_config"] = json.dumps({"CPU": {k: str(config[k]) for k in config}})
@@ -84,6 +95,25 @@ def prepare(
     options.add_provider_for_devices(devices[:1], given)
     session = module.InferenceSession(path, options)
     return lambda: session.run(None, feeds)
+
+
+def own_ep(library: Library) -> list[Runtime]:
+    """Our own EP of that name; none if there is none, or it is not installed."""
+    if not library.own:
+        return []
+    if importlib.util.find_spec(library.own.replace("-", "_")) is None:
+        print(f"{library.own} is not installed, and left out")
+        return []
+    return [Runtime("our own EP", library.own)]
+
+
+def adapter() -> dict[str, str]:
+    """What WebGPU runs on here, as our own EP's library says it, if that is there."""
+    if importlib.util.find_spec("wgpu") is None:
+        return {"adapter": "not known: wgpu is not installed"}
+    from webgpu_ep import adapter as found
+
+    return found()
 
 
 def write(model: str, folder: Path) -> Files:
@@ -122,6 +152,10 @@ if __name__ == "__main__":
         __doc__,
         {model: functools.partial(write, model) for model in library.models},
         sys.argv[2:],
-        ours=[Runtime("onnxplug", "onnxplug-native", {"library": name})],
+        ours=[
+            Runtime("onnxplug", "onnxplug-native", {"library": name}),
+            *own_ep(library),
+        ],
         peers=[Runtime("onnxruntime", "onnxruntime", {"library": name})],
+        of_the_machine=adapter if name == "webgpu" else dict,
     )

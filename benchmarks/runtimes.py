@@ -122,6 +122,8 @@ def _prepare_openvino(path: str, feeds: Feeds, threads: int) -> Run:
 
 
 def _prepare_webgpu(path: str, feeds: Feeds, given: Any) -> Run:
+    # ONNX Runtime's library has an EP of the same name, and may be installed, too
+    os.environ["ONNXPLUG_PLUGINS"] = "cpu,webgpu@onnxplug-webgpu"
     import onnxplug
 
     options = onnxplug.SessionOptions()

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ def start() -> Answer:
     settings = onnxplug.SessionOptions()
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
 
-    def answer(tried: Variation) -> Sequence[Any]:
+    def answer(tried: Variation) -> Callable[[], Sequence[Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -47,7 +48,7 @@ def start() -> Answer:
                 )
             except (InvalidModel, UnassignedNode) as error:
                 raise Untaken(str(error)) from error
-            return session.run(None, tried.feeds())
+        return functools.partial(session.run, None, tried.feeds())
 
     return answer
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,18 +20,9 @@ from onnxplug.plugins import PluginRegistry, registry
 from onnxplug_native.interface.handles import live
 from onnxplug_native.interface.table import entries
 
+from ..tools.c_compiler import c_compiler
+
 SOURCE = Path(__file__).with_name("example.c")
-
-
-def c_compiler() -> list[str] | None:
-    """The system's, or else that of the distribution ``ziglang``, if it is there."""
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
-    if importlib.util.find_spec("ziglang") is None:
-        return None
-    # it would end the process where C does not say what happens
-    return [sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=undefined"]
 
 
 @pytest.fixture(scope="session")

@@ -267,6 +267,19 @@ def test_memory_that_the_host_cannot_use(register, macros) -> None:
     assert allocated() == 0
 
 
+def test_a_scalar_is_copied_to_a_librarys_memory(register) -> None:
+    register("DEVICE_MEMORY")
+    with open_session(product(2, 3)):
+        place = ep.MemoryLocation("example_memory", 0)
+        context = registry.contexts.at(place).context
+        target = context.allocator(ep.MemoryKind.DEVICE).empty((), ep.DataType.FLOAT32)
+        context.transfer.copy([(np.float32(3), target)], None)
+        found = np.zeros((), np.float32)
+        context.transfer.copy([(target, found)], None)
+        assert found == 3
+        del target
+
+
 def test_the_context_of_a_librarys_memory_is_kept(register) -> None:
     register("DEVICE_MEMORY")
     contexts = []

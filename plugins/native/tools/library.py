@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnxplug
@@ -19,10 +19,12 @@ class Library:
     Attributes:
         ep: the EP's name.
         path: the library's file; ``None`` if a wheel has it that is found by itself.
+        options: of the EP, besides those that its device suggests.
     """
 
     ep: str
     path: Path | None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def register(self) -> None:
         """Have its EPs in this process."""
@@ -49,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--library", type=Path, help="its file, unless onnxplug finds its wheel itself"
     )
     parser.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of the EP; may be repeated",
+    )
+    parser.add_argument(
         "--intel", action="store_true", help="say that the processor is one of Intel's"
     )
 
@@ -57,4 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def named(arguments: argparse.Namespace) -> Iterator[Library]:
     """The library that *arguments* name, and the hardware while it is used."""
     with presented(INTEL_CPU) if arguments.intel else contextlib.nullcontext():
-        yield Library(arguments.ep, arguments.library)
+        pairs = [each.partition("=") for each in arguments.option]
+        options = {name: value for name, _, value in pairs}
+        yield Library(arguments.ep, arguments.library, options)

@@ -1,6 +1,7 @@
 """Measures which nodes an EP made for ONNX Runtime computes as ONNX defines them.
 
-    python tools/measure_operators.py run EP --results FILE [--library PATH] [OP …]
+    python tools/measure_operators.py run EP --results FILE [--library PATH]
+        [--option NAME=VALUE …] [OP …]
     python tools/measure_operators.py table EP --results FILE --table FILE …
     python tools/measure_operators.py run EP --kind whole --results MORE …
     python tools/measure_operators.py narrow EP --results MORE --table FILE …
@@ -8,8 +9,9 @@
 ``run`` tries each variation of each node case that the library takes, and appends a
 line of JSON for each; operators already in the file are skipped.  ``table`` writes the
 allow-list from them, and prints the failures that the list would let through: there
-must be none.  ``narrow`` takes from the list what trials of one kind, made later, show
-to be wrong.  Lists in ``onnxplug_native/operators`` come with the distribution; others
+must be none.  Options are noted in it, and are the library's wherever the list is used.
+``narrow`` takes from the list what trials of one kind, made later, show to be wrong.
+Lists in ``onnxplug_native/operators`` come with the distribution; others
 are given to sessions with the option ``onnxplug.allow_list``.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 import argparse
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,11 +29,19 @@ from library import Library, add_arguments, named
 import onnxplug
 from onnxplug.errors import InvalidModel, UnassignedNode
 from onnxplug_testing.measuring.learning import Subject, narrow_table, write_table
-from onnxplug_testing.measuring.subjects import openvino_subject
+from onnxplug_testing.measuring.subjects import (
+    ggml_subject,
+    openvino_subject,
+    webgpu_subject,
+)
 from onnxplug_testing.measuring.trials import Answer, Untaken, run
 from onnxplug_testing.measuring.variations import Variation
 
-KNOWN: Final = {"OpenVINOExecutionProvider": openvino_subject}
+KNOWN: Final = {
+    "OpenVINOExecutionProvider": openvino_subject,
+    "WebGpuExecutionProvider": webgpu_subject,
+    "ggml": ggml_subject,
+}
 """EPs on engines of which more is known than what is measured."""
 
 
@@ -43,9 +53,9 @@ def start(library: Library) -> Answer:
     # it would compute by itself what does not depend on content, such as a shape
     disabled = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.graph_optimization_level = disabled
-    trusted = [(library.ep, {"onnxplug.trust_library": "1"})]
+    trusted = [(library.ep, {**library.options, "onnxplug.trust_library": "1"})]
 
-    def answer(tried: Variation) -> Sequence[Any]:
+    def answer(tried: Variation) -> Callable[[], Sequence[Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -54,13 +64,28 @@ def start(library: Library) -> Answer:
                 )
             except (InvalidModel, UnassignedNode) as error:
                 raise Untaken(str(error)) from error
-            with session:
-                nodes = [(each.op_type, each.ep) for each in session.explain().nodes]
-                if nodes != [(tried.node.op_type, library.ep)]:
-                    raise Untaken("the host runs it itself, or as other nodes")
+        nodes = session.explain().nodes
+        if {each.ep for each in nodes} != {library.ep} or not _is_of_one(
+            [each.op_type for each in nodes], tried.node.op_type
+        ):
+            session.close()
+            raise Untaken("the host runs it itself, or as other nodes")
+
+        def run_it() -> Sequence[Any]:
+            with session, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 return session.run(None, tried.feeds())
 
+        return run_it
+
     return answer
+
+
+def _is_of_one(operators: Sequence[str], wanted: str) -> bool:
+    """Whether nodes of *operators* are that which is *wanted*, alone or, with its
+    channels last, between what transposes for it."""
+    around = [each for each in operators if each != "Transpose"]
+    return list(operators) == [wanted] or around == [wanted]
 
 
 def subject_of(library: Library) -> Subject:
@@ -71,7 +96,7 @@ def subject_of(library: Library) -> Subject:
         "ep": library.ep,
         "vendor": device.ep_vendor,
         "version": device.metadata["version"],
-        "options": dict(device.default_options),
+        "options": {**device.default_options, **library.options},
     }
     return KNOWN.get(library.ep, Subject)(about=about, refuses=True)
 

@@ -1,6 +1,7 @@
 """Counts the ONNX backend suite's cases through an EP made for ONNX Runtime.
 
-    python tools/run_suite.py EP [--library PATH] [--intel] [--trust] …
+    python tools/run_suite.py EP [--library PATH] [--option NAME=VALUE] [--intel]
+        [--trust] …
 
 The other arguments are --jobs N, --every N, --json FILE and cases.  It ends with 1
 where the CPU EP passes a case that does not pass with the EP before it, or that the EP
@@ -24,5 +25,7 @@ if __name__ == "__main__":
     given, words = parser.parse_known_args()
     with named(given) as library:
         library.register()
-        options = {"onnxplug.trust_library": "1"} if given.trust else {}
+        options = dict(library.options)
+        if given.trust:
+            options["onnxplug.trust_library"] = "1"
         sys.exit(main(__doc__, Lineup(library.ep, options), words))

@@ -15,6 +15,8 @@ of one kind, made later, show to be wrong.
 from __future__ import annotations
 
 import argparse
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +36,7 @@ def start() -> Answer:
     """OpenVINO as what is asked."""
     core = import_openvino().Core()
 
-    def answer_one(tried: Variation) -> tuple[Any, ...]:
+    def answer_one(tried: Variation) -> Callable[[], tuple[Any, ...]]:
         try:
             compiled = core.compile_model(
                 core.read_model(tried.model().SerializeToString()),
@@ -43,7 +45,7 @@ def start() -> Answer:
             )
         except RuntimeError as error:
             raise Untaken(str(error)) from error
-        return answer(compiled, tried)
+        return functools.partial(answer, compiled, tried)
 
     return answer_one
 

@@ -242,7 +242,8 @@ class NativeTransfer(ep.DataTransfer):
 
 
 def _contiguous(array: Any, dtype: ep.DataType) -> Any:
-    if isinstance(array, np.ndarray):
+    # bodies that the host runs may give scalars, which are no arrays
+    if isinstance(array, np.ndarray | np.generic):
         return usual_form(array, dtype.numpy)
     return array
 

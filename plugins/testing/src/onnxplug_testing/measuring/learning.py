@@ -34,6 +34,7 @@ class Subject:
         lacks: element types that do not count, with the reason.
         left_out: operators that are not taken at all, with the reason.
         manual: combinations of features that are refused whatever was measured.
+        everywhere: those that are refused so in every operator.
         int64_bits: in how many bits it computes int64; extremes are not tried.
         widens: it computes 16-bit types in 32 bits, and narrows at the end.
     """
@@ -43,6 +44,7 @@ class Subject:
     lacks: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     manual: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
+    everywhere: Sequence[tuple[str, ...]] = ()
     int64_bits: int = 64
     widens: bool = False
 
@@ -266,7 +268,7 @@ def learn(trials: list[Trial], subject: Subject) -> dict[str, Any] | None:
     if not good:
         return None
     bad = {facts for facts, right, _ in trials if not right}
-    rules = list(subject.manual.get(trials[0][2]["op"], ()))
+    rules = [*subject.everywhere, *subject.manual.get(trials[0][2]["op"], ())]
     while True:
         entry = _entry(good, rules, trials)
         left = [facts for facts in bad if allows(entry, facts) is None]

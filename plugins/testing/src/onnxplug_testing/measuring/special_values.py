@@ -38,11 +38,12 @@ _ORDERING: Final = frozenset(
 )  # fmt: skip
 """Operators that compare: ONNX does not say where NaN stands."""
 
-_MASKED: Final = frozenset({"LogSoftmax", "Softmax"})
+MASKED: Final = frozenset({"LogSoftmax", "Softmax"})
 """Operators of which models ask no more than to leave out what is -inf.
 
-OpenVINO gives zeros beside NaN and infinity, where ONNX's formula gives NaN.  Taken for
-an error, that would leave no attention to it.
+OpenVINO gives zeros beside NaN and infinity, where ONNX's formula gives NaN, and so
+does WebGPU's library for rows of nothing but -inf.  Taken for an error, that would
+leave no attention to them; models that look for NaN make zeros of such rows.
 """
 
 _VANISHING: Final = frozenset({"Gelu", "HardSwish", "Mish", "Swish"})
@@ -134,7 +135,7 @@ def _as_type(case: Any, data: list[int], dtype: Any) -> Any | None:
 
 
 def _values(operator: str) -> list[float]:
-    if operator in _MASKED:
+    if operator in MASKED:
         return [-np.inf, 0.0, -np.inf, -1.5]
     if operator in _VANISHING:
         return [np.nan, 0.0, -1.5]

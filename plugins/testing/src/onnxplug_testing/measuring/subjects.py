@@ -36,3 +36,33 @@ _OPENVINO: Final = Subject(
 def openvino_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
     """OpenVINO on processors, by itself or in a library of ONNX Runtime's."""
     return replace(_OPENVINO, about=about, refuses=refuses)
+
+
+_WEBGPU: Final = Subject(
+    about={},
+    left_out={
+        **dict.fromkeys(
+            ("GRU", "LSTM", "Pow"),
+            "wrong with NaN and infinity in every form that was tried so",
+        ),
+        "DFT": "off by 4e-6 where sums cancel, of which the suite wants zeros",
+        "Softplus": "off by a thousandth of what it makes of -10, as Mish shows",
+    },
+    # it adds up in 16 bits: the suite's attentions are off by a step of float16
+    manual={name: [("types=float16",)] for name in ("Gemm", "MatMul", "Softmax")},
+)
+
+
+def webgpu_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
+    """ONNX Runtime's library for WebGPU."""
+    return replace(_WEBGPU, about=about, refuses=refuses)
+
+
+# it ends the process where a tensor has no elements, of which a size that is not known
+# tells nothing
+_GGML: Final = Subject(about={}, everywhere=[("dynamic",)])
+
+
+def ggml_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
+    """ggml on processors, in the library ``onnxruntime-ggml``."""
+    return replace(_GGML, about=about, refuses=refuses)

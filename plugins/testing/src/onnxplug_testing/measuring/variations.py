@@ -444,13 +444,25 @@ def _other_values(case: Variation, generator: Any) -> Iterator[Variation]:
                 values = generator.standard_normal(array.shape) * scale
                 if array.size and array.min() >= 0 and array.max() <= 1:
                     values = generator.random(array.shape)
-                inputs[position] = np.asarray(values, np.float32)
+                inputs[position] = _castable(case, np.asarray(values, np.float32))
             elif array.dtype.name in _WHOLE and position == 0:
                 info = np.iinfo(array.dtype)
                 inputs[position] = generator.integers(
                     info.min, info.max, array.shape, array.dtype, endpoint=True
                 )
         yield replace(case, kind="values", inputs=tuple(inputs), expected=None)
+
+
+def _castable(case: Variation, values: Any) -> Any:
+    """*values* that are within the type to which *case* casts them, if it does: ONNX
+    does not say what whole number others become."""
+    if case.node.op_type not in ("Cast", "CastLike"):
+        return values
+    target = helper.tensor_dtype_to_np_dtype(case.output_types[0])
+    if target.kind not in "iu" and "int" not in target.name:
+        return values
+    info = ml_dtypes.iinfo(target)
+    return np.clip(np.abs(values) if info.min == 0 else values, info.min, info.max)
 
 
 _SHAPES: Final = (
