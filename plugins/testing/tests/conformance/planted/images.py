@@ -64,9 +64,16 @@ class Windows(NamedTuple):
             (size - 1) * dilation + 1
             for size, dilation in zip(self.sizes, self.dilations, strict=True)
         ]
+        lacking = [max(r - x.shape[a], 0) for a, r in zip(axes, reach, strict=True)]
+        if any(lacking):  # no window has room, and numpy would raise
+            pairs[first : axes.stop] = [(0, each) for each in lacking]
+            x = np.pad(x, pairs)
         found = sliding_window_view(x, reach, axis=tuple(axes))
         index: list[Any] = [slice(None)] * x.ndim
-        index[first : axes.stop] = [slice(None, None, each) for each in self.strides]
+        index[first : axes.stop] = [
+            slice(0, 0) if each else slice(None, None, stride)
+            for each, stride in zip(lacking, self.strides, strict=True)
+        ]
         index += [slice(None, None, each) for each in self.dilations]
         windows: Array = found[tuple(index)]
         return windows
