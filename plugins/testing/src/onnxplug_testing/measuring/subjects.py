@@ -38,6 +38,11 @@ def openvino_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subj
     return replace(_OPENVINO, about=about, refuses=refuses)
 
 
+_OF_FLOAT16: Final = {
+    name: [("types=float16",)] for name in ("Gemm", "MatMul", "Softmax")
+}
+"""In engines of which the suite's attentions are off by a step of float16."""
+
 _WEBGPU: Final = Subject(
     about={},
     left_out={
@@ -48,8 +53,7 @@ _WEBGPU: Final = Subject(
         "DFT": "off by 4e-6 where sums cancel, of which the suite wants zeros",
         "Softplus": "off by a thousandth of what it makes of -10, as Mish shows",
     },
-    # it adds up in 16 bits: the suite's attentions are off by a step of float16
-    manual={name: [("types=float16",)] for name in ("Gemm", "MatMul", "Softmax")},
+    manual=_OF_FLOAT16,
 )
 
 
@@ -60,7 +64,7 @@ def webgpu_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subjec
 
 # it ends the process where a tensor has no elements, of which a size that is not known
 # tells nothing
-_GGML: Final = Subject(about={}, everywhere=[("dynamic",)])
+_GGML: Final = Subject(about={}, everywhere=[("dynamic",)], manual=_OF_FLOAT16)
 
 
 def ggml_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:

@@ -461,7 +461,8 @@ def _castable(case: Variation, values: Any) -> Any:
     target = helper.tensor_dtype_to_np_dtype(case.output_types[0])
     if target.kind not in "iu" and "int" not in target.name:
         return values
-    info = ml_dtypes.iinfo(target)
+    make_info: Any = ml_dtypes.iinfo  # which has no types
+    info = make_info(target)
     return np.clip(np.abs(values) if info.min == 0 else values, info.min, info.max)
 
 
