@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,17 @@ def in_32_bits(tried: Variation) -> list[Any]:
     return [sum(narrow[1:], narrow[0]).astype(dtype)]
 
 
+def outcome(answer: Any, tried: Variation, **known: Any) -> dict[str, Any]:
+    """How what *answer* gives compares."""
+    return try_out(partial(partial, answer), tried, **known)
+
+
 def results(answer: Any, given: Variation, **known: Any) -> set[tuple[str, str, str]]:
     with np.errstate(all="ignore"):
         return {
             (str(tried.inputs[0].dtype), tried.kind.removeprefix("whole "), result)
             for tried in whole_numbers(given, 0, **known)
-            if (result := try_out(answer, tried, **known)["result"]) != "right"
+            if (result := outcome(answer, tried, **known)["result"]) != "right"
         }
 
 
@@ -135,7 +141,9 @@ def narrowed(tmp_path: Path) -> Callable[..., Any]:
 def record(tried: list[Variation], answer: Any, file: Path) -> None:
     with np.errstate(all="ignore"):
         lines = [
-            describe(each) | try_out(answer, each) | {"number": number}
+            describe(each)
+            | try_out(partial(partial, answer), each)
+            | {"number": number}
             for number, each in enumerate(tried)
         ]
     file.write_text("\n".join(map(json.dumps, lines)))
