@@ -49,8 +49,10 @@ _ENDS = {
         "[r.factory.close() for r in registry.records() if 'Example' in r.name]"
     ),
     "it is forked": (
-        "import os, warnings; warnings.simplefilter('ignore'); child = os.fork()\n"
-        "if not child: atexit._clear(); run_late(); os._exit(0)\n"
+        "import os, signal, warnings; warnings.simplefilter('ignore')\n"
+        "child = os.fork()\n"
+        # one that hangs would keep the pipes open, and who reads these
+        "if not child: signal.alarm(30); atexit._clear(); run_late(); os._exit(0)\n"
         "assert os.waitpid(child, 0)[1] == 0"
     ),
 }

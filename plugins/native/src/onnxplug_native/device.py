@@ -128,7 +128,7 @@ class NativeAllocator(ep.Allocator):
         known = self._spare.get(nbytes)
         if known is None and nbytes <= _SPARED_BYTES:
             while len(self._spare) >= _SPARED_SIZES:
-                for each in self._spare.pop(next(iter(self._spare), 0), ()):
+                for each in self._spare.pop(next(iter([*self._spare]), 0), ()):
                     self._release(each)
             known = self._spare.setdefault(nbytes, [])
         if known is not None and len(known) < _SPARED_OF_ONE:
