@@ -6,6 +6,8 @@ when it is asked for.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from onnxplug_testing.conformance import Check, CheckOutcome, Subject
+    from onnxplug_testing.conformance import Check, CheckOutcome, Settings, Subject
+    from onnxplug_testing.conformance.allotment import Allotment
     from onnxplug_testing.conformance.fork_server import ForkServer
 
 
@@ -58,6 +61,7 @@ def pytest_collection_modifyitems(
         return
     from onnxplug.errors import OnnxplugError
     from onnxplug_testing.conformance import Settings, chosen_checks, find_subject
+    from onnxplug_testing.conformance.examination import largest_last
 
     settings = Settings(
         config.getoption("--ep-seed"),
@@ -70,10 +74,9 @@ def pytest_collection_modifyitems(
         subject = find_subject(name, config.getoption("--ep-device"))
     except OnnxplugError as error:
         raise pytest.UsageError(str(error)) from error
-    shares = sum(each.share for each in checks)
     processes = Processes(subject, checks)
     config.add_cleanup(processes.close)
-    for each in checks:
+    for each in largest_last(checks):
         items.append(
             ConformanceItem.from_parent(
                 session,
@@ -82,7 +85,6 @@ def pytest_collection_modifyitems(
                 subject=subject,
                 settings=settings,
                 processes=processes,
-                seconds=settings.seconds * each.share / shares,
             )
         )
 
@@ -92,7 +94,7 @@ class Found(Exception):
 
 
 class Processes:
-    """What the processes of checks are forked from, once the first is needed."""
+    """What all checks share: the process that theirs are forked from, and the time."""
 
     def __init__(self, subject: Subject, checks: list[Check]) -> None:
         self._subject = subject
@@ -100,7 +102,24 @@ class Processes:
         self._open = ExitStack()
         self._started: list[ForkServer | None] = []
         self._hangs = ""
+        self._allotment: Allotment | None = None
         self.close = self._open.close
+
+    def allotment(self, settings: Settings, items: Sequence[pytest.Item]) -> Allotment:
+        """The time, which begins with the first of the tests that were selected."""
+        from onnxplug_testing.conformance.allotment import Allotment
+
+        if self._allotment is None:
+            self._allotment = Allotment(
+                [
+                    each.check.share
+                    for each in items
+                    if isinstance(each, ConformanceItem)
+                ],
+                settings.seconds,
+                time.monotonic() + settings.clock,
+            )
+        return self._allotment
 
     def server(self) -> ForkServer | None:
         """See :func:`fork_server`; skips a test where no process can be forked."""
@@ -126,28 +145,27 @@ class ConformanceItem(pytest.Item):
         *,
         check: Check,
         subject: Subject,
-        settings: Any,
+        settings: Settings,
         processes: Processes,
-        seconds: float,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._check = check
+        self.check = check
         self._subject = subject
         self._settings = settings
         self._processes = processes
-        self._seconds = seconds
 
     def runtest(self) -> None:
         """Carry the check out; skipped where there was nothing to try."""
-        from onnxplug_testing.conformance import carry_out
+        from onnxplug_testing.conformance.examination import carry_out_in_turn
         from onnxplug_testing.conformance.text import of_outcome
 
-        outcome: CheckOutcome = carry_out(
-            self._check,
+        allotment = self._processes.allotment(self._settings, self.session.items)
+        outcome: CheckOutcome = carry_out_in_turn(
+            self.check,
             self._subject,
             self._settings,
-            self._seconds,
+            allotment,
             self._processes.server(),
         )
         text = of_outcome(outcome)

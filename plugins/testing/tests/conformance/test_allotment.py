@@ -23,11 +23,11 @@ def carried_out(beside: float, *, first: float = 0.0) -> tuple[list[float], floa
     """
     now, given = first, []
     allotment = Allotment(SHARES, SECONDS, END)
-    for _ in SHARES:
-        seconds, began = allotment.next(now), now
+    for share in SHARES:
+        seconds, began = allotment.next(share, now), now
         given.append(seconds)
         now += seconds + beside
-        allotment.spent(seconds, now - began)
+        allotment.spent(share, seconds, now - began)
     return given, now
 
 
@@ -43,11 +43,18 @@ def test_where_the_clock_leaves_enough_each_has_its_share_of_the_processor() -> 
 
 def test_what_a_check_leaves_is_for_others() -> None:
     allotment = Allotment([1.0, 1.0, 2.0], 8.0, math.inf)
-    assert allotment.next(0.0) == 2.0
-    allotment.spent(0.4, 0.4)
-    assert allotment.next(0.4) == pytest.approx((8 - 0.4) / 3)
-    allotment.spent(5.0, 5.0)  # more than it has: that is not of others
-    assert allotment.next(5.4) == pytest.approx((8 - 0.4) * 2 / 3)
+    assert allotment.next(1.0, 0.0) == 2.0
+    allotment.spent(1.0, 0.4, 0.4)
+    assert allotment.next(1.0, 0.4) == pytest.approx((8 - 0.4) / 3)
+    allotment.spent(1.0, 5.0, 5.0)  # more than it has: that is not of others
+    assert allotment.next(2.0, 5.4) == pytest.approx((8 - 0.4) * 2 / 3)
+
+
+def test_checks_come_in_any_order() -> None:
+    allotment = Allotment([1.0, 1.0, 2.0], 8.0, math.inf)
+    assert allotment.next(2.0, 0.0) == 4.0
+    allotment.spent(2.0, 1.0, 1.0)
+    assert allotment.next(1.0, 1.0) == pytest.approx((8 - 1) / 2)
 
 
 @pytest.mark.parametrize("beside", [0.13, 0.15, 0.17])
@@ -64,7 +71,7 @@ def test_each_has_something_however_late_it_is() -> None:
     assert given[-10:] == pytest.approx(shared(LEAST * SECONDS)[-10:])
     assert end > END
     allotment = Allotment([1.0], 4.0, 10.0)
-    assert allotment.next(20.0) == LEAST * 4.0
+    assert allotment.next(1.0, 20.0) == LEAST * 4.0
     assert allotment.until(20.0) == 20.0 + LEAST * 4.0
 
 

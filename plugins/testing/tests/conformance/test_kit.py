@@ -32,6 +32,7 @@ from onnxplug_testing.conformance import (
 )
 from onnxplug_testing.conformance.html import as_html
 from onnxplug_testing.conformance.text import as_text
+from onnxplug_testing.pytest_plugin import ConformanceItem, Processes
 from onnxplug_testing.toy import ToyExecutionProvider
 
 Kernel = Callable[..., Any]
@@ -254,3 +255,29 @@ def test_pytest_has_a_test_for_each_check(tmp_path: Path) -> None:
     assert "finite and not less than 0" in ran.stdout
     assert "Traceback" not in ran.stdout
     assert SimulatedFactory(Knobs()).name in ran.stdout
+
+
+def test_tests_share_the_time_of_a_run(request: pytest.FixtureRequest) -> None:
+    checks, subject, settings = (
+        chosen_checks(["costs"]),
+        find_subject("cpu"),
+        Settings(),
+    )
+    shared = Processes(subject, checks)
+    items = [
+        ConformanceItem.from_parent(
+            request.session,
+            name=each.name,
+            check=each,
+            subject=subject,
+            settings=settings,
+            processes=shared,
+        )
+        for each in checks
+    ]
+    allotment, now = shared.allotment(settings, items), time.monotonic()
+    part = checks[0].share / sum(each.share for each in checks)
+    given = allotment.next(checks[0].share, now)
+    assert given == pytest.approx(part * settings.seconds)
+    assert allotment.until(now) == pytest.approx(now + settings.clock, abs=5)
+    assert shared.allotment(settings, items) is allotment

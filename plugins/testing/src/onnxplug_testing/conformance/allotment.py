@@ -16,7 +16,7 @@ _DOUBT: Final = 5
 
 
 class Allotment:
-    """What each check has of the time, one after the other.
+    """What each check has of the time, one after the other in any order.
 
     That is its share of the processor's time, so that as much is tried on a machine
     that does much else; or less, of a slow machine: no more than its share of what the
@@ -25,14 +25,15 @@ class Allotment:
     less than :data:`LEAST`, so that there is none that tries nothing.
 
     Args:
-        shares: of the checks, in their order.
+        shares: of the checks.
         seconds: of the processor, which all have together.
         end: when the last is to end, on the clock that :meth:`next` is told of.
     """
 
     def __init__(self, shares: Sequence[float], seconds: float, end: float) -> None:
-        self._shares = list(shares)
         self._all = sum(shares)
+        self._rest = self._all
+        self._count = len(shares)
         self._seconds = seconds
         self._left = seconds
         self._end = end
@@ -40,13 +41,12 @@ class Allotment:
         self._known = _DOUBT
         self._given = 0.0
 
-    def next(self, now: float) -> float:
-        """The processor time of the next check, which begins *now*, in s."""
+    def next(self, share: float, now: float) -> float:
+        """The processor time of a check with *share*, which begins *now*, in s."""
         each = self._beside / self._known
-        by_clock = self._end - now - each * len(self._shares)
-        share = self._shares[0]
+        by_clock = self._end - now - each * self._count
         least = LEAST * self._seconds * share / self._all
-        left = min(self._left, by_clock) * share / sum(self._shares)
+        left = min(self._left, by_clock) * share / self._rest
         self._given = max(left, least)
         return self._given
 
@@ -54,8 +54,8 @@ class Allotment:
         """When that check, which begins *now*, is to end by the clock."""
         return max(self._end, now + self._given)
 
-    def spent(self, used: float, took: float) -> None:
-        """Say that the check has ended.
+    def spent(self, share: float, used: float, took: float) -> None:
+        """Say that the check, which had *share*, has ended.
 
         Args:
             used: time of the processor, in s.
@@ -65,4 +65,5 @@ class Allotment:
         self._left -= counted
         self._beside += max(took - counted, 0.0)
         self._known += 1
-        del self._shares[0]
+        self._rest -= share
+        self._count -= 1

@@ -124,24 +124,39 @@ def _carry_all_out(
     progress: Callable[[Check], None] | None,
     server: ForkServer | None,
 ) -> list[CheckOutcome]:
-    """What comes of *checks*, in their order.
-
-    Those that have more cases than time come last, and of these the largest, as what
-    others leave of their time is for them.
-    """
+    """What comes of *checks*, in their order."""
     outcomes: dict[str, CheckOutcome] = {}
-    waiting = sorted(checks, key=lambda each: each.share * tries_cases(each))
-    shares = [each.share for each in waiting]
+    shares = [each.share for each in checks]
     allotment = Allotment(shares, settings.seconds, end)
-    for each in waiting:
+    for each in largest_last(checks):
         if progress is not None:
             progress(each)
-        began = time.monotonic()
-        seconds, until = allotment.next(began), allotment.until(began)
-        outcome = carry_out(each, subject, settings, seconds, server, until)
-        allotment.spent(outcome.used, time.monotonic() - began)
+        outcome = carry_out_in_turn(each, subject, settings, allotment, server)
         outcomes[each.full_name] = outcome
     return [outcomes[each.full_name] for each in checks]
+
+
+def largest_last(checks: Iterable[Check]) -> list[Check]:
+    """*checks*, those last that have more cases than time, the largest behind them.
+
+    What others leave of their time is for them.
+    """
+    return sorted(checks, key=lambda each: each.share * tries_cases(each))
+
+
+def carry_out_in_turn(
+    check: Check,
+    subject: Subject,
+    settings: Settings,
+    allotment: Allotment,
+    server: ForkServer | None,
+) -> CheckOutcome:
+    """What comes of one check in the time that *allotment* has for it."""
+    began = time.monotonic()
+    seconds, until = allotment.next(check.share, began), allotment.until(began)
+    outcome = carry_out(check, subject, settings, seconds, server, until)
+    allotment.spent(check.share, outcome.used, time.monotonic() - began)
+    return outcome
 
 
 def _without_devices(
