@@ -153,9 +153,7 @@ def _look_at_operators(
     nodes = onnx.load_model_from_string(case.model).graph.node
     expected = [node.op_type for node in nodes]
     # of a row of nodes, each reading what the one before gave, there is one order
-    in_a_row = all(
-        one.output[0] in other.input for one, other in zip(nodes, nodes[1:])
-    )
+    in_a_row = all(one.output[0] in other.input for one, other in zip(nodes, nodes[1:]))
     is_wrong = Counter(found) != Counter(expected)
     # what is no word may be of several at once
     if not all(map(str.isidentifier, found)):
@@ -187,7 +185,9 @@ def _tell_apart(trial: Trial, recorders: Sequence[Recorder], case: Case) -> None
         counts = f"{len(first)} events of nodes, then {len(second)}"
         text = f"two runs of one partition have {counts}"
         trial.find(OF_A_RUN, text, case=case, kind="counts")
-    elif first and max(each.start_ns for each in first) > min(each.start_ns for each in second):
+    elif first and max(each.start_ns for each in first) > min(
+        each.start_ns for each in second
+    ):
         text = "events of a run began when the one that was queued behind it had begun"
         trial.find(BEGAN, text, case=case, kind="of another")
 
