@@ -3,6 +3,7 @@ themselves alone."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -153,7 +154,9 @@ def _look_at_operators(
     nodes = onnx.load_model_from_string(case.model).graph.node
     expected = [node.op_type for node in nodes]
     # of a row of nodes, each reading what the one before gave, there is one order
-    in_a_row = all(one.output[0] in other.input for one, other in zip(nodes, nodes[1:]))
+    in_a_row = all(
+        one.output[0] in other.input for one, other in itertools.pairwise(nodes)
+    )
     is_wrong = Counter(found) != Counter(expected)
     # what is no word may be of several at once
     if not all(map(str.isidentifier, found)):

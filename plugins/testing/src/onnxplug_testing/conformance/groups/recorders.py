@@ -1,4 +1,4 @@
-"""What an EP records of a run that is profiled by hand, and whether it is well formed."""
+"""What an EP records of a run that is profiled by hand, and what is wrong of it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ _DIGITS: Final = 60
 
 
 class _Made(Record):
-    """What is restored: the partition that it is of, how it was serialised, the bytes."""
+    """What is restored: the partition that it is of, by which serialiser, its bytes."""
 
     lab: Laboratory
     serialiser: ep.Serialiser
@@ -357,8 +357,8 @@ def _all_in_threads(
 
 @check("epcontext", share=0.2)
 def hostile(trial: Trial) -> None:
-    """Nothing of the bytes is run as code or unpickled, and numbers in them that make no
-    sense are declined, whatever they say."""
+    """Nothing of the bytes is run as code or unpickled, and what makes no sense in them
+    is declined, whatever it is."""
     for made, specimen, case in _serialised(trial, "hostile data", several):
         with asking(trial, HOSTILE, case):
             with _heard(made.data) as heard:
