@@ -96,7 +96,7 @@ def values_of(option: ep.Option) -> list[ep.OptionValue]:
 
 
 def _cases(trial: Trial) -> list[Case]:
-    """Networks whose results may depend on options, some of sizes that are not known."""
+    """Networks whose results may depend on options, of sizes that are known and not."""
     words = vocabulary(trial.subject)
     if words is None:
         trial.leave_out(NO_WORDS)
@@ -270,7 +270,7 @@ def _hold_against(
     # rounded once, at the end
     if best > 2.0**-22 and best >= min(rest) / 8:
         choices = " and ".join(f"{off[c]:.1e} with {name}={c}" for c in bits)
-        text = f"sums of {_LONG} numbers by {operator} are off by {choices}"
+        text = f"{operator} of {_LONG} numbers is off by {choices}"
         trial.find(DOC, text, node=operator, case=case, kind=operator)
 
 

@@ -119,10 +119,9 @@ def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
         if type(choice) is not type(default):
             text = f"{choice!r} of {what} is no {type(default).__name__}"
             trial.find(DEFAULT, f"{text}, as the default {default!r} is")
-    if option.minimum is not None and option.maximum is not None:
-        if option.minimum > option.maximum:
-            text = f"{what} is from {option.minimum} to {option.maximum}, which is none"
-            trial.find(BOUNDS, text)
+    least, most = option.minimum, option.maximum
+    if least is not None and most is not None and least > most:
+        trial.find(BOUNDS, f"{what} is from {least} to {most}, which is nothing")
     for value in option.substitutes.values():
         if option.choices and value not in option.choices:
             text = f"{what} has {value!r} for another value, which is no choice of it"
