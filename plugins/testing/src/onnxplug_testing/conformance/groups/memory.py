@@ -1,8 +1,8 @@
 """Whether a partition treats arrays as it is to: its inputs, its results, its weights.
 
-Beside it :mod:`.device_memory` asks of a device's memory alone, :mod:`.bound_outputs`
-of what is bound, :mod:`.left_over` of what is kept, and :mod:`.each_operator` of all
-operators that the EP takes.
+Beside it :mod:`.device_memory` and :mod:`.keeping` ask of a device's memory alone,
+:mod:`.bound_outputs` of what is bound, :mod:`.left_over` of what is kept, and
+:mod:`.each_operator` of all operators that the EP takes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from onnxplug_testing.conformance.groups import (
     bound_outputs,
     device_memory,
     each_operator,
+    keeping,
     left_over,
 )
 from onnxplug_testing.conformance.laboratory import (
@@ -51,7 +52,7 @@ from onnxplug_testing.conformance.specimens import (
 )
 from onnxplug_testing.conformance.trial import Trial
 
-__all__ = ["bound_outputs", "device_memory", "each_operator", "left_over"]
+__all__ = ["bound_outputs", "device_memory", "each_operator", "keeping", "left_over"]
 
 
 @check("memory", share=0.6)
@@ -266,6 +267,12 @@ def _apart(array: Array) -> Array:
     return np.asarray(room[..., 1])
 
 
+def _pitched(array: Array) -> Array:
+    room = np.full((*array.shape[:-1], array.shape[-1] + 3), 9, array.dtype)
+    room[..., : array.shape[-1]] = array
+    return np.asarray(room[..., : array.shape[-1]])
+
+
 def _unaligned(array: Array) -> Array:
     raw = np.zeros(array.nbytes + 1, np.uint8)
     moved = raw[1:].view(array.dtype).reshape(array.shape)
@@ -283,6 +290,7 @@ _LAYOUTS: Final = {
     "in the order of Fortran": _transposed,
     "reversed": _reversed,
     "apart": _apart,
+    "rows of a larger one": _pitched,
     "not aligned": _unaligned,
     "read-only": _read_only,
 }
@@ -317,16 +325,19 @@ def sizes(trial: Trial) -> None:
                                 case=case,
                             )
                     continue
-                with settled(lab) as stream:
-                    given = lab.run(lab.put(feeds, stream), None, stream)
-                compare(
-                    trial,
-                    lab,
-                    given,
-                    expected,
-                    case,
-                    what=f"of size {size} after others",
-                )
+                for binds in (False, True):
+                    with settled(lab) as stream:
+                        rooms = {n: lab.room(n, a, stream) for n, a in expected.items()}
+                        given = lab.run(
+                            lab.put(feeds, stream), rooms if binds else None, stream
+                        )
+                    what = f"of size {size} after others{', bound,' * binds}"
+                    compare(trial, lab, given, expected, case, what=what)
+                    if binds and any(given[n] is not rooms[n] for n in rooms):
+                        text = f"{what}: returned another array"
+                        trial.find(said.BOUND, text, case=case, kind="another")
+                    if binds:
+                        compare(trial, lab, rooms, expected, case, said.BOUND, what)
 
 
 @check("memory", share=0.4)
