@@ -259,17 +259,17 @@ def _note(
         what = "in a warm-up"
         compare(trial, lab, rooms, expected, case, WARM_UP, what)
         _spoil(bench, specimen, rooms, expected)
-        back = np.zeros_like(feeds["x"])
-        there = bench.put(back)
+        aside = np.zeros_like(feeds["x"])
+        there = bench.put(aside)
         before = _in_use(bench)
         capture.begin(stream)
         lab.run(placed, rooms, stream, capture=ep.CapturePhase.CAPTURE)
         # of what nobody captures
         bench.copy(feeds["x"], there, other)
-        bench.copy(there, back, other)
+        bench.copy(there, aside, other)
         graph = capture.end(stream)
         wait_for_all(other)
-        if not same(back, feeds["x"]):
+        if not same(aside, feeds["x"]):
             text = "while a stream captured, work of another one was not done"
             trial.find(said.CAPTURE_NOTES, text, case=case, kind="other")
         others = Bystanders(bench, expected.values())

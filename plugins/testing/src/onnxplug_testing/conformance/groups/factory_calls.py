@@ -159,9 +159,9 @@ def _in_another(trial: Trial, name: str, ask: Callable[[], Any]) -> None:
         return
     with ThreadPoolExecutor(1) as pool:
         answered = pool.submit(ask)
-    error = answered.exception()
-    if error is not None:
-        trial.find(ANY_THREAD, f"in another thread, {name} {in_words(error)}")
+    failure = answered.exception()
+    if failure is not None:
+        trial.find(ANY_THREAD, f"in another thread, {name} {in_words(failure)}")
     elif answered.result() != here:
         text = f"{name} says {answered.result()!r} in another thread; here {here!r}"
         trial.find(ANY_THREAD, text[:300], kind=f"{name} thread")
