@@ -196,6 +196,16 @@ def _raises(event: ep.Event) -> bool:
     return False
 
 
+@check("time", share=0.1)
+def failed_points(trial: Trial) -> None:
+    """An event behind work that failed is done, and to ask it raises nothing; other
+    streams know nothing of the failure, and the failed one is closed like others."""
+    for bench, specimen, case in busy(trial, "events behind work that failed"):
+        with asking(trial, said.DONE, case):
+            fail = failing_work(trial, bench)
+            look_behind(trial, bench, specimen, fail, case)
+
+
 @check("failure", share=0.1)
 def behind_failures(trial: Trial) -> None:
     """What is behind work that failed is told of it, and nobody else."""

@@ -267,18 +267,6 @@ def _no_handle(trial: Trial, bench: Bench, case: Case) -> None:
         trial.find(NO_STREAM, "adopted the handle -1", case=case)
 
 
-@check("time", share=0.1)
-def failed_points(trial: Trial) -> None:
-    """An event behind work that failed is done, and to ask it raises nothing; other
-    streams know nothing of the failure, and the failed one is closed like others."""
-    from onnxplug_testing.conformance.groups import failed_work
-
-    for bench, specimen, case in busy(trial, "events behind work that failed"):
-        with asking(trial, said.DONE, case):
-            fail = failed_work.failing_work(trial, bench)
-            look_behind(trial, bench, specimen, fail, case)
-
-
 def look_behind(
     trial: Trial,
     bench: Bench,
