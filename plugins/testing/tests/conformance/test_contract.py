@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
 import onnxplug.ep
-from onnxplug_testing.conformance import GROUPS, Sentence, all_checks
+from onnxplug_testing.conformance import GROUPS, Sentence, all_checks, groups
 from onnxplug_testing.conformance.contract import INTERFACE
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -18,7 +19,8 @@ DOCS = Path(__file__).parents[4] / "docs"
 
 def sentences() -> dict[str, Sentence]:
     all_checks()
-    names = [f"groups.{group}" for group in GROUPS]
+    names = [f"groups.{each.name}" for each in pkgutil.iter_modules(groups.__path__)]
+    assert {f"groups.{group}" for group in GROUPS} <= set(names)
     found = {}
     for name in [*names, "isolation", "sentences"]:
         module = importlib.import_module(f"onnxplug_testing.conformance.{name}")

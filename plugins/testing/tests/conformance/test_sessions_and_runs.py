@@ -14,7 +14,7 @@ from onnxplug import ep
 from onnxplug.plugins import registry
 from onnxplug_testing.conformance import Finding, Settings, examine
 from onnxplug_testing.conformance.groups import growth
-from onnxplug_testing.conformance.groups.profiling import _Recorder
+from onnxplug_testing.conformance.groups.recorders import Recorder
 
 from .planted.compile_ep import GeneratedFactory
 from .planted.device_ep import DeviceFactory
@@ -126,7 +126,7 @@ def test_only_what_doubles_is_exponential(
 
 
 def test_what_is_told_when_the_work_is_done_is_not_late() -> None:
-    recorder = _Recorder(stream=object())  # type: ignore[arg-type]
+    recorder = Recorder(stream=object())  # type: ignore[arg-type]
 
     def record() -> None:
         recorder.record(

@@ -219,6 +219,8 @@ class TorchContext(ep.DeviceContext):
         return TorchStream(self, self.module.Stream(device=self.device))
 
     def adopt_stream(self, handle: int) -> TorchStream:
+        if handle < 0:  # torch looks at no handle before there is work for it
+            raise LookupError(f"{handle} is no stream of {self.location}")
         external = external_stream(self.module, handle, self.device)
         if external is None:
             raise LookupError(f"torch adopts no streams of {self.location}")

@@ -35,6 +35,7 @@ _DEVICES: Final = frozenset(
         "CostModel",
         "DataTransfer",
         "DeviceContext",
+        "DynamicOptions",
         "Event",
         "GraphCapture",
         "MemoryKind",

@@ -146,6 +146,14 @@ class SimulatedSerialiser(ep.Serialiser):
         provider = self._provider
         provider.knobs.check(Stage.RESTORE)
         model = read_model(data)
-        return provider.kept(
-            SimulatedPartition(partition, provider.knobs, provider.context, model)
-        )
+        try:
+            made = SimulatedPartition(
+                partition, provider.knobs, provider.context, model
+            )
+        except (ep.SessionRefused, MemoryError):
+            raise
+        except Exception as error:
+            ep.raise_interruption(error)
+            what = f"the image is damaged: {error}"
+            raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, what)) from error
+        return provider.kept(made)

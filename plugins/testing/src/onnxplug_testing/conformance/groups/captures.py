@@ -12,6 +12,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups.device_memory import same
 from onnxplug_testing.conformance.laboratory import (
@@ -22,6 +23,7 @@ from onnxplug_testing.conformance.laboratory import (
     poison,
     wait_for_all,
 )
+from onnxplug_testing.conformance.partitions import compare
 from onnxplug_testing.conformance.specimens import (
     Specimen,
     agrees,
@@ -31,6 +33,12 @@ from onnxplug_testing.conformance.specimens import (
     single,
 )
 from onnxplug_testing.conformance.trial import Trial
+
+WARM_UP: Final = Sentence(
+    "CapturePhase.WARM_UP",
+    "An ordinary run, the first on these arrays: what is made once is made now.",
+)
+CLOSED: Final = Sentence("CapturedGraph.close", "Release the work and its memory")
 
 NONE: Final = "the EP captures no runs"
 
@@ -184,6 +192,54 @@ def noted(trial: Trial) -> None:
                     _note(trial, lab, capture, specimen, feeds, case)
 
 
+def _in_use(bench: Bench) -> int | None:
+    gc.collect()
+    return bench.live_bytes
+
+
+def _spoil(
+    bench: Bench,
+    specimen: Specimen,
+    rooms: Mapping[str, Any],
+    like: Mapping[str, Array],
+) -> None:
+    """Fill *rooms* with what no run gives."""
+    for name, array in like.items():
+        bench.copy(poison(array.shape, specimen.dtype), rooms[name], None)
+
+
+def _capture_again(
+    trial: Trial,
+    lab: Any,
+    capture: ep.GraphCapture,
+    specimen: Specimen,
+    placed: Mapping[str, Any],
+    before: Mapping[str, Any],
+    stream: ep.Stream,
+    case: Case,
+) -> None:
+    """What is captured later on a stream has nothing of what was captured *before*."""
+    bench: Bench = lab.on_device
+    feeds = specimen.feeds(trial.numbers("captured again"))
+    expected = specimen.expected(feeds)
+    rooms = {name: lab.room(name, array) for name, array in expected.items()}
+    for name, array in feeds.items():
+        bench.copy(array, placed[name], None)
+    _spoil(bench, specimen, before, expected)
+    trial.count()
+    capture.begin(stream)
+    lab.run(placed, rooms, stream, capture=ep.CapturePhase.CAPTURE)
+    graph = capture.end(stream)
+    graph.launch(stream)
+    wait_for_all(stream)
+    compare(trial, lab, rooms, expected, case, said.CAPTURE, "captured again,")
+    for name, array in expected.items():
+        if agrees(lab.get(name, before[name]), array):
+            text = "what is captured later does what was captured before, too"
+            trial.find(said.CAPTURE, text, case=case, kind="again")
+    graph.close()
+
+
 def _note(
     trial: Trial,
     lab: Any,
@@ -198,13 +254,24 @@ def _note(
     rooms = {name: lab.room(name, array) for name, array in expected.items()}
     with bench.streams(2) as (stream, other):
         lab.run(placed, rooms, stream, capture=ep.CapturePhase.WARM_UP)
+        bench.burden(stream)  # which keeps arrays of its own from now on
         wait_for_all(stream)
-        for name, array in expected.items():
-            waste = poison(array.shape, specimen.dtype)
-            bench.copy(waste, rooms[name], None)
+        what = "in a warm-up"
+        compare(trial, lab, rooms, expected, case, WARM_UP, what)
+        _spoil(bench, specimen, rooms, expected)
+        aside = np.zeros_like(feeds["x"])
+        there = bench.put(aside)
+        before = _in_use(bench)
         capture.begin(stream)
         lab.run(placed, rooms, stream, capture=ep.CapturePhase.CAPTURE)
+        # of what nobody captures
+        bench.copy(feeds["x"], there, other)
+        bench.copy(there, aside, other)
         graph = capture.end(stream)
+        wait_for_all(other)
+        if not same(aside, feeds["x"]):
+            text = "while a stream captured, work of another one was not done"
+            trial.find(said.CAPTURE_NOTES, text, case=case, kind="other")
         others = Bystanders(bench, expected.values())
         trial.count()
         for name, room in rooms.items():
@@ -232,7 +299,13 @@ def _note(
                         kind=name,
                     )
         others.look(trial, case, "launches")
+        _capture_again(trial, lab, capture, specimen, placed, rooms, stream, case)
         graph.close()
+        del others
+        after = _in_use(bench)
+        if before is not None and after is not None and after > before:
+            text = f"{after - before} bytes are in use when the graph was closed"
+            trial.find(CLOSED, text, case=case, kind="kept")
         source = feeds["x"]
         if not same(bench.get(bench.put(source)), source):
             trial.find(said.LAUNCH, "copies are wrong when it was closed", case=case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 from collections.abc import Iterator
@@ -41,7 +42,8 @@ KINDS: Final = tuple(
         ep.DataType,
         (
             "float32", "int64", "bool", "uint8", "float16", "float64", "int32", "int8",
-            "int16", "uint16", "uint32", "uint64", "bfloat16",
+            "int16", "uint16", "uint32", "uint64", "bfloat16", "complex64",
+            "float8_e4m3fn", "float8_e5m2",
         ),
     )
 )  # fmt: skip
@@ -221,12 +223,14 @@ def places(trial: Trial) -> None:
             return
         draw = trial.draw()
         alive: dict[int, tuple[Any, Array]] = {}
+        dtypes = [specimen.dtype, *filter(functools.partial(_has, bench), _SMALL)]
         with asking(trial, said.EMPTY, case):
             for number in range(160):
                 if alive and draw.random() < 0.4:
                     del alive[draw.choice(list(alive))]
                 shape = (draw.choice([1, 3, 64, 65, 1000]),)
-                source = np.full(shape, number % 100, specimen.dtype.numpy)
+                dtype = draw.choice(dtypes)
+                source = np.full(shape, number % 100, dtype.numpy)
                 alive[number] = bench.put(source), source
             trial.count(len(alive))
             for array, source in alive.values():
@@ -240,6 +244,20 @@ def places(trial: Trial) -> None:
                     )
 
 
+_SMALL: Final = tuple(map(ep.DataType, ("int8", "int64", "float16")))
+"""Element types of other sizes than most arrays that are tried."""
+
+
+def _has(bench: Bench, dtype: ep.DataType) -> bool:
+    """Whether the device makes arrays of *dtype*."""
+    try:
+        bench.device.empty((2,), dtype, None)
+    except Exception as error:  # noqa: BLE001 (it may have no such type)
+        ep.raise_interruption(error)
+        return False
+    return True
+
+
 @check("memory", share=0.4)
 def at_once(trial: Trial) -> None:
     """A copy without a stream is done when the call returns."""
@@ -250,18 +268,19 @@ def at_once(trial: Trial) -> None:
         case = case_of(specimen, "copies without a stream")
         if not trial.attempt(case):
             return
-        for size in (5, 1 << 10, 1 << 20, 1 << 22):
+        for size in (5, 1027, (1 << 20) + 13, (1 << 22) + 1):
             trial.count()
             with asking(trial, said.COPY_NOW, case):
-                source = np.full((size,), 3, specimen.dtype.numpy)
+                source = (np.arange(size) % 97).astype(specimen.dtype.numpy)
+                right = source.copy()
                 there = bench.empty((size,), specimen.dtype)
                 bench.copy(source, there, None)
-                source[...] = 5
+                source[...] = 98
                 again = bench.empty((size,), specimen.dtype)
                 bench.copy(there, again, None)
                 found_there = np.zeros_like(source)
                 bench.copy(again, found_there, None)
-                if not (found_there == 3).all():
+                if not same(found_there, right):
                     trial.find(
                         said.COPY_NOW,
                         f"of {size} numbers some are those that the source had "

@@ -37,7 +37,7 @@ from onnxplug_testing.conformance.laboratory import (
 from onnxplug_testing.conformance.specimens import Specimen
 from onnxplug_testing.conformance.trial import Trial
 
-SIZES: Final = (5, 1 << 10, 1 << 20)
+SIZES: Final = (5, 1027, (1 << 20) + 13)
 
 PATIENCE: Final = 0.25
 """Seconds for which an event is asked whether it is done; a device need not do
@@ -295,7 +295,7 @@ def waiting_for_each_other(trial: Trial) -> None:
             let_wait(first, events[1])
             let_wait(second, events[0])
             end = record(second)
-            if not _within(_LONG, functools.partial(wait_for, end)):
+            if not within(_LONG, functools.partial(wait_for, end)):
                 trial.find(
                     said.WAIT,
                     "two streams of which each waits for an event that the other had "
@@ -308,7 +308,7 @@ def waiting_for_each_other(trial: Trial) -> None:
                 close(each)
 
 
-def _within(seconds: float, work: Callable[[], object]) -> bool:
+def within(seconds: float, work: Callable[[], object]) -> bool:
     """Whether *work* ends in time; it is done in another thread.
 
     Raises:
@@ -388,7 +388,7 @@ def events_of_others(trial: Trial) -> None:
 
 def _is_early(behind: ep.Event, event: Foreign) -> bool:
     """Whether what is *behind* a wait for *event* is done before that."""
-    has_ended = _within(_FOREIGN_SECONDS, functools.partial(wait_for, behind))
+    has_ended = within(_FOREIGN_SECONDS, functools.partial(wait_for, behind))
     return has_ended and not event.flag.is_set()
 
 

@@ -1,4 +1,7 @@
-"""Whether what a factory says of itself is of the form that it has to be, and stays."""
+"""Whether what a factory says of itself is of the form that it has to be, and stays.
+
+From where, and of what, it may be asked is tried in :mod:`.factory_calls`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from onnxplug_testing.conformance.cases import describe, load_suite, trials_of
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups import factory_calls
 from onnxplug_testing.conformance.specimens import (
     Specimen,
     agrees,
@@ -27,6 +31,8 @@ from onnxplug_testing.conformance.specimens import (
 from onnxplug_testing.conformance.survey import Answer, survey
 from onnxplug_testing.conformance.taps import ignoring_failures, replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
+
+__all__ = ["factory_calls"]
 
 PAIRS: Final = Sentence(
     "EpFactory.supported_devices",
@@ -48,6 +54,10 @@ SINCE: Final = Sentence(
 DIAGNOSES: Final = Sentence(
     "EpFactory.diagnose",
     "(optional) What ``onnxplug doctor`` should report.",
+)
+LEVEL: Final = Sentence(
+    "Finding",
+    "``error`` when the EP cannot work as things are, such as without its engine.",
 )
 OPERATORS: Final = Sentence(
     "EpFactory.operators",
@@ -88,6 +98,9 @@ def facts(trial: Trial) -> None:
     for finding in _twice(trial, DIAGNOSES, lambda: list(factory.diagnose())) or ():
         if not isinstance(finding, ep.Finding):
             trial.find(DIAGNOSES, f"gives a {type(finding).__name__}, no Finding")
+        elif finding.level is ep.Level.ERROR:
+            text = f"an error, though the EP has devices here: {finding.message}"
+            trial.find(LEVEL, text[:300])
 
 
 def _look_for_contexts(

@@ -16,11 +16,13 @@ import onnx
 from onnxplug import ep
 from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
+from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups.captures import NONE, option_of
-from onnxplug_testing.conformance.groups.device_streams import Foreign
+from onnxplug_testing.conformance.groups.device_streams import Foreign, busy
 from onnxplug_testing.conformance.groups.each_operator import Named
 from onnxplug_testing.conformance.groups.left_over import counted
+from onnxplug_testing.conformance.groups.points import look_behind
 from onnxplug_testing.conformance.injection import Place, injected
 from onnxplug_testing.conformance.laboratory import (
     Array,
@@ -48,6 +50,12 @@ from onnxplug_testing.conformance.specimens import (
 )
 from onnxplug_testing.conformance.taps import ignoring_failures
 from onnxplug_testing.conformance.trial import Trial
+
+ASKED: Final = Sentence(
+    "Event",
+    "One that was recorded while its stream captured is for work that was captured "
+    "with it only; to ask or wait for it fails the capture.",
+)
 
 NO_STREAMS: Final = "the device has no streams: its work is done at once"
 
@@ -108,17 +116,42 @@ def _running(lab: Laboratory, case: Case) -> Callable[[ep.Stream], None]:
     return fail
 
 
+def failing_work(trial: Trial, bench: Bench) -> Callable[[ep.Stream], None]:
+    """Work of the device that fails: a run of an index that is out of range, where the
+    EP takes that, or else a wait for work of another device that failed.
+
+    Raises:
+        Unfit: there is neither.
+    """
+    specimen, case = _looked_up()
+    if not takes(trial.subject, specimen):
+        return _wait_for_others
+    entered = laboratory(trial.subject, specimen)
+    lab = entered.__enter__()
+
+    def fail(stream: ep.Stream) -> None:
+        lab.run(lab.put(case.feeds, stream), None, stream)
+
+    # closed with the process: what failed may keep it
+    _OPEN.append(entered)
+    return fail
+
+
+_OPEN: Final[list[Any]] = []
+
+
+def _wait_for_others(stream: ep.Stream) -> None:
+    event = Foreign(RuntimeError("the work of another device failed"))
+    event.flag.set()
+    if not wait(stream, event):
+        raise Unfit("its streams wait for no events of other devices")
+
+
 def _by_others(trial: Trial, specimen: Specimen, case: Case) -> None:
     """Have a stream wait for the work of another device, if it does that."""
 
-    def fail(stream: ep.Stream) -> None:
-        event = Foreign(RuntimeError("the work of another device failed"))
-        event.flag.set()
-        if not wait(stream, event):
-            raise Unfit("its streams wait for no events of other devices")
-
     with device_of(trial.subject, specimen) as bench:
-        _tell_of(trial, bench, case, fail)
+        _tell_of(trial, bench, case, _wait_for_others)
 
 
 def _tell_of(
@@ -161,6 +194,25 @@ def _raises(event: ep.Event) -> bool:
         ep.raise_interruption(error)
         return True
     return False
+
+
+@check("time", share=0.1)
+def failed_points(trial: Trial) -> None:
+    """An event behind work that failed is done, and to ask it raises nothing; other
+    streams know nothing of the failure, and the failed one is closed like others."""
+    for bench, specimen, case in busy(trial, "events behind work that failed"):
+        with asking(trial, said.DONE, case):
+            fail = failing_work(trial, bench)
+            look_behind(trial, bench, specimen, fail, case)
+
+
+@check("failure", share=0.1)
+def behind_failures(trial: Trial) -> None:
+    """What is behind work that failed is told of it, and nobody else."""
+    for bench, specimen, case in busy(trial, "behind work that failed"):
+        with asking(trial, said.RAISES_AGAIN, case):
+            fail = failing_work(trial, bench)
+            look_behind(trial, bench, specimen, fail, case)
 
 
 @check("failure", share=0.3)
@@ -244,6 +296,7 @@ def failed_captures(trial: Trial) -> None:
 
 _SPOILERS: Final[Mapping[str, Callable[[ep.Stream], Any]]] = {
     "an event": lambda stream: stream.record().synchronize(),
+    "an event, by asking whether it is done,": lambda stream: stream.record().done(),
     "the stream": lambda stream: stream.synchronize(),
 }
 """What is waited for, while nothing may be."""
@@ -275,7 +328,13 @@ def _spoil(
         except Exception as error:  # noqa: BLE001 (whatever it raises)
             ep.raise_interruption(error)
         else:
-            trial.take_back("the capture is good all the same")
+            if spoil is _SPOILERS["the stream"]:
+                trial.take_back("the capture is good all the same")
+            else:
+                text = (
+                    "the capture is good though an event recorded in it was asked for"
+                )
+                trial.find(ASKED, text, case=case, kind="asked")
             return
         try:
             wait_for_all(stream)

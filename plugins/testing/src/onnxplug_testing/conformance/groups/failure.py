@@ -1,16 +1,16 @@
 """Whether an EP is as before when something has failed: a call, a run, or a process.
 
-What is behind queued work that failed is in :mod:`.failed_work`.
+What is behind queued work that failed is in :mod:`.failed_work`, what becomes of runs
+that end in their midst in :mod:`.in_the_midst`.
 """
 
 from __future__ import annotations
 
 import gc
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.forked import CAN_FORK, Child, in_child
-from onnxplug_testing.conformance.groups import failed_work
+from onnxplug_testing.conformance.groups import failed_work, in_the_midst
+from onnxplug_testing.conformance.handlers import Alarm, handler
 from onnxplug_testing.conformance.injection import (
     Injected,
     Place,
@@ -51,7 +52,7 @@ from onnxplug_testing.conformance.specimens import (
 from onnxplug_testing.conformance.taps import replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
 
-__all__ = ["failed_work"]
+__all__ = ["failed_work", "in_the_midst"]
 
 _CHILD_SECONDS: Final = 30.0
 """In which a child runs a small model, on a machine that does much else."""
@@ -358,25 +359,6 @@ def _judge(trial: Trial, child: Child, what: str, case: Case) -> None:
         trial.leave_out(f"a child that {what} is told that the EP does not serve it")
     elif child.said != "right":
         trial.find(said.FORKED, f"a child that {what}: {child.said}", case=case)
-
-
-class Alarm(Exception):
-    """Raised by a signal handler of the program's."""
-
-
-@contextmanager
-def handler() -> Iterator[Callable[[], None]]:
-    """A context in which a signal handler raises :class:`Alarm` when what it gives is
-    called."""
-
-    def handle(number: int, frame: Any) -> None:
-        raise Alarm("raised by a signal handler of the kit's")
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield lambda: signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @check("failure", share=0.6)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -160,14 +162,12 @@ def _leaks_of_sessions(
     trial: Trial, specimen: Specimen, feeds: Mapping[str, Array], case: Case
 ) -> None:
     with laboratory(trial.subject, specimen) as keeper:
+        _look_for_leftovers(trial, specimen, feeds, case)
         if keeper.bench is None:
             trial.leave_out("the EP works in the host's memory: no device is counted")
         bench = keeper.bench
         counts: list[int | None] = []
         if bench is None:
-            for _ in range(3):
-                trial.count()
-                trial.subject.run(specimen.model, feeds)
             return
         with counted(bench.context) as seen:
             for _ in range(5):
@@ -189,6 +189,54 @@ def _leaks_of_sessions(
                     case=case,
                 )
         _find_growth(trial, [counts[1], counts[-1]], "three sessions", case)
+
+
+_SESSIONS: Final = 6
+
+_SETTLES: Final = 1.0
+"""Seconds in which threads that are to end do so, on a machine that does much else."""
+
+
+def _look_for_leftovers(
+    trial: Trial, specimen: Specimen, feeds: Mapping[str, Array], case: Case
+) -> None:
+    """Whether threads, open files or what was fed stays when sessions are closed."""
+    fed: list[weakref.ref[Any]] = []
+
+    def run() -> None:
+        copies = {name: array.copy() for name, array in feeds.items()}
+        fed.extend(weakref.ref(array) for array in copies.values())
+        trial.subject.run(specimen.model, copies, checked=False)
+
+    run()
+    threads, files = threading.active_count(), _open_files()
+    for _ in range(_SESSIONS):
+        trial.count()
+        run()
+    gc.collect()
+    end = time.monotonic() + _SETTLES
+    while threading.active_count() > threads and time.monotonic() < end:
+        time.sleep(0.01)
+    for what, more, sentence in (
+        ("threads", threading.active_count() - threads, said.CLOSE_EP),
+        ("open files", _open_files() - files, said.CLOSE_EP),
+        (
+            "arrays that were fed",
+            sum(each() is not None for each in fed),
+            said.CLOSE_EP,
+        ),
+    ):
+        if more >= _SESSIONS // 2:
+            text = f"{more} {what} are left by {_SESSIONS} sessions that were closed"
+            trial.find(sentence, text, case=case, kind=what)
+
+
+def _open_files() -> int:
+    """How many this process has; 0 where the system does not say."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
 
 
 @check("memory", share=0.2)

@@ -1,19 +1,21 @@
 """Whether a partition treats arrays as it is to: its inputs, its results, its weights.
 
-Beside it :mod:`.device_memory` asks of a device's memory alone, :mod:`.bound_outputs`
-of what is bound, :mod:`.left_over` of what is kept, and :mod:`.each_operator` of all
-operators that the EP takes.
+Beside it :mod:`.device_memory` and :mod:`.keeping` ask of a device's memory alone,
+:mod:`.bound_outputs` of what is bound, :mod:`.left_over` of what is kept, and
+:mod:`.each_operator` of all operators that the EP takes.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import onnx
 import onnx.helper as oh
 
+import onnxplug
 from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
@@ -21,12 +23,14 @@ from onnxplug_testing.conformance.groups import (
     bound_outputs,
     device_memory,
     each_operator,
+    keeping,
     left_over,
 )
 from onnxplug_testing.conformance.laboratory import (
     Array,
     Laboratory,
     asking,
+    poison,
 )
 from onnxplug_testing.conformance.partitions import (
     check_places,
@@ -51,7 +55,7 @@ from onnxplug_testing.conformance.specimens import (
 )
 from onnxplug_testing.conformance.trial import Trial
 
-__all__ = ["bound_outputs", "device_memory", "each_operator", "left_over"]
+__all__ = ["bound_outputs", "device_memory", "each_operator", "keeping", "left_over"]
 
 
 @check("memory", share=0.6)
@@ -266,6 +270,12 @@ def _apart(array: Array) -> Array:
     return np.asarray(room[..., 1])
 
 
+def _pitched(array: Array) -> Array:
+    room = np.full((*array.shape[:-1], array.shape[-1] + 3), 9, array.dtype)
+    room[..., : array.shape[-1]] = array
+    return np.asarray(room[..., : array.shape[-1]])
+
+
 def _unaligned(array: Array) -> Array:
     raw = np.zeros(array.nbytes + 1, np.uint8)
     moved = raw[1:].view(array.dtype).reshape(array.shape)
@@ -283,6 +293,7 @@ _LAYOUTS: Final = {
     "in the order of Fortran": _transposed,
     "reversed": _reversed,
     "apart": _apart,
+    "rows of a larger one": _pitched,
     "not aligned": _unaligned,
     "read-only": _read_only,
 }
@@ -306,27 +317,46 @@ def sizes(trial: Trial) -> None:
                     for each in lab.partition.value(next(iter(shapes))).shape or ()
                 ):
                     # compiled for the sizes of one run: the host has others compiled
-                    found = dict(
-                        zip(specimen.outputs, lab.session.run(None, feeds), strict=True)
-                    )
-                    for name, array in found.items():
-                        if not agrees(array, expected[name]):
-                            trial.find(
-                                said.RESULTS,
-                                f"size {size}: {differs(array, expected[name])}",
-                                case=case,
-                            )
+                    _in_session(trial, lab, size, feeds, expected, case)
                     continue
-                with settled(lab) as stream:
-                    given = lab.run(lab.put(feeds, stream), None, stream)
-                compare(
-                    trial,
-                    lab,
-                    given,
-                    expected,
-                    case,
-                    what=f"of size {size} after others",
-                )
+                for binds in (False, True):
+                    with settled(lab) as stream:
+                        rooms = {n: lab.room(n, a, stream) for n, a in expected.items()}
+                        given = lab.run(
+                            lab.put(feeds, stream), rooms if binds else None, stream
+                        )
+                    what = f"of size {size} after others{', bound,' * binds}"
+                    compare(trial, lab, given, expected, case, what=what)
+                    if binds and any(given[n] is not rooms[n] for n in rooms):
+                        text = f"{what}: returned another array"
+                        trial.find(said.BOUND, text, case=case, kind="another")
+                    if binds:
+                        compare(trial, lab, rooms, expected, case, said.BOUND, what)
+
+
+def _in_session(
+    trial: Trial,
+    lab: Laboratory,
+    size: int,
+    feeds: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    case: Case,
+) -> None:
+    """Run the session, then with all outputs bound."""
+    found = dict(zip(expected, lab.session.run(None, dict(feeds)), strict=True))
+    rooms = {n: poison(a.shape, lab.specimen.dtype) for n, a in expected.items()}
+    binding = lab.session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    for name, room in rooms.items():
+        value = onnxplug.OrtValue.ortvalue_from_numpy(room)
+        binding.bind_ortvalue_output(name, value)
+    lab.session.run_with_iobinding(binding)
+    for what, results in (("", found), (", bound", rooms)):
+        for name, array in results.items():
+            if not agrees(array, expected[name]):
+                text = f"size {size}{what}: {differs(array, expected[name])}"
+                trial.find(said.RESULTS, text, case=case, kind=f"size{what}")
 
 
 @check("memory", share=0.4)

@@ -1,4 +1,7 @@
-"""Whether what users may set of an EP is as it is declared."""
+"""Whether what users may set of an EP is as it is declared.
+
+Beside it :mod:`.option_effects` asks what becomes of that, and of what else.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from onnxplug import ep, errors
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups import option_effects
 from onnxplug_testing.conformance.networks import (
     NO_WORDS,
     Network,
@@ -29,6 +33,8 @@ from onnxplug_testing.conformance.taps import (
     replaced,
 )
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
+
+__all__ = ["option_effects"]
 
 DEFAULT: Final = Sentence(
     "Option", "the value when the user says nothing; its type is the option's type."
@@ -82,9 +88,13 @@ def _tables(factory: ep.EpFactory) -> _Tables:
 def declarations(trial: Trial) -> None:
     """Defaults are among the choices and within the bounds, and all is described."""
     for noun, table in _tables(trial.subject.factory):
+        seen: dict[str, str] = {}
         for name, option in table.items():
             trial.count()
             _look_at(trial, f"{noun} {name!r}", option)
+            for alias in option.aliases:
+                if alias in table or seen.setdefault(alias, name) != name:
+                    trial.find(DEFAULT, f"two {noun}s are called {alias!r}")
             if noun == "run option" and "." not in name:
                 trial.find(RUN, f"the {noun} {name!r} begins with no EP's name")
     if not trial.tried:
@@ -109,6 +119,13 @@ def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
         if type(choice) is not type(default):
             text = f"{choice!r} of {what} is no {type(default).__name__}"
             trial.find(DEFAULT, f"{text}, as the default {default!r} is")
+    least, most = option.minimum, option.maximum
+    if least is not None and most is not None and least > most:
+        trial.find(BOUNDS, f"{what} is from {least} to {most}, which is nothing")
+    for value in option.substitutes.values():
+        if option.choices and value not in option.choices:
+            text = f"{what} has {value!r} for another value, which is no choice of it"
+            trial.find(CHOICES, text)
     for bound in (option.minimum, option.maximum):
         if bound is not None and isinstance(default, bool | str):
             trial.find(BOUNDS, f"{what} has a bound, {bound}, and is no number")
@@ -128,12 +145,12 @@ def values(trial: Trial) -> None:
     if words is None:
         trial.leave_out(NO_WORDS)
         return
-    network = draw_network(words, trial.draw(), nodes=4)
+    network = draw_network(words, trial.draw(), nodes=7)
     settings = [
         (noun, name, value)
         for noun, table in _tables(factory)
         for name, option in table.items()
-        for value in _accepted(option)
+        for value in dict.fromkeys([*_accepted(option), *_between(name, option)])
     ]
     for noun, name, value in trial.in_time(settings):
         _set(trial, network, noun, name, value)
@@ -158,6 +175,34 @@ def _accepted(option: ep.Option) -> list[ep.OptionValue]:
         # the largest number of threads, say, is nothing to try
         return [default, *(edge for edge in edges if abs(edge) <= 64)]
     return [default]  # which texts an EP knows cannot be guessed
+
+
+def _between(name: str, option: ep.Option) -> list[ep.OptionValue]:
+    """Values between the edges, and an edge that is far off, where that is no number of
+    what the machine has few of."""
+    default = option.default
+    if isinstance(default, bool | str) or option.choices or not _is_used(option):
+        return []
+    if re.search(r"handle|pointer|address", f"{option.doc} {name}", re.IGNORECASE):
+        return []  # of what there is, or is not
+    kind = type(default)
+    low = kind(default if option.minimum is None else option.minimum)
+    high = kind(low + _FEW if option.maximum is None else option.maximum)
+    if not np.isfinite([low, high]).all():
+        return []
+    some = [low + kind(step) for step in (1, 2, 3, 5)] if kind is int else []
+    halves = [] if kind is int else [(low + high) / 2]
+    few = [each for each in (*some, *halves) if low <= each <= min(high, low + _FEW)]
+    is_rare = _RARE.search(f"{option.doc} {name}")
+    return [*few, *([high] if not is_rare and abs(high) <= _FAR else [])]
+
+
+_FEW: Final = 64
+_FAR: Final = 1 << 16
+_RARE: Final = re.compile(
+    r"thread|worker|process|stream|device|byte|MB|GB|memory|second|core", re.IGNORECASE
+)
+"""What descriptions speak of where a large value takes what there is."""
 
 
 def _set(

@@ -1,4 +1,7 @@
-"""Whether the times that an EP records can be believed."""
+"""Whether the times that an EP records can be believed.
+
+What it records of a run is asked by hand in :mod:`.profiled_runs`.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +9,28 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import onnx
 
 import onnxplug
-from onnxplug import ep
 from onnxplug_testing.conformance.check import check
-from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.laboratory import RunNow, asking, wait_for_all
+from onnxplug_testing.conformance.groups import profiled_runs
+from onnxplug_testing.conformance.groups.recorders import (
+    BEGAN,
+    DETAILS,
+    LASTED,
+    NODE,
+    OF_A_RUN,
+)
 from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
-from onnxplug_testing.conformance.partitions import examined
+from onnxplug_testing.conformance.opinions import contradiction
 from onnxplug_testing.conformance.trial import Trial, in_words
 
-BEGAN: Final = Sentence(
-    "Profiler.record", "when it began, by :func:`time.perf_counter_ns`."
-)
-LASTED: Final = Sentence("Profiler.record", "how long it took, in ns.")
-NODE: Final = Sentence(
-    "Profiler.record",
-    "``Node`` for what computes a node, or several at once; for all else any other "
-    "word.",
-)
-DETAILS: Final = Sentence(
-    "Profiler.record", "facts that JSON can hold, never changed afterwards."
-)
-UNTIL: Final = Sentence(
-    "Profiler",
-    "It may be used from any thread, until the run ends and in what :meth:`when_done` "
-    "calls.",
-)
+__all__ = ["profiled_runs"]
 
 _RUNS: Final = 5
 _MANY: Final = 100_000
@@ -88,11 +80,14 @@ def _profiled(
         count = sum(node.ep == trial.subject.name for node in nodes)
         began = time.perf_counter_ns()
         for _ in range(_RUNS):
-            session.run(None, dict(case.feeds))
+            found = session.run(None, dict(case.feeds))
         took = (time.perf_counter_ns() - began) / 1e3
         path = session.end_profiling()
     finally:
         session.close()
+    wrong, _ = contradiction(found, case, trial.subject)
+    if wrong:
+        trial.find(OF_A_RUN, f"with profiling, {wrong}", case=case, kind="wrong")
     return json.loads(Path(path).read_text("utf-8")), count, took
 
 
@@ -171,105 +166,3 @@ def _same_in_each_run(
         found = [counts[number] for number in range(len(runs))]
         text = f"runs of the same feeds have {found} events of nodes"
         trial.find(NODE, text, case=case, kind="counts")
-
-
-class _Recorder:
-    """Keeps what an EP records of a run; see :class:`onnxplug.ep.Profiler`.
-
-    Attributes:
-        has_ended: the run has, so that only what is told then may record.
-        records: of each event its name, its details, and how these were as JSON.
-        late: names of events that were recorded when nobody may.
-    """
-
-    def __init__(self, stream: ep.Stream | None) -> None:
-        self.has_ended = False
-        self.records: list[tuple[str, Any, str]] = []
-        self.late: list[str] = []
-        self._stream = stream
-        self._reports: list[Callable[[], None]] = []
-
-    def record(
-        self,
-        name: str,
-        *,
-        category: str,
-        start_ns: int,
-        duration_ns: int,
-        details: Mapping[str, object],
-    ) -> None:
-        if self.has_ended:
-            self.late.append(name)
-        self.records.append((name, details, _as_json(details)))
-
-    def when_done(self, report: Callable[[], None]) -> None:
-        if self._stream is None:
-            report()
-        else:
-            self._reports.append(report)
-
-    def tell(self) -> None:
-        """Have told what was to be told when the work is done, which it is."""
-        self.has_ended = False
-        for report in self._reports:
-            report()
-        self.has_ended = True
-
-
-def _as_json(details: Any) -> str:
-    """*details* as JSON; empty if that cannot hold them."""
-    try:
-        return json.dumps(details)
-    except (TypeError, ValueError):
-        return ""
-
-
-@check("profiling", share=0.2)
-def records(trial: Trial) -> None:
-    """What is recorded has details that JSON can hold, and comes before the run ends,
-    or when the host asks for it."""
-    for lab, specimen, case in examined(trial, "runs that are recorded"):
-        with asking(trial, UNTIL, case):
-            feeds = specimen.feeds(trial.numbers(specimen.name))
-            with lab.stream() as stream:
-                recorder = _Recorder(stream)
-                placed = lab.put(feeds, stream)
-                if stream is not None:
-                    lab.on_device.burden(stream)
-                context = RunNow(stream, lab.run_options)
-                context.profiler = recorder
-                kept = lab.run(placed, None, stream, context=context)
-                recorder.has_ended = True
-                if stream is not None:
-                    wait_for_all(stream)
-                del kept
-                recorder.tell()
-            _look_at_records(trial, case, recorder)
-
-
-def _look_at_records(trial: Trial, case: Case, recorder: _Recorder) -> None:
-    if not recorder.records:
-        trial.take_back("the EP records nothing of its own")
-    for name, details, text in recorder.records:
-        if not text:
-            wrong = _what_json_cannot_hold(details)
-            text = f"the details of {name!r}, {wrong}, are nothing that JSON can hold"
-            trial.find(DETAILS, text, case=case, kind="JSON")
-        elif _as_json(details) != text:
-            text = f"the details of {name!r} changed when they had been recorded"
-            trial.find(DETAILS, text, case=case, kind="changed")
-    for name in recorder.late:
-        text = (
-            f"{name!r} was recorded after the run, while its work was queued, and not "
-            "by what when_done calls"
-        )
-        trial.find(UNTIL, text, case=case, kind="late")
-
-
-def _what_json_cannot_hold(details: Any) -> str:
-    if not isinstance(details, Mapping):
-        return f"a {type(details).__name__}"
-    wrong = next((pair for pair in details.items() if not _as_json(dict([pair]))), None)
-    if wrong is None:
-        return f"a {type(details).__name__}"
-    return f"with {wrong[0]!r} a {type(wrong[1]).__name__}, {wrong[1]!r}"[:120]

@@ -87,7 +87,7 @@ def _is_old(tried: Variation) -> bool:
 def _forms(trial: Trial, name: str, cases: Sequence[Variation]) -> Iterator[Variation]:
     """Cases of an operator of known sizes, some of older versions, with numbers of many
     digits in their attributes."""
-    kinds = ("version", "suite", "suite", "version")
+    kinds = ("version", "constant", "suite", "suite", "version")
     # versions differ in what they make of many axes
     chosen = sorted(cases, key=lambda case: -_rank(case))[:_CASES]
     for tried in trials_of(chosen, trial.draw(name), kinds):

@@ -1,6 +1,7 @@
 """Whether work is in order: that of runs on streams that are busy, and of many threads.
 
-What is asked of streams alone is in :mod:`.device_streams`, of captures in
+What is asked of streams alone is in :mod:`.device_streams` and :mod:`.points`, of
+captures in
 :mod:`.captures`, of runs in the midst of others in :mod:`.within_runs`.
 """
 
@@ -18,7 +19,12 @@ from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups import captures, device_streams, within_runs
+from onnxplug_testing.conformance.groups import (
+    captures,
+    device_streams,
+    points,
+    within_runs,
+)
 from onnxplug_testing.conformance.groups.device_streams import (
     busy,
     in_threads,
@@ -51,7 +57,7 @@ from onnxplug_testing.conformance.specimens import (
 from onnxplug_testing.conformance.taps import listening
 from onnxplug_testing.conformance.trial import Trial
 
-__all__ = ["captures", "device_streams", "within_runs"]
+__all__ = ["captures", "device_streams", "points", "within_runs"]
 
 LARGE: Final = (64, 96)
 

@@ -36,7 +36,7 @@ _PLACES: Final = 6
 """At so many places of a run another one begins."""
 
 
-class _Watched(RunNow):
+class Watched(RunNow):
     """A run that calls *ask* whenever the EP asks whether it is cancelled."""
 
     def __init__(
@@ -88,7 +88,7 @@ def _places(trial: Trial, lab: Laboratory, specimen: Specimen) -> int:
     feeds = specimen.feeds(trial.numbers("places"))
     with settled(lab) as stream:
         placed = lab.put(feeds, stream)
-        context = _Watched(stream, lab.run_options, lambda: asked.append(None))
+        context = Watched(stream, lab.run_options, lambda: asked.append(None))
         lab.run(placed, None, stream, context=context)
     return len(asked)
 
@@ -120,7 +120,7 @@ class _Within:
         feeds = self._specimen.feeds(self._trial.numbers("around", self._what))
         with settled(lab) as stream:
             placed = lab.put(feeds, stream)
-            context = _Watched(stream, lab.run_options, self._asked)
+            context = Watched(stream, lab.run_options, self._asked)
             given = lab.run(placed, None, stream, context=context)
         is_right = compare(
             self._trial, lab, given, self._specimen.expected(feeds), case,
