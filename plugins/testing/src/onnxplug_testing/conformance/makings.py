@@ -1,5 +1,5 @@
-"""Hears of what Python is asked for that takes long: to make code, modules, libraries
-and processes, and to collect garbage."""
+"""Hears of what Python is asked for that takes long: to make code, modules, libraries,
+threads and processes, to open files, and to collect garbage."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ _MAKINGS: Final = {
     "os.posix_spawn": "started processes",
     "os.system": "started processes",
     "os.fork": "started processes",
+    "_thread.start_new_thread": "started threads",
+    "open": "opened files",
+    "tempfile.mkdtemp": "made temporary folders",
+    "pickle.find_class": "unpickled objects",
+    "socket.connect": "connected to others",
 }
 """Python's audit events, in words."""
 

@@ -42,6 +42,7 @@ _OF_CASES: Final = frozenset(
     {
         "operators",
         "claims",
+        "costs/each-operator",
         "factory/versions",
         "memory/each-operator",
         "specialisation/element-types-in-runs",
