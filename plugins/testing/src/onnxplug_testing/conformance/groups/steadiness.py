@@ -40,7 +40,7 @@ _BETWEEN: Final = 400
 """So often runs are compared with later ones, and how many are, and are between them."""
 
 _GROWN: Final = 1.5
-_STEP: Final = 1.05
+_STEP: Final = 1.0
 _MORE: Final = 8e-6
 """So many times longer than at first, each time than before, and in seconds."""
 
