@@ -1,4 +1,4 @@
-"""What the kit asks of graphs, names, contents, costs and time tells right from wrong."""
+"""What the kit asks of graphs, contents, costs and time tells right from wrong."""
 
 from __future__ import annotations
 

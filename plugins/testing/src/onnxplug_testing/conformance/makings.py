@@ -48,7 +48,7 @@ def noting() -> Iterator[Counter[str]]:
         _note("started threads")
         start(thread)
 
-    threading.Thread.start = started  # type: ignore[method-assign]
+    threading.Thread.start = started  # type: ignore[assignment, method-assign]
     try:
         yield heard
     finally:

@@ -193,9 +193,7 @@ def _compute(trial: Trial, runner: Runner, tried: Variation, case: Case) -> None
                 trial.take_back("nobody computes what was drawn")
             return
     is_old = tried.kind == "version"
-    text, _ = contradiction(
-        found, case, trial.subject, tried.expected, is_old=is_old
-    )
+    text, _ = contradiction(found, case, trial.subject, tried.expected, is_old=is_old)
     if text and not (trial.subject.is_reference and tried.kind in UNSURE):
         trial.find(CLAIM, f"claimed, and {text}", node=node, case=case, kind=kind)
 

@@ -1,5 +1,5 @@
-"""Whether an EP has an answer to whatever graph there may be, however little is known of
-it, and the same one whatever things are called."""
+"""Whether an EP has an answer to whatever graph there may be, however little is known
+of it, and the same one whatever things are called."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from onnxplug_testing.random_models import draw_model
 RAISING: Final = Sentence(
     "ExecutionProvider.get_capability", "Raising is a failure of the EP."
 )
-NAMED: Final = Sentence("Node.name", "The node's name; may be empty, need not be unique.")
+NAMED: Final = Sentence(
+    "Node.name", "The node's name; may be empty, need not be unique."
+)
 
 _FEW: Final = 3
 """Cases of an operator that are asked about at once."""
@@ -234,7 +236,10 @@ def _odd_models() -> Iterator[tuple[str, bytes]]:
             domains=[_FOREIGN, ""],
         ),
     )
-    yield "a value of no known rank", _model([node("Add", ["z", "z"], ["y"])], [nothing], [y])
+    yield (
+        "a value of no known rank",
+        _model([node("Add", ["z", "z"], ["y"])], [nothing], [y]),
+    )
 
 
 @check("claims", share=0.3)

@@ -149,8 +149,8 @@ def _without_version(cases: Iterator[Variation], since: int) -> Iterator[Variati
 
 @check("operators", share=1.2)
 def networks(trial: Trial) -> None:
-    """Networks of what the EP takes, of several inputs and results, some of which others
-    read, with whatever names, twice each."""
+    """Networks of what the EP takes, of several inputs and results, some of which
+    others read, with whatever names, twice each."""
     words = vocabulary(trial.subject)
     if words is None:
         trial.leave_out(NO_WORDS)

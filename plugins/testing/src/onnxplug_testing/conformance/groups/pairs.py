@@ -136,10 +136,14 @@ _TOGETHER: Final = 8
 
 
 UNSEEN, RESULT, READ, CAPTURED, WITHIN = WAYS = (
-    "", "both seen", "another node reads what is between", "a body reads what is between",
+    "",
+    "both seen",
+    "another node reads what is between",
+    "a body reads what is between",
     "within a body",
-)  # fmt: skip
-"""Who reads what is between the nodes of a pair, besides the second; or where both are."""
+)
+"""Who reads what is between the nodes of a pair, besides the second; or where both
+are."""
 
 
 @check("preferences", share=0.7)
@@ -201,7 +205,9 @@ def _case(trial: Trial, pairs: Sequence[Pair], way: str) -> Case:
     if way in (CAPTURED, WITHIN):
         parts.inputs.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
         feeds["c"] = np.array(len(pairs) % 2 == 0)
-    weights = [numpy_helper.from_array(np.asarray(a), n) for n, a in parts.weights.items()]
+    weights = [
+        numpy_helper.from_array(np.asarray(a), n) for n, a in parts.weights.items()
+    ]
     graph = helper.make_graph(
         parts.nodes, "pairs", parts.inputs, parts.outputs, weights
     )

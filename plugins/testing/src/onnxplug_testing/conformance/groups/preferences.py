@@ -71,6 +71,9 @@ def layouts(trial: Trial) -> None:
         for case in itertools.islice(single, _SINGLE):
             _compare(trial, case, LAYOUT, _SPATIAL)
         net = ConvNet(trial.draw(number).getrandbits(31))
+        if trial.subject.is_reference and _errs(net):
+            trial.leave_out("ONNX's reference alone says otherwise, and is wrong")
+            continue
         case = Case(
             net.model.SerializeToString()
             if isinstance(net.model, onnx.ModelProto)
@@ -79,6 +82,16 @@ def layouts(trial: Trial) -> None:
             f"a network of {net.spatial} axes, {number}",
         )
         _compare(trial, case, LAYOUT, _SPATIAL)
+
+
+def _errs(net: ConvNet) -> bool:
+    """Whether there is what ONNX's reference computes for two axes only."""
+    model = net.model
+    if not isinstance(model, onnx.ModelProto):
+        model = onnx.load_model_from_string(model)
+    return net.spatial != 2 and any(
+        node.op_type == "GlobalMaxPool" for node in model.graph.node
+    )
 
 
 def _single_nodes(trial: Trial) -> Iterator[Case]:

@@ -76,7 +76,9 @@ def _run_all(trial: Trial, case: Variation, ways: _Ways, knows_ranks: bool) -> N
     case = replace(case, dynamic=True, sized=True, expected=None)
     tried = [as_case(each) for each in ways(trial, case)]
     if not knows_ranks:
-        tried = [Case(without_ranks(each.model), each.feeds, each.name) for each in tried]
+        tried = [
+            Case(without_ranks(each.model), each.feeds, each.name) for each in tried
+        ]
     if not tried:
         return
     try:

@@ -1,8 +1,8 @@
 """Whether an EP computes right for shapes that come and go.
 
 Beside it :mod:`.sizes` asks of each operator, :mod:`.computed_sizes` of networks that
-compute with sizes, and :mod:`.unknown_sizes` of each element type, and of many operators
-in threads.
+compute with sizes, and :mod:`.unknown_sizes` of each element type, and of many
+operators in threads.
 """
 
 from __future__ import annotations

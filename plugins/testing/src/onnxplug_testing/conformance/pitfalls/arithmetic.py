@@ -90,9 +90,9 @@ def _of_one() -> Iterator[Row]:
     for operator in ("Abs", "Neg", "Sign", "Relu"):
         for dtype in (np.int8, np.int32, np.int64):
             yield row(operator, whole(3, 4, dtype=dtype))
-    for dtype in (np.uint8, np.uint64):
-        yield row("Abs", whole(3, 4, dtype=dtype, low=1))
-        yield row("Sign", np.array([0, 1, 200], dtype))
+    for unsigned in (np.uint8, np.uint64):
+        yield row("Abs", whole(3, 4, dtype=unsigned, low=1))
+        yield row("Sign", np.array([0, 1, 200], unsigned))
     yield row("Not", np.array([[True, False]]))
     # what an exponential of it has no number for
     for slope in (-1, 1):
@@ -153,9 +153,13 @@ def _quotients() -> Iterator[Row]:
         yield row("Div", dtype(-7), bottoms.astype(dtype))
         yield row("Div", tops.astype(dtype), dtype(-2))
     yield row("Mod", tops.astype(np.float32), bottoms.astype(np.float32), fmod=1)
-    for dtype in (np.uint8, np.uint32, np.uint64):
-        yield row("Div", np.array([200, 7, 1], dtype), np.array([7, 200, 3], dtype))
-        yield row("Mod", np.array([200, 7, 1], dtype), np.array([7, 200, 3], dtype))
+    for unsigned in (np.uint8, np.uint32, np.uint64):
+        yield row(
+            "Div", np.array([200, 7, 1], unsigned), np.array([7, 200, 3], unsigned)
+        )
+        yield row(
+            "Mod", np.array([200, 7, 1], unsigned), np.array([7, 200, 3], unsigned)
+        )
     big = np.array([2**62 + 1, -(2**62) - 1, 2**53 + 1])
     yield row("Div", big, np.array([3, 3, -1]))
     yield row("Mod", big, np.array([3, 3, 2]))
@@ -303,7 +307,9 @@ def _scales() -> Iterator[Row]:
     yield row("DequantizeLinear", whole(4, dtype=np.int32), np.float32(0.01))
     blocks = np.array([[0.5, 0.25], [2, 1], [0.125, 4]], np.float32)
     yield row("DequantizeLinear", signed, blocks, axis=1, block_size=2)
-    yield row("DequantizeLinear", signed.T.copy(), blocks.T.copy(), axis=0, block_size=2)
+    yield row(
+        "DequantizeLinear", signed.T.copy(), blocks.T.copy(), axis=0, block_size=2
+    )
     yield row(
         "QuantizeLinear", real(3, 4), blocks, np.zeros((3, 2), np.int8), axis=1,
         block_size=2,

@@ -186,7 +186,8 @@ def _resized() -> Iterator[Row]:
     for mode in ("linear", "nearest"):
         yield row(
             "Resize", x, roi, None, ints(1, 2, 3, 6), mode=mode,
-            coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=9.0,
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=9.0,
         )  # fmt: skip
     yield row("Resize", x, None, None, ints(7, 9), mode="linear", axes=[2, 3])
     yield row("Resize", x, None, None, ints(9, 7), mode="linear", axes=[3, 2])

@@ -50,7 +50,9 @@ def _gathered() -> Iterator[Row]:
     yield row("GatherND", data, np.array([-1]))
     yield row("GatherND", data, np.array([[[0]], [[-1]]]))
     yield row("GatherND", data, np.array([[1], [-1], [0]]), batch_dims=1)
-    yield row("GatherND", data, np.array([[[1, 2]], [[0, -1]], [[-4, 3]]]), batch_dims=1)
+    yield row(
+        "GatherND", data, np.array([[[1, 2]], [[0, -1]], [[-4, 3]]]), batch_dims=1
+    )
     batches = np.array([[[0], [1], [2], [3]]] * 3)
     yield row("GatherND", data, batches, batch_dims=2)
 
@@ -162,4 +164,6 @@ def _made() -> Iterator[Row]:
     yield row("EyeLike", whole(2, 3), dtype=1)
     yield row("ReverseSequence", real(4, 3), ints(2, 4, 1))
     yield row("ReverseSequence", real(3, 4), ints(2, 4, 1), batch_axis=0, time_axis=1)
-    yield row("ReverseSequence", real(4, 3, 2), ints(1, 3, 4), time_axis=0, batch_axis=1)
+    yield row(
+        "ReverseSequence", real(4, 3, 2), ints(1, 3, 4), time_axis=0, batch_axis=1
+    )

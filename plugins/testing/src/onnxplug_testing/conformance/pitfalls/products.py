@@ -104,9 +104,7 @@ def _normalised() -> Iterator[Row]:
             "LayerNormalization", data, real(*shape), real(*shape) + 1, axis=axis,
             epsilon=0.1,
         )  # fmt: skip
-        yield row(
-            "LayerNormalization", data, real(*shape), outputs=3, axis=axis
-        )
+        yield row("LayerNormalization", data, real(*shape), outputs=3, axis=axis)
     yield row("LayerNormalization", data, real(4), outputs=(True, False, True))
     yield row("LayerNormalization", data, real(3, 1), real(4), axis=1)
     yield row("LayerNormalization", data * 0 + 5, real(4), real(4))
@@ -150,7 +148,10 @@ def _recurrent() -> Iterator[Row]:
         outputs = 3 if operator == "LSTM" else 2
         for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
             x = real(steps, batch, width)
-            w, r = real(count, gates * hidden, width), real(count, gates * hidden, hidden)
+            w, r = (
+                real(count, gates * hidden, width),
+                real(count, gates * hidden, hidden),
+            )
             b, state = real(count, 2 * gates * hidden), real(count, batch, hidden)
             states = [state] * (2 if operator == "LSTM" else 1)
             how: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
