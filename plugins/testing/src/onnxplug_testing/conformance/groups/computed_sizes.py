@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ _SHAPES: Final = (
 )  # fmt: skip
 """Of the input in runs, more than are kept by default, some of them again."""
 
-_WEIGHTS: Final = {
+_WEIGHTS: Final[Mapping[str, Any]] = {
     "zero": np.array(0, np.int64),
     "one": np.array(1, np.int64),
     "two": np.array(2, np.int64),

@@ -125,12 +125,13 @@ def _of_ranks(trial: Trial, case: Variation) -> Iterator[Variation]:
     if not data or any(array.size > _MOST for _, array in data):
         return
     yield case
-    for turn in (
+    turns: Sequence[Callable[[Any], Any]] = (
         lambda array: array[None],
         lambda array: array.reshape(-1),
         lambda array: array[0] if array.ndim and len(array) else array,
         lambda array: array,
-    ):
+    )
+    for turn in turns:
         inputs: list[Any] = list(case.inputs)
         for position, array in data:
             inputs[position] = np.ascontiguousarray(turn(array))
@@ -156,7 +157,12 @@ def _of_sizes(trial: Trial, case: Variation) -> Iterator[Variation]:
     if grown and len(data) > 1:
         yield from _one_by_one(case, data)
     if grown:
-        for changed in (lambda a: np.roll(a, 1), np.zeros_like, lambda a: a):
+        changes: Sequence[Callable[[Any], Any]] = (
+            lambda array: np.roll(array, 1),
+            np.zeros_like,
+            lambda array: array,
+        )
+        for changed in changes:
             inputs = list(case.inputs)
             position, array = data[0]
             inputs[position] = changed(array)
