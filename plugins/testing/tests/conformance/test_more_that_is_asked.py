@@ -75,16 +75,6 @@ class KeepsResults(GeneratedPartition):
         return self.finish([each.copy() for each in self.kept[1]], outputs)
 
 
-class Remembers(GeneratedPartition):
-    """Goes through all the runs that there were."""
-
-    def run(self, inputs: Any, outputs: Any, context: Any) -> Any:
-        runs = self.__dict__.setdefault("runs", [])
-        runs.append(tuple(array.shape for array in inputs))
-        assert sum(map(len, runs)) >= 0
-        return super().run(inputs, outputs, context)
-
-
 class CopiesConstants(GeneratedPartition):
     def values(self, inputs: Sequence[Any]) -> list[Any]:
         constants = [np.array(each) for each in self.program.constants]
@@ -166,7 +156,6 @@ def found_in() -> Iterator[Callable[[ep.EpFactory, str], Sequence[Any]]]:
         ("costs/estimates", lambda: with_costs(CostsOfAll()), "of all"),
         ("costs/estimates", lambda: with_costs(WholeSeconds()), "0 s"),
         ("costs/each-operator", lambda: with_costs(CostsByRows()), "raised"),
-        ("speed/again-and-again", lambda: with_parts(partition=Remembers), "longer"),
         (
             "speed/large-constants",
             lambda: with_parts(partition=CopiesConstants),
