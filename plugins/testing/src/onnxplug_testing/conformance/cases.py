@@ -21,41 +21,20 @@ from onnxplug.authoring.entries import Cache, fingerprint
 from onnxplug_testing.conformance.edges import counts_from_the_end, edges, targets
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.mutation import Pool, mutations
+from onnxplug_testing.conformance.pitfalls import pitfalls_of
 from onnxplug_testing.measuring.variations import Variation, suite_cases, variations
 
 SEVERAL: Final = 16
 """Variations of an operator are made of so many of its cases."""
 
 KINDS: Final = (
-    "suite",
-    "edge",
-    "mutated",
-    "target",
-    "edge",
-    "version",
-    "axis",
-    "edge",
-    "dtype",
-    "dynamic",
-    "edge",
-    "version",
-    "mutated",
-    "edge",
-    "shape",
-    "target",
-    "version",
-    "edge",
-    "suite",
-    "constant",
-    "edge",
-    "mutated",
-    "values",
-    "edge",
-    "version",
-    "special",
-    "edge",
-    "dtype",
-)
+    "suite", "pitfall", "edge", "pitfall", "mutated", "pitfall", "target", "edge",
+    "pitfall", "version", "pitfall", "axis", "edge", "pitfall", "dtype", "pitfall",
+    "dynamic", "edge", "pitfall", "version", "mutated", "pitfall", "edge", "shape",
+    "pitfall", "target", "version", "edge", "pitfall", "suite", "constant", "edge",
+    "pitfall", "mutated", "values", "edge", "pitfall", "version", "special", "edge",
+    "pitfall", "dtype",
+)  # fmt: skip
 """In which order kinds take turns, as long as there are any of them."""
 
 _RANDOM: Final = frozenset(
@@ -106,6 +85,7 @@ def trials_of(
     apart = {
         "axis": (turned for case in cases if (turned := from_the_end(case))),
         "edge": edges(cases),
+        "pitfall": pitfalls_of(cases[0].node.op_type, draw) if cases else iter(()),
         "mutated": mutations(Pool(cases), draw),
         "target": targets(cases),
     }

@@ -1,11 +1,12 @@
-"""Hears of what Python is asked for that takes long: to make code, modules, libraries
-and processes, and to collect garbage."""
+"""Hears of what Python is asked for that takes long: to make code, modules, libraries,
+threads and processes, to open files, and to collect garbage."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,10 @@ _MAKINGS: Final = {
     "os.posix_spawn": "started processes",
     "os.system": "started processes",
     "os.fork": "started processes",
+    "open": "opened files",
+    "tempfile.mkdtemp": "made temporary folders",
+    "pickle.find_class": "unpickled objects",
+    "socket.connect": "connected to others",
 }
 """Python's audit events, in words."""
 
@@ -35,9 +40,19 @@ def noting() -> Iterator[Counter[str]]:
     heard: Counter[str] = Counter()
     _listen()
     _listeners.append(heard)
+    # of which not all versions of Python tell
+    start = threading.Thread.start
+
+    @functools.wraps(start)
+    def started(thread: threading.Thread) -> None:
+        _note("started threads")
+        start(thread)
+
+    threading.Thread.start = started  # type: ignore[assignment, method-assign]
     try:
         yield heard
     finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
         # by identity: counters of others may be equal
         _listeners[:] = [each for each in _listeners if each is not heard]
 

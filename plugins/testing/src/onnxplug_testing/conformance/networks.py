@@ -23,6 +23,15 @@ _BINARY: Final = ("Add", "Sub", "Mul", "Max", "Min")
 _PRODUCT: Final = "MatMul"
 _OPSET: Final = 21
 
+PLAIN, NAMELESS, ALIKE = NAMES = "plain", "nameless", "alike"
+"""How nodes and values are called: each in its own way; nodes in none; nodes in one,
+and values so that they differ in what is no letter."""
+
+_ODD: Final = (
+    "v/1", "v.1", "v_1", "v 1", "v-1", "v:1", "V_1", "1", "class", "v'1", 'v"1', "é",
+    "v__1", "None",
+)  # fmt: skip
+
 DTYPES: Final = ("float32", "float16", "float64", "int32", "int64")
 
 
@@ -127,15 +136,20 @@ def draw_network(
     nodes: int = 6,
     rows: int | str = "n",
     foreign: Sequence[str] = (),
+    names: str = PLAIN,
+    seen: float = 0.0,
 ) -> Network:
     """A network of about *nodes* nodes.
 
     Args:
         rows: of the inputs; text for any number.
         foreign: unary operators that are mixed in, which the EP need not take.
+        names: one of :data:`NAMES`.
+        seen: how likely a value that others read is a result, too.
     """
     inputs = ["a", "b"]
-    values, made, weights = list(inputs), [], []
+    values, made, weights = list(inputs), list[onnx.NodeProto](), []
+    called, of_nodes = _names(names, nodes)
     for number in range(nodes):
         pool = [*words.operators, *foreign] if number else list(words.operators)
         operator = draw.choice(pool)
@@ -150,11 +164,11 @@ def draw_network(
             weights.append(_weight(draw, words.dtype, (WIDTH, WIDTH), f"w{number}"))
             source.append(f"w{number}")
         made.append(
-            helper.make_node(operator, source, [f"v{number}"], name=f"node{number}")
+            helper.make_node(operator, source, [called[number]], name=of_nodes[number])
         )
-        values.append(f"v{number}")
+        values.append(called[number])
     used = {name for node in made for name in node.input}
-    ends = [f"v{n}" for n in range(nodes) if f"v{n}" not in used]
+    ends = [n for n in called if n not in used or (seen and draw.random() < seen)]
     fed = [name for name in inputs if name in used]
     model = _serialized(
         made,
@@ -163,6 +177,14 @@ def draw_network(
         weights,
     )
     return Network(model, fed, words.dtype, [node.op_type for node in made])
+
+
+def _names(how: str, count: int) -> tuple[list[str], list[str]]:
+    """What *count* values are called, and the nodes that make them."""
+    odd = [_ODD[n] if n < len(_ODD) else f"v/{n}" for n in range(count)]
+    values = odd if how == ALIKE else [f"v{n}" for n in range(count)]
+    nodes = {PLAIN: [f"node{n}" for n in range(count)], ALIKE: ["node"] * count}
+    return values, nodes.get(how, [""] * count)
 
 
 def _weight(

@@ -25,6 +25,7 @@ from onnxplug_testing.conformance.check import Check
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.forked import Child, in_child
 from onnxplug_testing.conformance.opinions import by_cpu, by_reference
+from onnxplug_testing.conformance.pitfalls import load_pitfalls
 from onnxplug_testing.conformance.subject import Subject
 from onnxplug_testing.conformance.survey import survey
 from onnxplug_testing.conformance.taps import ignoring_failures
@@ -41,6 +42,7 @@ _OF_CASES: Final = frozenset(
     {
         "operators",
         "claims",
+        "costs/each-operator",
         "factory/versions",
         "memory/each-operator",
         "specialisation/element-types-in-runs",
@@ -74,6 +76,7 @@ def prepare(check: Check, *, forks: bool) -> None:
     """
     if tries_cases(check):
         load_suite()
+        load_pitfalls()
     if forks:
         _load_host()
         _load_references()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from onnxplug import ep
 from onnxplug_testing.conformance.subject import Subject
@@ -38,6 +38,9 @@ class Asked(NamedTuple):
         for claim in self.report.claims:
             found |= dict.fromkeys(claim.nodes, None)
         return found
+
+
+Then: TypeAlias = Callable[["ep.ExecutionProvider", Asked], None]
 
 
 class Talk:
@@ -108,12 +111,16 @@ class Heard(Exception):
 
 
 @contextmanager
-def listening(subject: Subject, *, until_asked: bool = False) -> Iterator[Talk]:
+def listening(
+    subject: Subject, *, until_asked: bool = False, then: Then | None = None
+) -> Iterator[Talk]:
     """A context in which all that sessions say to the EP is noted.
 
     Args:
         until_asked: a session ends with the EP's first answer, so that nothing is
             compiled.
+        then: is called with the EP and its first answer, before the session ends with
+            that.
 
     Raises:
         TypeError: the factory takes no attributes, so nothing can be heard.
@@ -129,7 +136,7 @@ def listening(subject: Subject, *, until_asked: bool = False) -> Iterator[Talk]:
         talk.options.append(ReadOptions(options))
         provider = create(devices, talk.options[-1], session)
         talk.providers.append(provider)
-        _listen_to(provider, talk, until_asked)
+        _listen_to(provider, talk, until_asked or then is not None, then)
         return provider
 
     with replaced(factory, "create", created):
@@ -166,7 +173,12 @@ def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
             own.pop(name, None)
 
 
-def _listen_to(provider: ep.ExecutionProvider, talk: Talk, until_asked: bool) -> None:
+def _listen_to(
+    provider: ep.ExecutionProvider,
+    talk: Talk,
+    until_asked: bool,
+    then: Then | None,
+) -> None:
     if not hasattr(provider, "__dict__"):
         return
     claim, make = provider.get_capability, provider.compile
@@ -176,6 +188,8 @@ def _listen_to(provider: ep.ExecutionProvider, talk: Talk, until_asked: bool) ->
         nodes = {node.index: node for node in graph.nodes}
         report = claim(graph)
         talk.asked.append(Asked(graph, nodes, report))
+        if then is not None:
+            then(provider, talk.asked[-1])
         if until_asked:
             raise Heard
         return report

@@ -216,14 +216,15 @@ def suite_cases() -> dict[str, list[Variation]]:
                 since=schema.since_version,
                 opset=opset,
                 inputs=arrays,
-                output_types=tuple(_output_types(node, opset, arrays)),
+                output_types=tuple(output_types(node, opset, arrays)),
             ),
         )
     return dict(sorted(found.items()))
 
 
-def _output_types(node: Any, opset: int, inputs: Sequence[Any]) -> Iterator[int]:
-    """The element types of *node*'s outputs, as ONNX infers them."""
+def output_types(node: Any, opset: int, inputs: Sequence[Any]) -> Iterator[int]:
+    """The element types of *node*'s outputs, as ONNX infers them; 0 of one that is left
+    out."""
     values = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
@@ -231,14 +232,14 @@ def _output_types(node: Any, opset: int, inputs: Sequence[Any]) -> Iterator[int]
         for name, array in zip(node.input, inputs, strict=True)
         if array is not None
     ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
+    outputs = [helper.make_empty_tensor_value_info(n) for n in node.output if n]
     graph = helper.make_graph([node], "one", values, outputs)
     imports = [helper.make_opsetid("", opset)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     inferred = onnx.shape_inference.infer_shapes(model).graph
     types = {v.name: v.type.tensor_type.elem_type for v in inferred.output}
     for name in node.output:
-        yield types.get(name, 1)
+        yield types.get(name, 1) if name else 0
 
 
 def _arrays(values: Sequence[Any]) -> list[Any] | None:

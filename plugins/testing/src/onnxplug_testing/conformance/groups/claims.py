@@ -1,6 +1,7 @@
 """Whether an EP computes what it claims, and says why it refuses the rest.
 
-Beside it :mod:`.digits` asks of whole numbers that are claimed.
+Beside it :mod:`.digits` asks of whole numbers that are claimed, and :mod:`.odd_graphs`
+of what graphs may be.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.edges import targets
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups import digits
+from onnxplug_testing.conformance.groups import digits, odd_graphs
 from onnxplug_testing.conformance.groups.operators import CLAIM, READY
 from onnxplug_testing.conformance.networks import (
     NO_WORDS,
@@ -29,7 +30,11 @@ from onnxplug_testing.conformance.networks import (
     draw_network,
     vocabulary,
 )
-from onnxplug_testing.conformance.opinions import contradiction, may_be_blamed
+from onnxplug_testing.conformance.opinions import (
+    UNSURE,
+    contradiction,
+    may_be_blamed,
+)
 from onnxplug_testing.conformance.subject import Runner, refusal
 from onnxplug_testing.conformance.survey import Answer, ask, claimed_of, survey
 from onnxplug_testing.conformance.taps import (
@@ -41,7 +46,7 @@ from onnxplug_testing.conformance.taps import (
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
 
-__all__ = ["digits"]
+__all__ = ["digits", "odd_graphs"]
 
 WORDS: Final = Sentence(
     "Reason",
@@ -104,8 +109,8 @@ def _look_at_reason(trial: Trial, answer: Answer) -> None:
 
 @check("claims", share=3.0)
 def computed(trial: Trial) -> None:
-    """What is claimed is compiled and runs: each operator, of each element type and
-    with sizes and ranks that are not known."""
+    """What is claimed is compiled and runs, and gives what the operator does: each, in
+    each version and element type, and with sizes and ranks that are not known."""
     suite = load_suite()
     answers = survey(trial.subject, suite)
     casts = list(targets(suite.get("Cast", ())))
@@ -116,7 +121,8 @@ def computed(trial: Trial) -> None:
         taken = claimed_of(said)
         if taken:
             kinds = (
-                "target", "dtype", "version", "suite", "dynamic", "dtype", "constant",
+                "target", "dtype", "version", "pitfall", "suite", "pitfall",
+                "dynamic", "dtype", "pitfall", "constant",
             )  # fmt: skip
             turns[name] = _with_unknown_ranks(
                 trials_of(taken[:6], trial.draw(name), kinds)
@@ -186,9 +192,10 @@ def _compute(trial: Trial, runner: Runner, tried: Variation, case: Case) -> None
             else:
                 trial.take_back("nobody computes what was drawn")
             return
-    text, _ = contradiction(found, case, trial.subject, tried.expected)
-    if " is of " in text or text.startswith("found"):  # values are for others to judge
-        trial.find(READY, text, node=node, case=case, kind=kind)
+    is_old = tried.kind == "version"
+    text, _ = contradiction(found, case, trial.subject, tried.expected, is_old=is_old)
+    if text and not (trial.subject.is_reference and tried.kind in UNSURE):
+        trial.find(CLAIM, f"claimed, and {text}", node=node, case=case, kind=kind)
 
 
 @check("claims", share=0.7)

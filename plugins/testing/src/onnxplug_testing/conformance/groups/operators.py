@@ -20,7 +20,12 @@ from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups.shared_constants import GIVES
-from onnxplug_testing.conformance.networks import NO_WORDS, draw_network, vocabulary
+from onnxplug_testing.conformance.networks import (
+    NAMES,
+    NO_WORDS,
+    draw_network,
+    vocabulary,
+)
 from onnxplug_testing.conformance.opinions import (
     DRAWN,
     UNSURE,
@@ -144,7 +149,8 @@ def _without_version(cases: Iterator[Variation], since: int) -> Iterator[Variati
 
 @check("operators", share=1.2)
 def networks(trial: Trial) -> None:
-    """Networks of what the EP takes, of several inputs and results, twice each."""
+    """Networks of what the EP takes, of several inputs and results, some of which
+    others read, with whatever names, twice each."""
     words = vocabulary(trial.subject)
     if words is None:
         trial.leave_out(NO_WORDS)
@@ -152,7 +158,14 @@ def networks(trial: Trial) -> None:
     for number in trial.in_time(range(16 if trial.quick else 200)):
         draw = trial.draw(number)
         rows = draw.choice((3, 3, 1, 0, "n"))
-        network = draw_network(words, draw, nodes=draw.randint(2, 14), rows=rows)
+        network = draw_network(
+            words,
+            draw,
+            nodes=draw.randint(2, 14),
+            rows=rows,
+            names=NAMES[number % len(NAMES)],
+            seen=0.3,
+        )
         many = 3 if rows == "n" else int(rows)
         cases = [network.case(trial.numbers(number, run), many) for run in range(2)]
         tried = [trial.attempt(case) for case in cases]

@@ -135,31 +135,40 @@ _TOGETHER: Final = 8
 """Pairs in one model; where that is wrong, each is tried by itself."""
 
 
-@check("preferences", share=0.5)
+UNSEEN, RESULT, READ, CAPTURED, WITHIN = WAYS = (
+    "",
+    "both seen",
+    "another node reads what is between",
+    "a body reads what is between",
+    "within a body",
+)
+"""Who reads what is between the nodes of a pair, besides the second; or where both
+are."""
+
+
+@check("preferences", share=0.7)
 def merged(trial: Trial) -> None:
     """What a rewrite makes of two nodes in a row computes as these did, whether others
-    read what is between them or not."""
+    read what is between them or not, such as bodies, and in bodies, too."""
     order = list(PAIRS)
     trial.draw("order").shuffle(order)
     parts = [order[n : n + _TOGETHER] for n in range(0, len(order), _TOGETHER)]
-    for is_seen, part in trial.in_time([*itertools.product((False, True), parts)]):
-        case = _case(trial, part, is_seen=is_seen)
+    for way, part in trial.in_time([*itertools.product(WAYS, parts)]):
+        case = _case(trial, part, way)
         if not trial.attempt(case):
             continue
         wrong = _rewritten(trial, case)
         if wrong is None:
             return
-        alone = [
-            _is_wrong_alone(trial, pair, is_seen=is_seen) for pair in part if wrong
-        ]
+        alone = [_is_wrong_alone(trial, pair, way) for pair in part if wrong]
         if wrong and not any(alone):
             text = f"rewritten, {case.name}, each of which is right by itself: {wrong}"
             trial.find(said.REWRITE, text[:400], case=case, kind="together")
 
 
-def _is_wrong_alone(trial: Trial, pair: Pair, *, is_seen: bool) -> bool:
+def _is_wrong_alone(trial: Trial, pair: Pair, way: str) -> bool:
     """Find what is wrong of *pair*; whether anything is."""
-    case = _case(trial, [pair], is_seen=is_seen)
+    case = _case(trial, [pair], way)
     if not trial.attempt(case):
         return True  # it ended a process, which is told of
     wrong = _rewritten(trial, case)
@@ -170,40 +179,95 @@ def _is_wrong_alone(trial: Trial, pair: Pair, *, is_seen: bool) -> bool:
     return bool(wrong)
 
 
-def _case(trial: Trial, pairs: Sequence[Pair], *, is_seen: bool) -> Case:
+class _Parts:
+    """What a model is made of."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, Any] = {}
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
+
+    def give(self, name: str, element: int) -> None:
+        """Make *name* a result."""
+        self.outputs.append(helper.make_tensor_value_info(name, element, None))
+
+
+def _case(trial: Trial, pairs: Sequence[Pair], way: str) -> Case:
     """A model of *pairs*, which have nothing to do with each other."""
-    nodes: list[onnx.NodeProto] = []
-    weights: dict[str, Any] = {}
-    inputs, outputs, feeds = [], [], {}
+    parts, feeds = _Parts(), dict[str, Any]()
     for number, (shape, *steps) in enumerate(pairs):
-        x, middle, y = (f"{name}{number}" for name in "xmy")
-        for step, source, target in zip(steps, (x, middle), (middle, y), strict=True):
-            names = [f"{target}_{place}" for place, _ in enumerate(step.others)]
-            weights |= dict(zip(names, step.others, strict=True))
-            nodes.append(
-                helper.make_node(
-                    step.op_type, [source, *names], [target], **step.attributes
-                )
-            )
-        inputs.append(helper.make_tensor_value_info(x, _FLOAT, shape))
-        element = steps[0].attributes.get("to", _FLOAT)
-        seen = [(y, _FLOAT), (middle, element)][: 1 + is_seen]
-        outputs += [helper.make_tensor_value_info(*each, None) for each in seen]
+        x = f"x{number}"
+        parts.inputs.append(helper.make_tensor_value_info(x, _FLOAT, shape))
         numbers = trial.numbers(*map(str, steps))
         feeds[x] = numbers.uniform(-3, 3, shape).astype(np.float32)
+        _add(parts, number, steps, way)
+    if way in (CAPTURED, WITHIN):
+        parts.inputs.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+        feeds["c"] = np.array(len(pairs) % 2 == 0)
+    weights = [
+        numpy_helper.from_array(np.asarray(a), n) for n, a in parts.weights.items()
+    ]
     graph = helper.make_graph(
-        nodes,
-        "pairs",
-        inputs,
-        outputs,
-        [numpy_helper.from_array(np.asarray(a), key) for key, a in weights.items()],
+        parts.nodes, "pairs", parts.inputs, parts.outputs, weights
     )
     imports = [helper.make_opsetid("", 21)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     what = f"{len(pairs)} pairs of nodes"
     if len(pairs) == 1:
-        what = f"{pairs[0][1]}, then {pairs[0][2]}{', both seen' * is_seen}"
+        what = f"{pairs[0][1]}, then {pairs[0][2]}"
+    what += f", {way}" if way else ""
     return Case(model.SerializeToString(), feeds, what)
+
+
+def _add(parts: _Parts, number: int, steps: Sequence[Step], way: str) -> None:
+    """Add the nodes of a pair, and who reads their results."""
+    x, middle, y, z = (f"{name}{number}" for name in "xmyz")
+    element = int(steps[0].attributes.get("to", _FLOAT))
+    last = int(steps[1].attributes.get("to", element))
+    if way == WITHIN:
+        bodies = {}
+        for branch in ("then_branch", "else_branch"):
+            given = [f"{branch}_{each}" for each in (middle, y)]
+            end = helper.make_tensor_value_info(given[1], last, None)
+            nodes = _pair_of(parts, steps, x, *given)
+            bodies[branch] = helper.make_graph(nodes, branch, [], [end])
+        parts.nodes.append(helper.make_node("If", ["c"], [y], **bodies))
+        parts.give(y, last)
+        return
+    parts.nodes += _pair_of(parts, steps, x, middle, y)
+    parts.give(y, last)
+    # what there is of each type
+    operator = "Not" if element == _BOOL else "Abs"
+    if way == RESULT:
+        parts.give(middle, element)
+    elif way == READ:
+        parts.nodes.append(helper.make_node(operator, [middle], [z]))
+        parts.give(z, element)
+    elif way == CAPTURED:
+        bodies = {}
+        for branch, reader in (("then_branch", operator), ("else_branch", "Identity")):
+            name = f"{branch}_{z}"
+            end = helper.make_tensor_value_info(name, element, None)
+            node = helper.make_node(reader, [middle], [name])
+            bodies[branch] = helper.make_graph([node], branch, [], [end])
+        parts.nodes.append(helper.make_node("If", ["c"], [z], **bodies))
+        parts.give(z, element)
+
+
+def _pair_of(
+    parts: _Parts, steps: Sequence[Step], x: str, middle: str, y: str
+) -> list[onnx.NodeProto]:
+    nodes = []
+    for step, source, target in zip(steps, (x, middle), (middle, y), strict=True):
+        names = [f"{target}_{place}" for place, _ in enumerate(step.others)]
+        parts.weights |= dict(zip(names, step.others, strict=True))
+        nodes.append(
+            helper.make_node(
+                step.op_type, [source, *names], [target], **step.attributes
+            )
+        )
+    return nodes
 
 
 def _rewritten(trial: Trial, case: Case) -> str | None:

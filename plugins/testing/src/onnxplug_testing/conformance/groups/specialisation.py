@@ -1,7 +1,8 @@
 """Whether an EP computes right for shapes that come and go.
 
-Beside it :mod:`.sizes` asks of each operator, and :mod:`.unknown_sizes` of each element
-type, and of many operators in threads.
+Beside it :mod:`.sizes` asks of each operator, :mod:`.computed_sizes` of networks that
+compute with sizes, and :mod:`.unknown_sizes` of each element type, and of many
+operators in threads.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import onnxplug
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
+from onnxplug_testing.conformance.groups import computed_sizes
 from onnxplug_testing.conformance.groups.sizes import EACH
 from onnxplug_testing.conformance.groups.unknown_sizes import AT_ONCE, EARLY, THREADS
 from onnxplug_testing.conformance.networks import (
@@ -25,6 +27,8 @@ from onnxplug_testing.conformance.opinions import contradiction
 from onnxplug_testing.conformance.subject import refusal
 from onnxplug_testing.conformance.taps import listening
 from onnxplug_testing.conformance.trial import Trial, in_words
+
+__all__ = ["computed_sizes"]
 
 GIVES: Final = Sentence(
     "CompiledPartition.run",

@@ -1,6 +1,6 @@
 """What an EP costs besides what it computes: figures, and what is absurd of them.
 
-Beside it :mod:`.growth` compares one with another.
+Beside it :mod:`.growth` and :mod:`.steadiness` compare one with another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups import growth
+from onnxplug_testing.conformance.groups import growth, steadiness
 from onnxplug_testing.conformance.laboratory import (
     Array,
     Laboratory,
@@ -40,7 +40,7 @@ from onnxplug_testing.conformance.specimens import several, taken, takes
 from onnxplug_testing.conformance.taps import listening, replaced
 from onnxplug_testing.conformance.trial import Trial
 
-__all__ = ["growth"]
+__all__ = ["growth", "steadiness"]
 
 CONSTANTS: Final = Sentence(
     "ComputeCapability", "the EP copies what it needs of constants in ``compile``"
@@ -49,6 +49,9 @@ CONSTANTS: Final = Sentence(
 _ABSURD_NODE: Final = 0.005
 _ABSURD_RUN: Final = 0.1
 """Seconds for a few elements, at best, that no device needs."""
+
+_IDLE: Final = 0.005
+"""Seconds for which nothing is waited for where the processor does the work."""
 
 _SEVERAL: Final = 5
 """Runs in which nothing is to be made any more."""
@@ -103,6 +106,11 @@ def _measure(trial: Trial, words: Vocabulary) -> None:
     if clock[0] > _ABSURD_RUN:
         text = f"a run of {3 * WIDTH} elements takes {clock[0] * 1e3:.0f} ms at best"
         trial.find(said.COMPILED, text, case=short, kind="slow run")
+    waits = clock[0] - used[0]
+    if waits > _IDLE and trial.subject.factory.memory_spaces is None:
+        text = f"a run of {3 * WIDTH} elements takes {clock[0] * 1e3:.1f} ms at best, "
+        text += f"of which the processor has nothing to do for {waits * 1e3:.1f} ms"
+        trial.find(said.COMPILED, text, case=short, kind="idle run")
     _copies(trial)
 
 
