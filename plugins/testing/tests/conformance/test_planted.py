@@ -1,4 +1,4 @@
-"""Mistakes of EPs' authors, thrice forty: each breaks the contract, and can be seen.
+"""Mistakes of EPs' authors, four times forty: each breaks the contract, and can be seen.
 
 That a mistake can be seen at all is to be known before it is asked who finds it.
 """
@@ -27,6 +27,8 @@ for module in (
     "second.exhibits_of_runs",
     "third.exhibits_of_results",
     "third.exhibits_of_runs",
+    "fourth.exhibits_of_results",
+    "fourth.exhibits_of_runs",
 ):
     importlib.import_module(f".planted.{module}", __package__)
 

@@ -38,6 +38,12 @@ SETS: Final[tuple[tuple[str, ...], ...]] = (
         "third.device_results",
         "third.device_runs",
     ),
+    (
+        "fourth.compile_results",
+        "fourth.compile_runs",
+        "fourth.device_results",
+        "fourth.device_runs",
+    ),
 )
 """The modules of this package that plant the mistakes, by the sets that these were
 written in: each was fixed before the kit was tried on it."""
