@@ -1,4 +1,4 @@
-"""Mistakes of EPs' authors, four times forty: each breaks the contract, and can be seen.
+"""Mistakes of EPs' authors, four times forty: each breaks the contract, and is seen.
 
 That a mistake can be seen at all is to be known before it is asked who finds it.
 """
