@@ -18,7 +18,7 @@ from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug.authoring.locks import new_lock
 from onnxplug_native.capture import DoneStream
 from onnxplug_native.functions.device_array import DeviceArray
-from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
+from onnxplug_native.functions.devices import READ_ONLY, MemoryInfo
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.interface.structure import Structure
@@ -405,6 +405,11 @@ class NativeContext(ep.DeviceContext):
         return NativeAllocator(structure, info, self._factory.library.turn)
 
     @property
+    def info(self) -> MemoryInfo:
+        """What is known of the device's own memory."""
+        return self._infos[0]
+
+    @property
     def allocator_address(self) -> int:
         """The library's own allocator."""
         return self._structures[0].address
@@ -425,12 +430,6 @@ class NativeContext(ep.DeviceContext):
     ) -> DeviceArray:
         """A new array, for work queued on *stream*."""
         return self._allocator.empty(shape, dtype, stream)
-
-    def moved(self, array: Any) -> DeviceArray:
-        """A copy of numpy's *array*."""
-        made = self.allocate(ep.DataType.from_numpy(array.dtype), array.shape)
-        self.transfer.copy([(array, made)], None)
-        return made
 
     def stack(self, arrays: Sequence[Any], axis: int, stream: ep.Stream | None) -> Any:
         """*arrays* along a new axis, where the library gave what does that."""
@@ -475,6 +474,19 @@ def own_memory(infos: Sequence[MemoryInfo]) -> MemoryInfo | None:
     """Of what is allocated for a pair, the device's own memory; ``None`` if the host
     can use all of it."""
     for info in infos:
-        if not info.place.is_host and info.place.memory_type != HOST_ACCESSIBLE:
+        if is_own(info) and info.allocator_type != READ_ONLY:
             return info
     return None
+
+
+def read_only_memory(infos: Sequence[MemoryInfo]) -> MemoryInfo | None:
+    """Of what is allocated for a pair, that which is only read, as weights are."""
+    for info in infos:
+        if is_own(info) and info.allocator_type == READ_ONLY:
+            return info
+    return None
+
+
+def is_own(info: MemoryInfo) -> bool:
+    """Whether the host cannot use what *info* says is allocated."""
+    return not info.place.is_host

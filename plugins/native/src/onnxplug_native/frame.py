@@ -21,8 +21,9 @@ from onnxplug_native.functions.kernel_context import Allocate, KernelContext, ta
 from onnxplug_native.functions.tensor import READY, Value, new_array
 
 if TYPE_CHECKING:
-    from onnxplug_native.device import NativeContext, NativeStream
+    from onnxplug_native.device import NativeStream
     from onnxplug_native.kernel import NodeKernel
+    from onnxplug_native.session_memory import SessionMemory
 
 Place = tuple[str, bool]
 """A value by its name, and whether it is on the host though the EP has a memory."""
@@ -178,7 +179,7 @@ class Frame:
         self,
         wiring: Wiring,
         dtype_of: Callable[[str], ep.DataType],
-        memory: NativeContext | None,
+        memory: SessionMemory | None,
         allocate: Allocate,
     ) -> None:
         self._wiring = wiring
@@ -328,7 +329,7 @@ class Frame:
                 value.set(array)
                 self._followed.append((value, array))
 
-    def copy(self, copy: Copy, memory: NativeContext) -> None:
+    def copy(self, copy: Copy, memory: SessionMemory) -> None:
         """Copy a value to where it is wanted as well; on the host it is there then."""
         source, target = self.values[copy.source], self.values[copy.target]
         dtype = source.dtype

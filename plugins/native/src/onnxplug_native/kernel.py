@@ -94,7 +94,7 @@ class NodeKernel:
             provider.factory.library.packed,
         )
         try:
-            self._pack(0 if memory is None else memory.allocator_address)
+            self._pack(0 if memory is None else memory.weights_address)
         except BaseException:
             self.release()
             raise
@@ -117,3 +117,4 @@ class NodeKernel:
                 self.structure.call("Release")
         self._prepacking.release()
         self._info.release()
+        self.weights.clear()

@@ -198,6 +198,7 @@ class KernelPartition(NativePartition):
         for kernel in self._kernels:
             kernel.release()
         self._view.release()
+        self._wiring = None  # which has the weights
 
     def close(self) -> None:
         """Release the kernels."""
