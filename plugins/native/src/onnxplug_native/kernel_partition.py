@@ -150,6 +150,7 @@ class KernelPartition(NativePartition):
     def _compute(self, arguments: Frame) -> int | None:
         assert self._wiring is not None
         steps, frees, run = self._wiring.steps, arguments.frees, arguments.run
+        notes = arguments.notes
         if self._wiring.copies:
             self._copy(arguments, self._wiring.copies)
         for number, compute, kernel in self._calls:
@@ -157,7 +158,7 @@ class KernelPartition(NativePartition):
                 raise ep.RunCancelled(f"the run was cancelled while {self._who} ran")
             context = arguments.contexts[number]
             status: int | None = compute(kernel, context.address)
-            if status or context.failure is not None:
+            if status or notes.failure is not None:
                 arguments.failed_at = number
                 return status
             for value in context.outputs:
