@@ -275,7 +275,20 @@ static Pointer registry;
 #ifdef PACKING
 #include "packing.h"
 #endif
+/* In the kernel that is called so manieth from now: 1 it fails, 2 leaves its output, 3
+ * asks for one that is not there, and says nothing of it */
+static int misbehaves_in, misbehaviour;
+void example_misbehave(int in, int how) { misbehaves_in = in; misbehaviour = how; }
+static Status kernel_misbehaves(Pointer context) {
+  int64_t shape = 1;
+  Pointer output;
+  if (misbehaviour == 1) return fail(2, "not now");
+  if (misbehaviour == 3)
+    CALL(OrtApi_ReleaseStatus, void, Status)(CALL(OrtApi_KernelContext_GetOutput, Status, Pointer, size_t, int64_t *, size_t, Pointer *)(context, 7, &shape, 1, &output));
+  return NULL;
+}
 static Status kernel_compute(Kernel *this, Pointer context) {
+  if (misbehaves_in && !--misbehaves_in) return kernel_misbehaves(context);
 #ifdef PACKING
   if (this->packed) return packed_compute(this, context);
 #endif

@@ -181,10 +181,12 @@ class Frame:
         failed_at: the step that failed, if one did.
         run: which run it serves, if the host said.
         notes: what happened in it.
+        calls: what is called for each step, for compiled code to read.
         graph: the number under which the library is to capture the run.
     """
 
     graph = NOT_CAPTURED
+    calls: Any = None
 
     def __init__(
         self,
@@ -428,6 +430,12 @@ class Frame:
         if self._memory is None:
             return _new_on_host(nbytes)
         return self._memory.allocate(ep.DataType.UINT8, (nbytes,))
+
+    def unplan(self) -> None:
+        """Keep nothing of the run before, if this one is not planned: what it left is
+        not to be taken for what this one makes."""
+        if not self.is_planned and self._planned is not None:
+            self._forget()
 
     def _forget(self) -> None:
         self._planned = None

@@ -35,6 +35,8 @@ class NodeKernel:
         weights: the constants among its inputs, by position.
         packed: those inputs whose constants it has in a form of its own.
         structure: the library's own.
+        function: what computes.
+        pointer: where that is in the library.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class NodeKernel:
                 raise ep.EPFail(f"{what} gave a null")
             self.structure = Structure("OrtKernelImpl", out.value, who)
             self.function = self.structure.function("Compute")
+            self.pointer = self.structure.pointer("Compute")
         except BaseException:
             self._info.release()
             raise

@@ -41,6 +41,7 @@ class ContextMemory(ctypes.Structure):
         inputs: the addresses of their tensors; null for one that is left out.
         output_count: how many outputs.
         outputs: the addresses of their tensors.
+        failed: not 0 if something went wrong in an entry that was called with it.
     """
 
     _fields_: ClassVar = [
@@ -49,6 +50,7 @@ class ContextMemory(ctypes.Structure):
         ("inputs", ctypes.c_void_p),
         ("output_count", ctypes.c_size_t),
         ("outputs", ctypes.c_void_p),
+        ("failed", ctypes.c_int64),
     ]
 
 
@@ -226,6 +228,7 @@ class KernelContext(Handle):
     def clear_run(self) -> None:
         """Forget what a run said besides its arrays."""
         self.notes.clear()
+        self.memory.failed = 0
         self.bound, self.stream = self._unbound, None
         self.allocate = self._allocate
 
@@ -288,7 +291,7 @@ def context_get_output(
         value = found.output(index, sizes(shape, rank))
     except Exception as error:
         # a library may turn the status into one of its own, which says less
-        found.notes.failure = error
+        found.notes.failure, found.memory.failed = error, 1
         raise
     put_pointer(out, value)
 
