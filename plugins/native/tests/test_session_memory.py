@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -111,6 +113,41 @@ def test_an_ep_stays_until_the_last_value_of_its_session_is_freed(
     gc.collect()
     assert made.example_live_eps() == made.example_misused() == 0
     assert made.example_allocated() == 0
+
+
+_SCRIPT = """
+import sys
+import numpy as np, onnxplug
+onnxplug.register_ep_library("example", sys.argv[2])
+providers = [("ExampleExecutionProvider", {"mode": "session"}), "cpu"]
+session = onnxplug.InferenceSession(sys.argv[1], providers=providers)
+binding = session.io_binding()
+for name in "xy":
+    binding.bind_cpu_input(name, np.ones((2, 3), np.float32))
+binding.bind_output("v1", "example_memory")
+session.run_with_iobinding(binding)
+(value,) = binding.get_outputs()
+if sys.argv[3] == "closed":
+    session.close()
+print(value.numpy().sum())
+"""
+
+
+@pytest.mark.parametrize("state", ["closed", "open"])
+def test_a_value_that_is_left_at_the_end_says_nothing(
+    compile_example, tmp_path, state
+) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(product(2, 3))
+    library = compile_example("DEVICE_MEMORY", "SESSIONS=2")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _SCRIPT, model, library, state],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "12.0\n", "")
 
 
 def test_values_may_be_freed_in_several_threads_at_once(library) -> None:

@@ -22,6 +22,7 @@ from onnxplug_native.device import (
     read_only_memory,
 )
 from onnxplug_native.functions.devices import MemoryInfo
+from onnxplug_native.interface.ending import is_the_end
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.structure import Structure
 
@@ -70,6 +71,8 @@ class SessionAllocator(NativeAllocator):
             self._release_spare()
 
     def _release(self, address: int) -> None:
+        if is_the_end():  # and the system takes it back
+            return
         # two threads may free the last two arrays at once: what ends has to wait for
         # both, so that it looks for those that are freed after those that are taken
         token = object()

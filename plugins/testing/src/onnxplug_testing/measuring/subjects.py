@@ -62,9 +62,11 @@ def webgpu_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subjec
     return replace(_WEBGPU, about=about, refuses=refuses)
 
 
-# it ends the process where a tensor has no elements, of which a size that is not known
-# tells nothing
-_GGML: Final = Subject(about={}, everywhere=[("dynamic",)], manual=_OF_FLOAT16)
+# it ends the process where a tensor has no elements, if not at once, then in the next
+# trial, and a size that is not known tells nothing of that
+_GGML: Final = Subject(
+    about={}, everywhere=[("dynamic",), ("empty:0",)], manual=_OF_FLOAT16
+)
 
 
 def ggml_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
