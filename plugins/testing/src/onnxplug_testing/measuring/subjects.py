@@ -65,7 +65,17 @@ def webgpu_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subjec
 # it ends the process where a tensor has no elements, if not at once, then in the next
 # trial, and a size that is not known tells nothing of that
 _GGML: Final = Subject(
-    about={}, everywhere=[("dynamic",), ("empty:0",)], manual=_OF_FLOAT16
+    about={},
+    lacks={"float64": "for which ggml's library has 32 bits"},
+    left_out=dict.fromkeys(
+        ("If", "Loop"), "of which a dozen trials tell too little; the host runs them"
+    ),
+    everywhere=[("dynamic",), ("empty:0",)],
+    # of more than two inputs it computes something else
+    manual={
+        **_OF_FLOAT16,
+        **{name: [("inputs=3",), ("inputs=5",)] for name in ("Max", "Min")},
+    },
 )
 
 
