@@ -29,6 +29,7 @@
  *   LATE            calls the host when the process ends, and in a thread until then
  *   STREAMS         queues its work, and does it when the stream is flushed
  *   CAPTURES n      captures runs if its mode is "captures": see capturing.h
+ *   SESSIONS n      has an allocator for each session: see allocating.h
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,6 +84,8 @@ typedef struct Allocator {
   Pointer (*Info)(const struct Allocator *);
   Pointer rest[4];
   Pointer info;
+  struct Ep *ep;
+  bool is_for_weights;
 } Allocator;
 
 static Pointer device_alloc(Allocator *this, size_t size) {
@@ -214,7 +217,8 @@ struct Ep {
   Status (*SetDynamicOptions)(Ep *, const char *const *, const char *const *, size_t);
   Status (*OnRunStart)(Ep *, Pointer);
   Status (*OnRunEnd)(Ep *, Pointer, bool);
-  Pointer others[2];
+  Status (*CreateAllocator)(Ep *, Pointer, Allocator **);
+  Pointer CreateSyncStreamForDevice;
   const char *(*GetCompatibility)(Ep *, Pointer);
   Status (*GetKernelRegistry)(Ep *, Pointer *);
   Status (*IsConcurrentRunSupported)(Ep *, bool *);
@@ -230,6 +234,7 @@ struct Ep {
   bool makes_contexts;
   Pointer first, registry;
   float scale;
+  bool is_released;
 };
 
 static bool is(const Ep *ep, const char *mode) { return strcmp(ep->mode, mode) == 0; }
@@ -270,7 +275,20 @@ static Pointer registry;
 #ifdef PACKING
 #include "packing.h"
 #endif
+/* In the kernel that is called so manieth from now: 1 it fails, 2 leaves its output, 3
+ * asks for one that is not there, and says nothing of it */
+static int misbehaves_in, misbehaviour;
+void example_misbehave(int in, int how) { misbehaves_in = in; misbehaviour = how; }
+static Status kernel_misbehaves(Pointer context) {
+  int64_t shape = 1;
+  Pointer output;
+  if (misbehaviour == 1) return fail(2, "not now");
+  if (misbehaviour == 3)
+    CALL(OrtApi_ReleaseStatus, void, Status)(CALL(OrtApi_KernelContext_GetOutput, Status, Pointer, size_t, int64_t *, size_t, Pointer *)(context, 7, &shape, 1, &output));
+  return NULL;
+}
 static Status kernel_compute(Kernel *this, Pointer context) {
+  if (misbehaves_in && !--misbehaves_in) return kernel_misbehaves(context);
 #ifdef PACKING
   if (this->packed) return packed_compute(this, context);
 #endif
@@ -779,12 +797,22 @@ static Status factory_devices(Factory *this, Pointer *devices, size_t count, Poi
     CHECK(CALL(OrtApi_CreateMemoryInfo_V2, Status, const char *, int, uint32_t, int, int, size_t, int, Pointer *)(MEMORY, 1, 0xACE, 0, 0, 64, 0, &info));
     CHECK(CALL_EP(OrtEpApi_EpDevice_AddAllocatorInfo, Status, Pointer, Pointer)(out[*made], info));
     CALL(OrtApi_ReleaseMemoryInfo, void, Pointer)(info);
+#if SESSIONS == 2
+    CHECK(CALL(OrtApi_CreateMemoryInfo_V2, Status, const char *, int, uint32_t, int, int, size_t, int, Pointer *)(MEMORY, 1, 0xACE, 0, 0, 64, 2, &info));
+    CHECK(CALL_EP(OrtEpApi_EpDevice_AddAllocatorInfo, Status, Pointer, Pointer)(out[*made], info));
+    CALL(OrtApi_ReleaseMemoryInfo, void, Pointer)(info);
+#endif
 #endif
     ++*made;
   }
   if (*made) *made += DEVICES - 1;
   return NULL;
 }
+
+#ifdef SESSIONS
+static Status ep_allocator(Ep *this, Pointer info, Allocator **out);
+static int live_eps;
+#endif
 
 static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata, size_t count,
                              Pointer options, Pointer logger, Ep **out) {
@@ -826,6 +854,10 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
 #ifdef NHWC
   ep->makes_contexts = false;
 #endif
+#ifdef SESSIONS
+  if (!strncmp(ep->mode, "session", 7)) ep->CreateAllocator = ep_allocator;
+  live_eps++;
+#endif
 #ifdef KERNELS
   CHECK(registry_make());
   ep->registry = registry;
@@ -839,7 +871,12 @@ static void factory_release(Factory *this, Ep *ep) {
   CALL_EP(OrtEpApi_ReleaseKernelRegistry, void, Pointer)(ep->registry);
 #endif
   allocated--;
+#ifdef SESSIONS
+  live_eps--;
+  ep->is_released = true;
+#else
   free(ep);
+#endif
 }
 
 static Status factory_allocator(Factory *this, Pointer info, Pointer options, Allocator **out) {
@@ -854,6 +891,9 @@ static Status factory_allocator(Factory *this, Pointer info, Pointer options, Al
   return NULL;
 }
 static void factory_release_allocator(Factory *this, Allocator *made) { allocated--; free(made); }
+#ifdef SESSIONS
+#include "allocating.h"
+#endif
 static Status factory_transfer(Factory *this, Transfer **out) { *out = &transfer; return NULL; }
 static bool factory_streams(const Factory *this) {
 #ifdef STREAMS

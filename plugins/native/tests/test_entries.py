@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo, Place
 from onnxplug_native.functions.environment import CustomOpDomain
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_context import KernelContext, values_of
+from onnxplug_native.functions.kernel_info import KernelInfo
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.functions.types import element_number
 from onnxplug_native.interface import compiled
@@ -162,6 +164,9 @@ OF_INFOS = {
         "MemoryInfoGetType", "MemoryInfoGetMemType",
     )
 } | {"MemoryInfoGetVendorId": [()]}  # fmt: skip
+OF_KERNELS = {
+    "KernelInfo_GetNodeName": [("room", "room"), (None, "room"), ("room", None)]
+}
 OF_SHAPES: dict[str, list[tuple[Any, ...]]] = {
     "GetTensorElementType": [("room",), (None,)],
     "GetDimensionsCount": [("room",), (None,)],
@@ -244,7 +249,7 @@ def test_an_arena_that_is_full_gives_nothing() -> None:
 
 
 def test_every_compiled_entry_is_compared() -> None:
-    tested = {*OF_CONTEXTS, *OF_VALUES, *OF_INFOS, *OF_SHAPES}
+    tested = {*OF_CONTEXTS, *OF_VALUES, *OF_INFOS, *OF_KERNELS, *OF_SHAPES}
     tested |= {"GetTensorTypeAndShape", "ReleaseTensorTypeAndShapeInfo"}
     assert tested == set(compiled._WRITERS)
 
@@ -273,6 +278,31 @@ def view() -> Iterator[Callable[..., GraphView]]:
     yield look
     for each in made:
         each.release()
+
+
+@pytest.mark.parametrize("name", ["a node", "Knoten für alle Fälle", ""])
+def test_the_compiled_entry_tells_a_nodes_name(view, name) -> None:
+    pytest.importorskip("llvmlite")
+    source = '<ir_version: 8, opset_import: ["": 17]> '
+    (node,) = view(source + "g (float x) => (float y) { y = Neg(x) }").nodes
+    node.name = name
+    structure: Any = None
+    infos = [
+        KernelInfo(node, structure, {}, logging.getLogger("tests"), {}) for _ in "ab"
+    ]
+    first, stale = (each.address for each in infos)
+    infos[1].release()
+    for each, arguments in OF_KERNELS.items():
+        same(each, [first, stale, None, 0x1238, node.address], arguments)
+    room, text = ctypes.c_size_t(2), ctypes.create_string_buffer(40)
+    get = entry("KernelInfo_GetNodeName")
+    if name:
+        said = told(get(first, text, ctypes.addressof(room)))
+        assert "there is room for 2" in said and text.value == b""
+    room.value = 40
+    assert told(get(first, text, ctypes.addressof(room))) == ""
+    assert (text.value.decode(), room.value) == (name, len(name.encode()) + 1)
+    infos[0].release()
 
 
 BRANCHES = """

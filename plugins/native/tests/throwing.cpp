@@ -69,6 +69,7 @@ static Pointer patched_create(Pointer factory, Pointer devices, Pointer metadata
   if (failed) return failed;
   compile = reinterpret_cast<Compile>(static_cast<Pointer *>(*out)[OrtEp_Compile + 1]);
   static_cast<Pointer *>(*out)[OrtEp_Compile + 1] = reinterpret_cast<Pointer>(&patched_compile);
+  PATCH(*out, OrtEp, CreateAllocator);
   PATCH(*out, OrtEp, GetCapability);
   PATCH(*out, OrtEp, Compile);
   PATCH(*out, OrtEp, IsConcurrentRunSupported);

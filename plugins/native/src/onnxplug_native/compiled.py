@@ -116,3 +116,4 @@ class CompiledGroup(NativePartition):
             self._compiled.call("ReleaseState", self._state)
         self._context.release()
         self._provider.release(self._compiled)
+        self._weights.clear()

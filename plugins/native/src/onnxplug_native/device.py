@@ -18,7 +18,7 @@ from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug.authoring.locks import new_lock
 from onnxplug_native.capture import DoneStream
 from onnxplug_native.functions.device_array import DeviceArray
-from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
+from onnxplug_native.functions.devices import READ_ONLY, MemoryInfo
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.interface.structure import Structure
@@ -166,7 +166,7 @@ class NativeTransfer(ep.DataTransfer):
         self._info = info
         self._turn = turn
         self._host = MemoryInfo("Cpu", type(info.place)())
-        self._idle: dict[ep.DataType, deque[Value]] = {
+        self._idle: dict[ep.DataType, deque[_Ends]] = {
             dtype: deque() for dtype in ep.DataType
         }
 
@@ -184,53 +184,50 @@ class NativeTransfer(ep.DataTransfer):
 
     def copy(self, pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None) -> None:
         """Copy; what has no element is left."""
-        pairs = [pair for pair in pairs if math.prod(pair[0].shape)]
+        pairs = [pair for pair in pairs if 0 not in pair[0].shape]
         if not pairs:
             return
-        sides: tuple[list[Value], list[Value]] = ([], [])
+        ends = [self._ends(ep.DataType.from_numpy(source.dtype)) for source, _ in pairs]
         filled: list[tuple[Any, Any]] = []
-        count = len(pairs)
-        handle = stream.handle.address if isinstance(stream, NativeStream) else None
-        streams = (ctypes.c_void_p * count)(*[handle] * count)
         try:
-            for source, target in pairs:
-                dtype = ep.DataType.from_numpy(np.dtype(source.dtype))
-                wanted = target
-                if isinstance(target, np.ndarray):
-                    wanted = usual_form(target, dtype.numpy)
-                    if wanted is not target:
-                        filled.append((target, wanted))
-                for side, array in zip(
-                    sides, (_contiguous(source, dtype), wanted), strict=True
-                ):
-                    side.append(self._tensor(dtype))
-                    side[-1].set(array)
-            arrays = [
-                (ctypes.c_void_p * count)(*(v.address for v in side)) for side in sides
-            ]
-            with self._turn:
-                self._structure.call(
-                    "CopyTensors",
-                    *map(ctypes.addressof, arrays),
-                    ctypes.addressof(streams),
-                    count,
-                )
+            for each, (source, target) in zip(ends, pairs, strict=True):
+                wanted = _usual(target, each.dtype)
+                if wanted is not target:
+                    filled.append((target, wanted))
+                each.source.set(_usual(source, each.dtype))
+                each.target.set(wanted)
+            self._copy(ends, stream)
             if filled and stream is not None:
                 stream.synchronize()
             for target, made in filled:
                 target[...] = made
         finally:
-            for value in (*sides[0], *sides[1]):
-                assert value.dtype is not None
-                value.clear()
-                self._idle[value.dtype].append(value)
+            for each in ends:
+                each.source.clear()
+                each.target.clear()
+                self._idle[each.dtype].append(each)
 
-    def _tensor(self, dtype: ep.DataType) -> Value:
-        """One that no copy uses: making it takes longer than most copies."""
+    def _copy(self, ends: Sequence[_Ends], stream: ep.Stream | None) -> None:
+        handle = stream.handle.address if isinstance(stream, NativeStream) else None
+        first, count = ends[0], len(ends)
+        arrays = first.arrays
+        if count > 1:
+            arrays = (
+                (ctypes.c_void_p * count)(*(each.source.address for each in ends)),
+                (ctypes.c_void_p * count)(*(each.target.address for each in ends)),
+                (ctypes.c_void_p * count)(*[handle] * count),
+            )
+        else:
+            arrays[2][0] = handle
+        with self._turn:
+            self._structure.call("CopyTensors", *map(ctypes.addressof, arrays), count)
+
+    def _ends(self, dtype: ep.DataType) -> _Ends:
+        """What no copy uses: making it takes longer than most copies."""
         try:
             return self._idle[dtype].pop()
         except IndexError:
-            return Value(dtype)
+            return _Ends(dtype)
 
     def release(self) -> None:
         """Release what the library made."""
@@ -241,11 +238,35 @@ class NativeTransfer(ep.DataTransfer):
                 idle.pop().release()
 
 
-def _contiguous(array: Any, dtype: ep.DataType) -> Any:
+class _Ends:
+    """The tensors that a copy is from and to, and where libraries are told of them.
+
+    Attributes:
+        dtype: of the elements.
+        source, target: the tensors.
+        arrays: of the source alone, of the target, and of the stream.
+    """
+
+    def __init__(self, dtype: ep.DataType) -> None:
+        self.dtype = dtype
+        self.source, self.target = Value(dtype), Value(dtype)
+        one = ctypes.c_void_p * 1
+        self.arrays = one(self.source.address), one(self.target.address), one()
+
+    def release(self) -> None:
+        """Release the tensors."""
+        self.source.release()
+        self.target.release()
+
+
+def _usual(array: Any, dtype: ep.DataType) -> Any:
     # bodies that the host runs may give scalars, which are no arrays
-    if isinstance(array, np.ndarray | np.generic):
+    if isinstance(array, _OF_NUMPY):
         return usual_form(array, dtype.numpy)
     return array
+
+
+_OF_NUMPY: Final = (np.ndarray, np.generic)
 
 
 class NativeEvent(ep.Event):
@@ -405,6 +426,11 @@ class NativeContext(ep.DeviceContext):
         return NativeAllocator(structure, info, self._factory.library.turn)
 
     @property
+    def info(self) -> MemoryInfo:
+        """What is known of the device's own memory."""
+        return self._infos[0]
+
+    @property
     def allocator_address(self) -> int:
         """The library's own allocator."""
         return self._structures[0].address
@@ -425,12 +451,6 @@ class NativeContext(ep.DeviceContext):
     ) -> DeviceArray:
         """A new array, for work queued on *stream*."""
         return self._allocator.empty(shape, dtype, stream)
-
-    def moved(self, array: Any) -> DeviceArray:
-        """A copy of numpy's *array*."""
-        made = self.allocate(ep.DataType.from_numpy(array.dtype), array.shape)
-        self.transfer.copy([(array, made)], None)
-        return made
 
     def stack(self, arrays: Sequence[Any], axis: int, stream: ep.Stream | None) -> Any:
         """*arrays* along a new axis, where the library gave what does that."""
@@ -475,6 +495,19 @@ def own_memory(infos: Sequence[MemoryInfo]) -> MemoryInfo | None:
     """Of what is allocated for a pair, the device's own memory; ``None`` if the host
     can use all of it."""
     for info in infos:
-        if not info.place.is_host and info.place.memory_type != HOST_ACCESSIBLE:
+        if is_own(info) and info.allocator_type != READ_ONLY:
             return info
     return None
+
+
+def read_only_memory(infos: Sequence[MemoryInfo]) -> MemoryInfo | None:
+    """Of what is allocated for a pair, that which is only read, as weights are."""
+    for info in infos:
+        if is_own(info) and info.allocator_type == READ_ONLY:
+            return info
+    return None
+
+
+def is_own(info: MemoryInfo) -> bool:
+    """Whether the host cannot use what *info* says is allocated."""
+    return not info.place.is_host

@@ -17,12 +17,23 @@ from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_native.functions.device_array import DeviceArray
 from onnxplug_native.functions.environment import NOT_CAPTURED
-from onnxplug_native.functions.kernel_context import Allocate, KernelContext, takes
-from onnxplug_native.functions.tensor import READY, Value, new_array
+from onnxplug_native.functions.kernel_context import (
+    Allocate,
+    KernelContext,
+    Notes,
+    takes,
+)
+from onnxplug_native.functions.tensor import (
+    READY,
+    TensorMemory,
+    Value,
+    new_array,
+)
 
 if TYPE_CHECKING:
-    from onnxplug_native.device import NativeContext, NativeStream
+    from onnxplug_native.device import NativeStream
     from onnxplug_native.kernel import NodeKernel
+    from onnxplug_native.session_memory import SessionMemory
 
 Place = tuple[str, bool]
 """A value by its name, and whether it is on the host though the EP has a memory."""
@@ -169,16 +180,19 @@ class Frame:
         is_planned: what is between kernels has its memory before they run.
         failed_at: the step that failed, if one did.
         run: which run it serves, if the host said.
+        notes: what happened in it.
+        calls: what is called for each step, for compiled code to read.
         graph: the number under which the library is to capture the run.
     """
 
     graph = NOT_CAPTURED
+    calls: Any = None
 
     def __init__(
         self,
         wiring: Wiring,
         dtype_of: Callable[[str], ep.DataType],
-        memory: NativeContext | None,
+        memory: SessionMemory | None,
         allocate: Allocate,
     ) -> None:
         self._wiring = wiring
@@ -194,11 +208,13 @@ class Frame:
                 self.values[place] = Value(dtype_of(place[0]))
             return self.values[place]
 
+        self.notes = Notes()
         self.contexts = [
             KernelContext(
                 [value(place) for place in step.inputs],
                 [value(place) for place in step.outputs],
                 allocate=allocate,
+                notes=self.notes,
             )
             for step in wiring.steps
         ]
@@ -232,10 +248,12 @@ class Frame:
             for copies in (wiring.copies, *(step.copies for step in wiring.steps))
             for copy in copies
         ]
-        self._kept: list[tuple[Value, Any]] = []
+        self._kept: list[TensorMemory] = []
         self._followers: list[tuple[Value, Value, tuple[int, ...]]] = []
-        self._followed: list[tuple[Value, Any]] = []
+        self._followed: list[Value] = []
         self._planned: Any = None
+        self._expected: Any = None
+        self._result_shapes: list[tuple[int, ...]] = []
         self.is_planned = False
         self.failed_at: int | None = None
         self.run: ep.RunContext | None = None
@@ -272,17 +290,12 @@ class Frame:
     @property
     def is_off_plan(self) -> bool:
         """Whether something had another shape than was expected."""
-        return self.is_planned and any(
-            value.array is not array
-            for values in (self._kept, self._followed)
-            for value, array in values
-        )
+        return self.is_planned and self.notes.is_off_plan
 
     @property
     def failure(self) -> Exception | None:
         """What went wrong in an entry that a kernel called."""
-        failures = (each.failure for each in self.contexts)
-        return next(filter(None, failures), None)
+        return self.notes.failure
 
     def bind(self, outputs: Sequence[Any | None]) -> None:
         """Let kernels write to the arrays that the caller bound."""
@@ -309,12 +322,15 @@ class Frame:
         if self._stream is None:
             if self._planned is not shapes:
                 self._plan(shapes)
-            for value, _ in self._kept:
-                value.memory.state = READY
+            for memory in self._kept:
+                memory.state = READY
             self.is_planned = True
-        known = dict(zip(map(id, self._made), shapes, strict=True))
+        if self._expected is not shapes:
+            known = dict(zip(map(id, self._made), shapes, strict=True))
+            self._result_shapes = [known[id(value)] for value in self.results]
+            self._expected = shapes
         for number, value in enumerate(self.results):
-            shape, dtype = known[id(value)], value.dtype
+            shape, dtype = self._result_shapes[number], value.dtype
             assert dtype is not None
             array = None if bound is None else bound[number]
             if array is None:
@@ -324,11 +340,10 @@ class Frame:
                 value.set(array)
         for value, home, shape in self._followers if self.is_planned else ():
             if home.array is not None:
-                array = _reshaped(home.array, shape)
-                value.set(array)
-                self._followed.append((value, array))
+                value.set(_reshaped(home.array, shape))
+                self._followed.append(value)
 
-    def copy(self, copy: Copy, memory: NativeContext) -> None:
+    def copy(self, copy: Copy, memory: SessionMemory) -> None:
         """Copy a value to where it is wanted as well; on the host it is there then."""
         source, target = self.values[copy.source], self.values[copy.target]
         dtype = source.dtype
@@ -364,14 +379,15 @@ class Frame:
                 home = homes.get(place, place)
                 if home in fixed:
                     self._followers.append((value, self.values[home], shape))
+                    value.is_planned = True
                     continue
                 if home not in held:
                     nbytes = math.prod(shape) * dtype.numpy.itemsize
                     held[home], users[home] = pools[place[1]].take(nbytes), set()
                 users[home].add(place)
-                array = _viewed(held[home], shape, dtype)
-                value.set(array)
-                self._kept.append((value, array))
+                value.set(_viewed(held[home], shape, dtype))
+                value.is_planned = True
+                self._kept.append(value.memory)
             for place in step.frees:
                 home = homes.get(place, place)
                 if home in held:
@@ -415,11 +431,18 @@ class Frame:
             return _new_on_host(nbytes)
         return self._memory.allocate(ep.DataType.UINT8, (nbytes,))
 
+    def unplan(self) -> None:
+        """Keep nothing of the run before, if this one is not planned: what it left is
+        not to be taken for what this one makes."""
+        if not self.is_planned and self._planned is not None:
+            self._forget()
+
     def _forget(self) -> None:
         self._planned = None
         self._kept, self._followers = [], []
         for _, value in self._between:
             value.clear()
+            value.is_planned = False
 
     def clear(self, *, failed: bool = False) -> None:
         """Forget the arrays of a run; weights stay, and what is kept unless it
@@ -428,11 +451,12 @@ class Frame:
             fed.array = None
         is_off_plan, followed = self.is_off_plan, self._followed
         self._followed = []
-        for value in (*self.results, *self._copied, *(each for each, _ in followed)):
+        for value in (*self.results, *self._copied, *followed):
             value.clear()
         if self._is_touched or failed:
             for context in self.contexts:
                 context.clear_run()
+        self.notes.clear()
         if failed or not self.is_planned or is_off_plan:
             self._forget()
         self.failed_at = self.run = None

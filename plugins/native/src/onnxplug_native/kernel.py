@@ -35,6 +35,8 @@ class NodeKernel:
         weights: the constants among its inputs, by position.
         packed: those inputs whose constants it has in a form of its own.
         structure: the library's own.
+        function: what computes.
+        pointer: where that is in the library.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class NodeKernel:
                 raise ep.EPFail(f"{what} gave a null")
             self.structure = Structure("OrtKernelImpl", out.value, who)
             self.function = self.structure.function("Compute")
+            self.pointer = self.structure.pointer("Compute")
         except BaseException:
             self._info.release()
             raise
@@ -94,7 +97,7 @@ class NodeKernel:
             provider.factory.library.packed,
         )
         try:
-            self._pack(0 if memory is None else memory.allocator_address)
+            self._pack(0 if memory is None else memory.weights_address)
         except BaseException:
             self.release()
             raise
@@ -117,3 +120,4 @@ class NodeKernel:
                 self.structure.call("Release")
         self._prepacking.release()
         self._info.release()
+        self.weights.clear()

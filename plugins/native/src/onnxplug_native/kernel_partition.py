@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxplug import ep
 from onnxplug.authoring.nodes import describe
 from onnxplug_native.frame import Copy, Frame, wire
 from onnxplug_native.functions.tensor import GIVEN
+from onnxplug_native.interface.looping import Loop, calls_of, loop
 from onnxplug_native.kernel import NodeKernel, Weight
 from onnxplug_native.partition import NativePartition, dtype_of
 
@@ -17,6 +20,14 @@ if TYPE_CHECKING:
     from onnxplug_native.functions.graph import GraphView
     from onnxplug_native.functions.kernel_registry import Kernel
     from onnxplug_native.provider import NativeProvider
+
+
+_FIRST_PORTION: Final = 4
+"""So many kernels are called before it is known how long they take."""
+
+_LONGEST_PORTION: Final = 0.005
+"""For about so many seconds kernels are called without a look at whether the run was
+cancelled."""
 
 
 class KernelPartition(NativePartition):
@@ -68,6 +79,13 @@ class KernelPartition(NativePartition):
             (number, kernel.function, kernel.structure.address)
             for number, kernel in enumerate(self._kernels)
         ]
+        self._loop = loop()
+        # where Python has something to do, and how many are called until it looks
+        # whether the run was cancelled
+        steps = self._wiring.steps
+        self._stops = [n for n, step in enumerate(steps) if step.copies]
+        self._stops.append(len(steps) - 1)
+        self._portion = _FIRST_PORTION
 
     def _weight(self, name: str, is_hosted: bool) -> Weight | None:
         """A constant that nodes read; ``None`` if *name* is none."""
@@ -109,12 +127,17 @@ class KernelPartition(NativePartition):
         if self._is_closed:
             raise ep.EPFail(f"a partition of {self._who} was closed")
         assert self._wiring is not None
-        return Frame(
+        made = Frame(
             self._wiring,
             lambda name: dtype_of(self.partition, name),
             self._memory,
             self._allocate,
         )
+        made.calls = calls_of(
+            (kernel.pointer, kernel.structure.address, context.address)
+            for kernel, context in zip(self._kernels, made.contexts, strict=True)
+        )
+        return made
 
     def _run(
         self,
@@ -150,14 +173,18 @@ class KernelPartition(NativePartition):
     def _compute(self, arguments: Frame) -> int | None:
         assert self._wiring is not None
         steps, frees, run = self._wiring.steps, arguments.frees, arguments.run
+        notes = arguments.notes
+        arguments.unplan()
         if self._wiring.copies:
             self._copy(arguments, self._wiring.copies)
+        if self._loop is not None and arguments.is_planned:
+            return self._compute_planned(arguments, self._loop)
         for number, compute, kernel in self._calls:
             if run is not None and run.cancelled:
-                raise ep.RunCancelled(f"the run was cancelled while {self._who} ran")
+                self._fail_cancelled()
             context = arguments.contexts[number]
             status: int | None = compute(kernel, context.address)
-            if status or context.failure is not None:
+            if status or notes.failure is not None:
                 arguments.failed_at = number
                 return status
             for value in context.outputs:
@@ -170,6 +197,32 @@ class KernelPartition(NativePartition):
                 for value in frees[number]:
                     value.clear()
         return None
+
+    def _compute_planned(self, arguments: Frame, call_several: Loop) -> int | None:
+        """As :meth:`_compute`, where Python has nothing to do between most kernels."""
+        assert self._wiring is not None
+        calls, status = ctypes.addressof(arguments.calls), ctypes.c_void_p()
+        run, number = arguments.run, 0
+        for stop in self._stops:
+            while number <= stop:
+                if run is not None and run.cancelled:
+                    self._fail_cancelled()
+                end = min(stop + 1, number + self._portion)
+                begun = time.perf_counter()
+                reached = call_several(calls, number, end, ctypes.addressof(status))
+                if reached < end:
+                    arguments.failed_at = reached
+                    return status.value
+                took = (time.perf_counter() - begun) / (end - number)
+                self._portion = max(1, int(_LONGEST_PORTION / max(took, 1e-9)))
+                number = end
+            copies = self._wiring.steps[stop].copies
+            if copies:
+                self._copy(arguments, copies)
+        return None
+
+    def _fail_cancelled(self) -> NoReturn:
+        raise ep.RunCancelled(f"the run was cancelled while {self._who} ran")
 
     def _copy(self, arguments: Frame, copies: Sequence[Copy]) -> None:
         """Copy between the memories; what lies on the host is there when this
@@ -198,6 +251,7 @@ class KernelPartition(NativePartition):
         for kernel in self._kernels:
             kernel.release()
         self._view.release()
+        self._wiring = None  # which has the weights
 
     def close(self) -> None:
         """Release the kernels."""

@@ -106,7 +106,7 @@ class NativePartition(ep.CompiledPartition):
         array = ep_contiguous(self.partition.constant(name))
         if is_hosted or self._memory is None:
             return array
-        return self._memory.moved(array)
+        return self._memory.weight(array)
 
     @abstractmethod
     def _make(self) -> Arguments:

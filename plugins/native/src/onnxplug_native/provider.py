@@ -37,12 +37,14 @@ from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_registry import KernelRegistry
 from onnxplug_native.functions.node import NodeView
 from onnxplug_native.functions.types import element_number
+from onnxplug_native.fusing import FusedNode, constants_of, in_order_of_use
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.kernel_partition import KernelPartition
 from onnxplug_native.layout import Layout
 from onnxplug_native.measured import Judge, Measured
 from onnxplug_native.profiling import NativeProfiler, profiler_of
+from onnxplug_native.session_memory import SessionMemory
 from onnxplug_native.stacking import BodyKernels
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class NativeProvider(ep.ExecutionProvider):
     Attributes:
         factory: whose it is.
         structure: the library's own.
-        memory: the context of its location; ``None`` if that is the host.
+        memory: that of its location; ``None`` if that is the host.
         run_options: what the library is told of runs that are not captured.
     """
 
@@ -92,23 +94,22 @@ class NativeProvider(ep.ExecutionProvider):
         self._is_closed = False
         self._profiler: NativeProfiler | None = None
         self._bodies = BodyKernels(self)
-        self.memory: NativeContext | None = None
-        memory = own_memory(pairs[0].memories)
-        if memory is not None:
-            self.location = location_of(memory)
-            context = session.context(self.location)
-            assert isinstance(context, NativeContext), context
-            self.memory = context
+        self.memory: SessionMemory | None = None
         self._pairs = list(pairs)
         self._entries = dict(entries)
+        self._capture: NativeCapture | None = None
         try:
             self.structure = self._make(self._entries)
+        except BaseException:
+            self._let_go_of_host()
+            raise
+        try:
+            self.memory = self._find_memory(session)
             self._capture = self._find_capture()
             self._registry = self._kernels()
             self._layout = Layout(self.structure)
         except BaseException:
-            self._logger.release()
-            self._let_go()
+            self._release_own()
             raise
         judge = Judge(self.who, factory.version, measured)
         self._claims = Claims(
@@ -128,15 +129,20 @@ class NativeProvider(ep.ExecutionProvider):
         """What has the library capture runs, if its options say so."""
         return self._capture
 
+    def _find_memory(self, session: ep.SessionContext) -> SessionMemory | None:
+        """As :attr:`memory`."""
+        memories = self._pairs[0].memories
+        own = own_memory(memories)
+        if own is None:
+            return None
+        self.location = location_of(own)
+        context = session.context(self.location)
+        assert isinstance(context, NativeContext), context
+        return SessionMemory(self.factory, self.structure, context, memories)
+
     def _find_capture(self) -> NativeCapture | None:
         """As :attr:`capture`, for which the memory has streams then."""
-        try:
-            found = capture_of(
-                self.structure, self.factory.structure, self.who, self.turn
-            )
-        except BaseException:
-            self.factory.structure.call("ReleaseEp", self.structure.address)
-            raise
+        found = capture_of(self.structure, self.factory.structure, self.who, self.turn)
         if found is not None and self.memory is not None:
             self.memory.add_capturing(1)
         return found
@@ -384,13 +390,13 @@ class NativeProvider(ep.ExecutionProvider):
             source,
             self._model,
             nodes=nodes,
-            inputs=_in_order_of_use(nodes, [*partition.inputs, *constants]),
+            inputs=in_order_of_use(nodes, [*partition.inputs, *constants]),
             outputs=partition.outputs,
             lookup=partition,
         )
         name = f"{self.factory.name}_{partition.fingerprint[:16]}_{next(self._numbers)}"
         fused = NodeView(
-            _Fused(name, self.factory.name, tuple(view.inputs), partition.outputs),
+            FusedNode(name, self.factory.name, tuple(view.inputs), partition.outputs),
             view,
         )
         try:
@@ -500,7 +506,7 @@ class NativeProvider(ep.ExecutionProvider):
         """The weights that the library wants given in runs."""
         group = self._groups.get(partition.label)
         drops = group is not None and group.drops_constants
-        return [] if drops else _constants(partition)
+        return [] if drops else constants_of(partition)
 
     def release(self, compiled: Structure) -> None:
         """Release what was compiled."""
@@ -515,31 +521,28 @@ class NativeProvider(ep.ExecutionProvider):
             self._profiler.release()
         self._bodies.close()
         self.run_options.release()
+        self._release_own()
+
+    def _release_own(self) -> None:
+        """Release the library's EP, once nothing that it has memory for is in use."""
         if self._capture is not None:
             self._capture.close()
             if self.memory is not None:
                 self.memory.add_capturing(-1)
-        self.factory.structure.call("ReleaseEp", self.structure.address)
+        if self.memory is None:
+            self._release_ep()
+        else:
+            self.memory.close(self._release_ep)
+
+    def _release_ep(self) -> None:
+        try:
+            self.factory.structure.call("ReleaseEp", self.structure.address)
+        finally:
+            self._let_go_of_host()
+
+    def _let_go_of_host(self) -> None:
         self._logger.release()
         self._let_go()
-
-
-class _Fused:
-    """The node that stands for a partition."""
-
-    index = 0
-    since_version = 1
-    attributes: dict[str, Any] = {}  # noqa: RUF012
-    subgraphs: dict[str, Any] = {}  # noqa: RUF012
-    captures: tuple[str, ...] = ()
-
-    def __init__(
-        self, name: str, ep_name: str, inputs: tuple[str, ...], outputs: Sequence[str]
-    ) -> None:
-        self.name = self.op_type = name
-        self.domain = ep_name
-        self.inputs: tuple[str | None, ...] = inputs
-        self.outputs: tuple[str | None, ...] = tuple(outputs)
 
 
 def _let_go_of(node: MadeNode | None) -> None:
@@ -551,32 +554,6 @@ def _release(structure: Structure, compiled: Structure) -> None:
     infos = (ctypes.c_void_p * 1)(compiled.address)
     if structure.has("ReleaseNodeComputeInfos"):
         structure.call("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
-
-
-def _constants(partition: ep.Partition) -> list[str]:
-    """The constants that a partition's nodes use, in the order of their use."""
-    names = [
-        name
-        for node in partition.nodes
-        for name in (*node.inputs, *node.captures)
-        if name is not None and partition.value(name).is_constant
-    ]
-    return list(dict.fromkeys(names))
-
-
-def _in_order_of_use(nodes: Sequence[ep.Node], names: Sequence[str]) -> list[str]:
-    """*names* as nodes use them first, as in ONNX Runtime.
-
-    Some libraries take the order of a node's inputs for that of its partition.
-    """
-    wanted = set(names)
-    used = [
-        name
-        for node in nodes
-        for name in (*node.inputs, *node.captures)
-        if name in wanted and name is not None
-    ]
-    return list(dict.fromkeys([*used, *names]))
 
 
 def _decline(detail: str, nodes: Sequence[ep.Node] | None = None) -> NoReturn:

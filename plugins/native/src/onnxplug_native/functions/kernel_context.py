@@ -41,6 +41,7 @@ class ContextMemory(ctypes.Structure):
         inputs: the addresses of their tensors; null for one that is left out.
         output_count: how many outputs.
         outputs: the addresses of their tensors.
+        failed: not 0 if something went wrong in an entry that was called with it.
     """
 
     _fields_: ClassVar = [
@@ -49,10 +50,30 @@ class ContextMemory(ctypes.Structure):
         ("inputs", ctypes.c_void_p),
         ("output_count", ctypes.c_size_t),
         ("outputs", ctypes.c_void_p),
+        ("failed", ctypes.c_int64),
     ]
 
 
 Allocate = Callable[[ep.DataType, tuple[int, ...]], Any]
+
+
+class Notes:
+    """What happened in a run, of one context or of several in a row.
+
+    Attributes:
+        failure: what went wrong in an entry that a library called.
+        is_off_plan: something had another shape than was planned.
+    """
+
+    __slots__ = ("failure", "is_off_plan")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Let nothing have happened."""
+        self.failure: Exception | None = None
+        self.is_off_plan = False
 
 
 class KernelContext(Handle):
@@ -64,7 +85,7 @@ class KernelContext(Handle):
         outputs: the tensors, without content before the library asks for room;
             ``None`` for one that nobody wants.
         bound: the array that the caller wants each output in, if any.
-        failure: what went wrong in an entry that a library called.
+        notes: what happened in the run.
         allocate: what makes arrays for outputs.
         hosted: the places of outputs that are left on the host all the same.
         allocator: of the library's, for memory that is not the host's; 0 for none.
@@ -83,6 +104,7 @@ class KernelContext(Handle):
         *,
         logger: logging.Logger | None = None,
         allocate: Allocate = new_array,
+        notes: Notes | None = None,
     ) -> None:
         """Contexts may share tensors: the outputs of one may be inputs of another."""
         self.inputs = list(inputs)
@@ -90,7 +112,7 @@ class KernelContext(Handle):
         self.fed: list[tuple[Value, int]] = []
         self._unbound: Sequence[Any | None] = (None,) * len(outputs)
         self.bound: Sequence[Any | None] = self._unbound
-        self.failure: Exception | None = None
+        self.notes = Notes() if notes is None else notes
         self.allocate = self._allocate = allocate
         self.hosted: Collection[int] = ()
         self.allocator = 0
@@ -136,9 +158,11 @@ class KernelContext(Handle):
         if value is None:
             return None
         memory = value.memory
-        if memory.state & READY and value.shape == shape:
-            memory.state |= GIVEN
-            return value
+        if memory.state & READY:
+            if value.shape == shape:
+                memory.state |= GIVEN
+                return value
+            self.notes.is_off_plan |= value.is_planned
         assert value.dtype is not None
         bound = self.bound[index]
         if bound is not None and tuple(bound.shape) != shape:
@@ -164,6 +188,11 @@ class KernelContext(Handle):
             for value, place in zip(self.inputs, places, strict=True)
             if value is not None and place is not None
         ]
+
+    @property
+    def failure(self) -> Exception | None:
+        """What went wrong in an entry that a library called."""
+        return self.notes.failure
 
     @property
     def unmade(self) -> int | None:
@@ -198,8 +227,9 @@ class KernelContext(Handle):
 
     def clear_run(self) -> None:
         """Forget what a run said besides its arrays."""
-        self.bound = self._unbound
-        self.failure = self.stream = None
+        self.notes.clear()
+        self.memory.failed = 0
+        self.bound, self.stream = self._unbound, None
         self.allocate = self._allocate
 
     def release(self) -> None:
@@ -261,7 +291,7 @@ def context_get_output(
         value = found.output(index, sizes(shape, rank))
     except Exception as error:
         # a library may turn the status into one of its own, which says less
-        found.failure = error
+        found.notes.failure, found.memory.failed = error, 1
         raise
     put_pointer(out, value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from onnxplug_native.functions.node import (
 )
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.functions.types import TypeInfo
+from onnxplug_native.interface.arena import placed
 from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
@@ -40,6 +41,26 @@ from onnxplug_native.interface.memory import (
 
 if TYPE_CHECKING:
     from onnxplug_native.interface.structure import Structure
+
+
+KERNEL_TAG: Final = 0x6F6E6E78_6B696E31
+"""What the memory of a kernel's node begins with."""
+
+
+class KernelMemory(ctypes.Structure):
+    """What lies at the address of a kernel's node, for compiled entries to read.
+
+    Attributes:
+        tag: :data:`KERNEL_TAG` while it lives.
+        name: the address of the node's name.
+        size: the bytes of that, with its end.
+    """
+
+    _fields_: ClassVar = [
+        ("tag", ctypes.c_uint64),
+        ("name", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+    ]
 
 
 class KernelInfo(Handle):
@@ -62,7 +83,10 @@ class KernelInfo(Handle):
         weights: Mapping[int, tuple[ep.DataType, Any]],
         allocator: int = 0,
     ) -> None:
-        super().__init__()
+        self.memory = memory = placed(KernelMemory)
+        super().__init__(memory)
+        memory.name, memory.size = self.text(view.name), len(view.name.encode()) + 1
+        memory.tag = KERNEL_TAG
         self.view = view
         self.ep = ep
         self.config = config
@@ -103,6 +127,7 @@ class KernelInfo(Handle):
 
     def release(self) -> None:
         """Release it, its logger and its constants."""
+        self.memory.tag = 0
         self.logger.release()
         for value in self._constants.values():
             value.release()

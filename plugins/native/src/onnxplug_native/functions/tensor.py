@@ -112,7 +112,10 @@ class Value(Handle):
         dtype: the element type.
         shape: the sizes.
         memory: what lies at its address.
+        is_planned: its memory is kept for the next run of the same shapes.
     """
+
+    is_planned = False
 
     def __init__(self, dtype: ep.DataType | None = None) -> None:
         self.memory = placed(TensorMemory, VALUE_TAG)

@@ -23,6 +23,7 @@ from onnxplug_native.functions.devices import (
     InfoMemory,
 )
 from onnxplug_native.functions.kernel_context import CONTEXT_TAG, ContextMemory
+from onnxplug_native.functions.kernel_info import KERNEL_TAG, KernelMemory
 from onnxplug_native.functions.tensor import (
     GIVEN,
     READY,
@@ -319,6 +320,24 @@ def _tensor(name: str, kind: str) -> Callable[[_Writer], None]:
     return write
 
 
+def _kernel_name(self: _Writer) -> None:
+    info, out, size = self.arguments
+    self.require_tag(info, KERNEL_TAG)
+    self.require_some(size)
+    nbytes = self.load(info, _field(KernelMemory, "size"), self.long)
+    is_asked_for_size = self.builder.icmp_unsigned("==", out, self.pointer(None))
+    with self.builder.if_then(is_asked_for_size):
+        self.store(nbytes, size)
+        self.done()
+    room = self.load(size, 0, self.long)
+    self.require(self.builder.icmp_unsigned(">=", room, nbytes))
+    self.store(nbytes, size)
+    copy = self.native("memcpy", self.pointer, self.pointer, self.pointer, self.long)
+    name = self.load(info, _field(KernelMemory, "name"), self.pointer)
+    self.builder.call(copy, [out, name, nbytes])
+    self.done()
+
+
 def _info(name: str, kind: str) -> Callable[[_Writer], None]:
     def write(self: _Writer) -> None:
         info, out = self.arguments
@@ -544,6 +563,7 @@ _WRITERS: Final[dict[str, Callable[[_Writer], None]]] = {
     "GetTensorSizeInBytes": _tensor("nbytes", "long"),
     "GetTensorElementTypeAndShapeDataReference": _get_reference,
     "GetTensorMemoryInfo": _tensor("info", "pointer"),
+    "KernelInfo_GetNodeName": _kernel_name,
     "MemoryInfoGetName": _info("name", "pointer"),
     "MemoryInfoGetId": _info("device_id", "int"),
     "MemoryInfoGetDeviceType": _info("device_type", "int"),

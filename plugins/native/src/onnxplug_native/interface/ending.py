@@ -134,6 +134,11 @@ _BEGUN: Final[list[bool]] = []
 """Not empty once it is the end."""
 
 
+def is_the_end() -> bool:
+    """Whether the process is ending, and libraries are called no more."""
+    return bool(_BEGUN)
+
+
 def call_begins() -> None:
     """Note that a library is called; what is called goes on to :func:`call_ends`.
 

@@ -101,16 +101,21 @@ class Structure:
             raise ep.EPFail(f"{self.owner} does not implement {self.name}.{name}")
         return function
 
+    def pointer(self, name: str) -> int:
+        """Where the entry *name* is; 0 if the library does not implement it."""
+        return self._pointer(self._entries[name])
+
     def _function(self, name: str) -> Any:
         if name not in self._functions:
             self._functions[name] = self._read(self._entries[name])
         return self._functions[name]
 
     def _read(self, entry: Entry) -> Any:
+        pointer = self._pointer(entry)
+        return guarded(entry.result, entry.arguments, pointer) if pointer else None
+
+    def _pointer(self, entry: Entry) -> int:
         if not entry.since <= min(self.version, API_VERSION):
-            return None
+            return 0
         place = self.address + _FIRST + entry.place * ctypes.sizeof(ctypes.c_void_p)
-        pointer = ctypes.c_void_p.from_address(place).value
-        if not pointer:
-            return None
-        return guarded(entry.result, entry.arguments, pointer)
+        return ctypes.c_void_p.from_address(place).value or 0

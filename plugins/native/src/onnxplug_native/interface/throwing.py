@@ -193,12 +193,19 @@ def _engine(binding: Any, kinds: Iterable[tuple[str, str]]) -> Any:
 
 
 @functools.cache
-def _guard(result: str, arguments: str) -> Any | None:
+def guard_address(result: str, arguments: str) -> int | None:
+    """Where the function is that calls one of that signature, by its address, which it
+    is given first; ``None`` where there can be none."""
     engine = _compiled()
     if engine is None:
         return None
-    address = engine.get_function_address(_name(result, arguments))
-    return signature(result, "p" + arguments)(address) if address else None
+    return engine.get_function_address(_name(result, arguments)) or None
+
+
+@functools.cache
+def _guard(result: str, arguments: str) -> Any | None:
+    address = guard_address(result, arguments)
+    return None if address is None else signature(result, "p" + arguments)(address)
 
 
 def guarded(result: str, arguments: str, address: int) -> Callable[..., Any]:

@@ -62,9 +62,21 @@ def webgpu_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subjec
     return replace(_WEBGPU, about=about, refuses=refuses)
 
 
-# it ends the process where a tensor has no elements, of which a size that is not known
-# tells nothing
-_GGML: Final = Subject(about={}, everywhere=[("dynamic",)], manual=_OF_FLOAT16)
+# it ends the process where a tensor has no elements, if not at once, then in the next
+# trial, and a size that is not known tells nothing of that
+_GGML: Final = Subject(
+    about={},
+    lacks={"float64": "for which ggml's library has 32 bits"},
+    left_out=dict.fromkeys(
+        ("If", "Loop"), "of which a dozen trials tell too little; the host runs them"
+    ),
+    everywhere=[("dynamic",), ("empty:0",)],
+    # of more than two inputs it computes something else
+    manual={
+        **_OF_FLOAT16,
+        **{name: [("inputs=3",), ("inputs=5",)] for name in ("Max", "Min")},
+    },
+)
 
 
 def ggml_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
