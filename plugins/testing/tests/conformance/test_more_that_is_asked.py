@@ -25,6 +25,9 @@ from .planted.compile_ep import (
     GeneratedPartition,
 )
 from .planted.compile_mistakes import changed
+from .planted.device_ep import DeviceFactory
+from .planted.fourth.compile_runs import RunsWaitForALock
+from .planted.fourth.device_runs import ARunWaits
 from .planted.operators import Operator, why_not
 
 
@@ -201,3 +204,22 @@ def test_what_an_old_version_says_is_not_asked_of_the_reference() -> None:
     assert {each.kind for each in made if each.opset > 13} == {"pitfall"}
     lists = pitfalls_of("ReduceSum", random.Random(0))
     assert next(each for each in lists if each.lists()).constants == {1}
+
+
+@pytest.mark.parametrize(
+    ("factory", "clean", "check", "words"),
+    [
+        (RunsWaitForALock, GeneratedFactory, "in-two-threads", "did not end within 2"),
+        (ARunWaits, DeviceFactory, "on-busy-streams", "waits for the device"),
+    ],
+)
+def test_runs_that_wait_without_need_are_told_of(
+    found_in: Callable[..., Sequence[Any]],
+    factory: type[ep.EpFactory],
+    clean: type[ep.EpFactory],
+    check: str,
+    words: str,
+) -> None:
+    assert not found_in(clean(), f"speed/{check}")
+    said = [each.what for each in found_in(factory(), f"speed/{check}")]
+    assert said and all(words in each for each in said)

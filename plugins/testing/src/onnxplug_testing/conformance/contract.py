@@ -51,6 +51,7 @@ _DEVICES: Final = frozenset(
 INTERFACE: Final = "reference/spi.md"
 STREAMS: Final = "explanation/memory-and-streams.md"
 ROBUSTNESS: Final = "explanation/robustness.md"
+DEVICE: Final = "tutorials/write-a-device-ep.md"
 
 
 class Sentence(Record):

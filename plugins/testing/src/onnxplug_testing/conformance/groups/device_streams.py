@@ -97,8 +97,8 @@ def order(trial: Trial) -> None:
                         if not same(source, back):
                             trial.find(
                                 said.IN_ORDER,
-                                f"of {size} numbers some are not those queued "
-                                "before on it",
+                                f"of {size} numbers some are not those that the "
+                                "copies before it left",
                                 case=case,
                                 kind="order",
                             )

@@ -1,6 +1,7 @@
 """What an EP costs besides what it computes: figures, and what is absurd of them.
 
-Beside it :mod:`.growth` and :mod:`.steadiness` compare one with another.
+Beside it :mod:`.growth` and :mod:`.steadiness` compare one with another, and
+:mod:`.side_by_side` looks who waits for whom.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups import growth, steadiness
+from onnxplug_testing.conformance.groups import growth, side_by_side, steadiness
 from onnxplug_testing.conformance.laboratory import (
     Array,
     Laboratory,
@@ -40,7 +41,7 @@ from onnxplug_testing.conformance.specimens import several, taken, takes
 from onnxplug_testing.conformance.taps import listening, replaced
 from onnxplug_testing.conformance.trial import Trial
 
-__all__ = ["growth", "steadiness"]
+__all__ = ["growth", "side_by_side", "steadiness"]
 
 CONSTANTS: Final = Sentence(
     "ComputeCapability", "the EP copies what it needs of constants in ``compile``"
