@@ -137,10 +137,11 @@ def found_in() -> Iterator[Callable[[ep.EpFactory, str], Sequence[Any]]]:
 @pytest.mark.parametrize(
     ("check", "make", "words"),
     [
-        (
+        pytest.param(
             "claims/any-graph",
             lambda: with_parts(provider=FailsOfNoTensors),
             "sequences",
+            marks=pytest.mark.exhaustive,  # importing ONNX's cases takes seconds
         ),
         ("claims/whatever-names", lambda: with_parts(provider=ClaimsByName), "claims"),
         (
@@ -157,7 +158,12 @@ def found_in() -> Iterator[Callable[[ep.EpFactory, str], Sequence[Any]]]:
             "after other shapes",
         ),
         ("costs/estimates", lambda: with_costs(CostsOfAll()), "of all"),
-        ("costs/estimates", lambda: with_costs(WholeSeconds()), "0 s"),
+        pytest.param(
+            "costs/estimates",
+            lambda: with_costs(WholeSeconds()),
+            "0 s",
+            marks=pytest.mark.exhaustive,
+        ),
         ("costs/each-operator", lambda: with_costs(CostsByRows()), "raised"),
         (
             "speed/large-constants",

@@ -509,7 +509,21 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_LONG", 2.0)
 
 
-@pytest.mark.parametrize("factory", MISTAKES, ids=lambda each: each.__name__)
+SLOW = {KeepsItsLock}
+"""Who examines them waits for seconds."""
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        pytest.param(
+            each,
+            id=each.__name__,
+            marks=[pytest.mark.exhaustive] if each in SLOW else [],
+        )
+        for each in MISTAKES
+    ],
+)
 def test_a_small_mistake_is_found(
     found_of: Callable[..., Sequence[Finding]], factory: type[ep.EpFactory]
 ) -> None:
@@ -519,12 +533,19 @@ def test_a_small_mistake_is_found(
 @pytest.mark.parametrize(
     "factory",
     [
-        DeviceFactory,
-        GeneratedFactory,
-        partial(SimulatedFactory, Knobs(captures=True)),
-        partial(SimulatedFactory, Knobs(captures=True, schedule="threaded")),
+        pytest.param(DeviceFactory, id="threads"),
+        pytest.param(GeneratedFactory, id="generated"),
+        pytest.param(
+            partial(SimulatedFactory, Knobs(captures=True)),
+            id="late",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            partial(SimulatedFactory, Knobs(captures=True, schedule="threaded")),
+            id="threaded",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
-    ids=["threads", "generated", "late", "threaded"],
 )
 def test_nothing_is_found_where_there_is_no_mistake(
     found_of: Callable[..., Sequence[Finding]], factory: Callable[[], ep.EpFactory]
