@@ -279,12 +279,14 @@ def _note(
                 trial.find(
                     said.CAPTURE_NOTES, "the work was done while noted", case=case
                 )
-        for number, on in enumerate((stream, other, stream)):
+        # the last but one is late if it is queued where it was captured
+        launches = (stream, stream), (other, other), (other, stream), (stream, stream)
+        for number, (on, busy) in enumerate(launches):
             trial.count()
             fresh = specimen.feeds(trial.numbers("noted", number))
             for name, array in fresh.items():
                 bench.copy(array, placed[name], None)
-            bench.burden(on)
+            bench.burden(busy)
             graph.launch(on)
             back = {name: np.zeros_like(array) for name, array in expected.items()}
             for name, room in rooms.items():

@@ -121,8 +121,9 @@ def computed(trial: Trial) -> None:
         taken = claimed_of(said)
         if taken:
             kinds = (
-                "target", "dtype", "version", "pitfall", "suite", "pitfall",
-                "dynamic", "dtype", "pitfall", "constant",
+                "target", "dtype", "target", "version", "target", "pitfall", "suite",
+                "target", "pitfall", "dynamic", "target", "dtype", "target", "pitfall",
+                "constant",
             )  # fmt: skip
             turns[name] = _with_unknown_ranks(
                 trials_of(taken[:6], trial.draw(name), kinds)
