@@ -504,7 +504,8 @@ def found_of() -> Iterator[Callable[..., Sequence[Finding]]]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for ever is not waited for long."""
-    monkeypatch.setattr(in_the_midst, "_PATIENCE", 5.0)
+    for name in ("_PATIENCE", "_END"):
+        monkeypatch.setattr(in_the_midst, name, 5.0)
     for module in (keeping, points):
         monkeypatch.setattr(module, "_LONG", 2.0)
 

@@ -39,6 +39,9 @@ from onnxplug_testing.conformance.specimens import (
 from onnxplug_testing.conformance.taps import ignoring_failures
 from onnxplug_testing.conformance.trial import Trial, in_words
 
+_END: Final = 30.0
+"""Seconds for a program that starts an engine, and ends."""
+
 _PATIENCE: Final = 15.0
 """Seconds for a run of a small model, on a machine that does much else."""
 
@@ -286,29 +289,28 @@ def exits(trial: Trial) -> None:
     if not CAN_FORK:
         trial.leave_out("the system forks no processes")
         return
+    kept: list[Any] = []
+
+    def end() -> str:
+        for specimen in chosen(trial, single):
+            feeds = specimen.feeds(trial.numbers(specimen.name))
+            kept.append(trial.subject.session(specimen.model, checked=False))
+            kept.append(kept[-1].run(None, dict(feeds)))
+        # as Python does when a program ends
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        return "right"
+
+    # before the engine is started here, as not every engine can be forked then
+    child = in_child(end, _END)
     for specimen in chosen(trial, single):
         feeds = specimen.feeds(trial.numbers(specimen.name))
         case = specimen.case(feeds, "a program that ends")
         if not trial.attempt(case):
             continue
-        kept: list[Any] = []
-
-        def end(
-            specimen: Specimen = specimen,
-            feeds: dict[str, Array] = feeds,
-            kept: list[Any] = kept,
-        ) -> str:
-            kept.append(trial.subject.session(specimen.model, checked=False))
-            kept.append(kept[0].run(None, dict(feeds)))
-            # as Python does when a program ends
-            threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
-            return "right"
-
-        child = in_child(end, _PATIENCE)
         if child.hung:
             text = "a program whose session is open had not ended after "
-            trial.find(said.CLOSE_EP, f"{text}{_PATIENCE:.0f} s", case=case)
+            trial.find(said.CLOSE_EP, f"{text}{_END:.0f} s", case=case)
         elif child.ended:
             text = f"as a program ended, its process: {child.ended}"
             trial.find(said.CLOSE_EP, text, case=case)
