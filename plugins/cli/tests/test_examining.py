@@ -44,7 +44,7 @@ def test_findings_in_words_in_json_and_as_a_page(
     assert "finite and not less than 0" in page
     found = cli(*words, "--json", "--folder", "elsewhere")
     assert found.code == 1
-    (finding,) = (f for each in found.json["checks"] for f in each["findings"])
+    finding, *_ = (f for each in found.json["checks"] for f in each["findings"])
     assert finding["group"] == "costs"
     assert finding["sentence"]["of"] == "CostModel.estimate"
     assert (tmp_path / finding["file"] / "reproduce.py").exists()

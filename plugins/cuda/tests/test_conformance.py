@@ -16,7 +16,10 @@ LEFT_OUT = {
     "time/late-operators",
     # the stand-in's threads are not in the children of forks
     "failure/forks",
+    "failure/forks-midway",
+    "failure/exits",
     "failure/unloaded",
+    "factory/closed-again",
 }
 
 

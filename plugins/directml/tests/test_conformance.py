@@ -12,8 +12,18 @@ from onnxplug_testing.conformance.text import as_text
 
 from .conftest import EP
 
-# Windows has no forks, and the stand-in's threads are not in the children of any
-FORKS = {"failure/forks", "failure/unloaded"}
+LEFT_OUT = {
+    # Windows has no forks, and the stand-in's threads are not in the children of any
+    "failure/forks",
+    "failure/forks-midway",
+    "failure/exits",
+    "failure/unloaded",
+    "factory/closed-again",
+    # a run that is profiled waits for its times, which a capture forbids
+    "profiling/captured-runs",
+    # the stand-in looks at all of a constant
+    "speed/large-constants",
+}
 
 
 @pytest.mark.skipif(
@@ -24,7 +34,7 @@ def test_the_kit_finds_nothing(factory: DmlFactory) -> None:
     checks = [each.full_name for each in all_checks()]
     report = examine(
         EP,
-        only=[name for name in checks if name not in FORKS],
+        only=[name for name in checks if name not in LEFT_OUT],
         settings=Settings(quick=True, isolated=False),
     )
     assert report.findings == [], as_text(report)

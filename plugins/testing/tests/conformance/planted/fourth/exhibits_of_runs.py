@@ -251,9 +251,9 @@ def _(factory: Any) -> bool:
             work = super().work(call, arguments, result)
             if call is not self.calls[1] or len(streams) > 1:
                 return work
-            return lambda: (gate.wait(), work())
+            return lambda: (is_between.set(), gate.wait(), work())
 
-    gate = threading.Event()
+    gate, is_between = threading.Event(), threading.Event()
     factory.partition = Held
     with compiled(factory) as partition:
         context = partition.context
@@ -262,6 +262,7 @@ def _(factory: Any) -> bool:
         for array in arrays:
             streams.append(context.create_stream())
             results += partition.run([array], [None], Run(streams[-1]))
+            is_between.wait()
         streams[1].synchronize()
         gate.set()
         streams[0].synchronize()
