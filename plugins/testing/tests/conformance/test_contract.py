@@ -33,6 +33,12 @@ def sentences() -> dict[str, Sentence]:
 SENTENCES = sentences()
 
 
+def test_each_sentence_is_stated_once() -> None:
+    # by identity: modules import sentences from each other
+    stated = {id(each): each for each in SENTENCES.values()}.values()
+    assert len({(each.of, each.says) for each in stated}) == len(stated)
+
+
 def said_of(what: str) -> str:
     """The docstring of a class or method of the interface, or that of an attribute."""
     name, _, member = what.partition(".")

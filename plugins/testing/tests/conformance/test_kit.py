@@ -214,11 +214,11 @@ def test_what_does_not_exist_is_refused(simulated) -> None:
 def test_a_script_reproduces(tmp_path: Path) -> None:
     from onnxplug_testing.conformance.cases import as_case, load_suite
     from onnxplug_testing.conformance.finding import Finding
-    from onnxplug_testing.conformance.groups.operators import GIVES
     from onnxplug_testing.conformance.reproduction import save
+    from onnxplug_testing.conformance.sentences import RESULTS
 
     case = as_case(load_suite()["Add"][0])
-    finding = Finding("operators", "nodes", GIVES, 'found "this" \\ not that')
+    finding = Finding("operators", "nodes", RESULTS, 'found "this" \\ not that')
     folder = save(case, tmp_path / "a", finding, find_subject("cpu"))
     ran = subprocess.run(
         [sys.executable, folder / "reproduce.py"],

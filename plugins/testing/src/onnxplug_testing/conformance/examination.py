@@ -22,7 +22,6 @@ from onnxplug_testing.conformance.finding import Finding
 from onnxplug_testing.conformance.fork_server import ForkServer, fork_server
 from onnxplug_testing.conformance.forked import CAN_FORK
 from onnxplug_testing.conformance.groups.costs import FINITE
-from onnxplug_testing.conformance.groups.factory import PAIRS
 from onnxplug_testing.conformance.isolation import run_apart, run_here
 from onnxplug_testing.conformance.preparation import (
     prepare,
@@ -30,6 +29,7 @@ from onnxplug_testing.conformance.preparation import (
     tries_cases,
 )
 from onnxplug_testing.conformance.report import CheckOutcome, Report
+from onnxplug_testing.conformance.sentences import PAIRS
 from onnxplug_testing.conformance.subject import BrokenDevices, Subject, find_subject
 
 SECONDS: Final = 200.0

@@ -292,3 +292,23 @@ def broken_by(error: BaseException, otherwise: Sentence = RESULTS) -> Sentence:
     """The sentence that an EP broke of which the host says *error*."""
     text = str(error)
     return next((said for words, said in _WORDS if words in text), otherwise)
+
+
+# of factories and what they make
+
+PAIRS: Final = Sentence(
+    "EpFactory.supported_devices",
+    "The pairs of this EP and those of *devices* it can drive.",
+)
+LOOKS: Final = Sentence(
+    "EpFactory.supported_devices",
+    "Looks, does not initialise: no driver is loaded, no context made.",
+)
+EACH_SESSION: Final = Sentence(
+    "EpFactory.create",
+    "An EP for one session on *devices* (at least one, all of this factory).",
+)
+SERIALISED: Final = Sentence(
+    "Serialiser.serialise",
+    "What the EP compiled or restored, as bytes for :meth:`restore`.",
+)

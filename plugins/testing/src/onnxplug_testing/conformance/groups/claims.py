@@ -12,6 +12,7 @@ from typing import Any, Final
 import onnx
 
 from onnxplug import ep, errors
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.cases import (
     as_case,
     describe,
@@ -23,7 +24,7 @@ from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.edges import targets
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.groups import digits, odd_graphs
-from onnxplug_testing.conformance.groups.operators import CLAIM, READY
+from onnxplug_testing.conformance.groups.operators import CLAIM
 from onnxplug_testing.conformance.networks import (
     NO_WORDS,
     Vocabulary,
@@ -114,11 +115,11 @@ def computed(trial: Trial) -> None:
     suite = load_suite()
     answers = survey(trial.subject, suite)
     casts = list(targets(suite.get("Cast", ())))
-    for name, said in survey(trial.subject, {"Cast": casts}, of_each=99).items():
-        answers[name] = [*said, *answers.get(name, ())]
+    for name, given in survey(trial.subject, {"Cast": casts}, of_each=99).items():
+        answers[name] = [*given, *answers.get(name, ())]
     turns = {}
-    for name, said in answers.items():
-        taken = claimed_of(said)
+    for name, given in answers.items():
+        taken = claimed_of(given)
         if taken:
             kinds = (
                 "target", "dtype", "target", "version", "target", "pitfall", "suite",
@@ -189,7 +190,7 @@ def _compute(trial: Trial, runner: Runner, tried: Variation, case: Case) -> None
                 trial.take_back("the EP refuses the node")
             elif may_be_blamed(trial.subject, tried, case):
                 text = f"claimed, and then {in_words(error)}"
-                trial.find(READY, text, node=node, case=case, kind=kind)
+                trial.find(said.COMPILED, text, node=node, case=case, kind=kind)
             else:
                 trial.take_back("nobody computes what was drawn")
             return
@@ -202,12 +203,12 @@ def _compute(trial: Trial, runner: Runner, tried: Variation, case: Case) -> None
 @check("claims", share=0.7)
 def element_types(trial: Trial) -> None:
     """What ``operators()`` says of element types is what is claimed."""
-    said = trial.subject.operators()
-    if not said:
+    listed = trial.subject.operators()
+    if not listed:
         trial.leave_out("the EP does not say which operators it has")
         return
     suite = load_suite()
-    names = sorted({each.op_type for each in said} & suite.keys())
+    names = sorted({each.op_type for each in listed} & suite.keys())
     trial.draw("order").shuffle(names)
     if trial.quick:
         trial.leave_out(OUT_OF_TIME, len(names[_FEW:]))
@@ -221,7 +222,7 @@ def element_types(trial: Trial) -> None:
             for dtype in {_first_type(each.case) for each in answers}:
                 same = [each for each in answers if _first_type(each.case) == dtype]
                 trial.count(len(same))
-                _compare_with_said(trial, name, dtype, same, said)
+                _compare_with_said(trial, name, dtype, same, listed)
 
 
 def _first_type(case: Variation) -> str:
@@ -233,14 +234,14 @@ def _compare_with_said(
     name: str,
     dtype: str,
     answers: Sequence[Answer],
-    said: Sequence[ep.OperatorSupport],
+    operators: Sequence[ep.OperatorSupport],
 ) -> None:
     first = answers[0].case
     schema = onnx.defs.get_schema(name, first.opset, "")
     variable = schema.inputs[0].type_str if schema.inputs else ""
     entries = [
         each
-        for each in said
+        for each in operators
         if each.op_type == name
         and not each.domain
         and each.since <= first.since
@@ -263,11 +264,11 @@ def _compare_with_said(
 @check("claims", share=0.4)
 def domains(trial: Trial) -> None:
     """An operator of another domain is another one, whatever its name."""
-    for name, said in survey(
+    for name, given in survey(
         trial.subject, load_suite(), of_each=2, domain=_FOREIGN
     ).items():
-        trial.count(len(said))
-        if any(answer.reason is None for answer in said):
+        trial.count(len(given))
+        if any(answer.reason is None for answer in given):
             text = f"claims {name} of the domain {_FOREIGN}, of which it knows nothing"
             trial.find(CLAIM, text, node=f"{_FOREIGN}.{name}", kind="domain")
     if not trial.tried:
@@ -294,7 +295,7 @@ def the_same_again(trial: Trial) -> None:
                 session = trial.subject.session(case.model, alone=False)
             except Exception as error:  # noqa: BLE001 (whatever an EP raises)
                 if refusal(error) is None:
-                    trial.find(READY, in_words(error), case=case)
+                    trial.find(said.COMPILED, in_words(error), case=case)
                 continue
             with session:
                 _ask_again(trial, talk.providers[0], talk.asked, case)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.cases import as_case, describe, load_suite
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups.shared_constants import GIVES
 from onnxplug_testing.conformance.mutation import SIZING
 from onnxplug_testing.conformance.opinions import by_reference, contradiction
 from onnxplug_testing.conformance.subject import Runner, refusal
@@ -130,4 +130,4 @@ def _compute(trial: Trial, runner: Runner, tried: Variation, case: Case) -> None
         dtype = _type_of(tried)
         what = f"of {dtype} beyond {_BEYOND[dtype]:,} {text}"
         kind = f"{tried.node.op_type} {dtype}"
-        trial.find(GIVES, what, node=describe(tried), case=case, kind=kind)
+        trial.find(said.RESULTS, what, node=describe(tried), case=case, kind=kind)

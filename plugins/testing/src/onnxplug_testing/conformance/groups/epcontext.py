@@ -18,6 +18,7 @@ import onnx
 import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.compilers import SameCompiler
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
@@ -36,10 +37,6 @@ __all__ = ["restoring"]
 
 DATA: Final = Sentence(
     "Serialiser.restore", "Declined: the data is not of use; says why."
-)
-BYTES: Final = Sentence(
-    "Serialiser.serialise",
-    "What the EP compiled or restored, as bytes for :meth:`restore`.",
 )
 INFO: Final = Sentence(
     "CompatibilityCheck.compatibility_info",
@@ -126,7 +123,7 @@ def round_trips(trial: Trial) -> None:
                 if talk.providers and talk.providers[0].serialiser is None:
                     trial.take_back(NO_SERIALISER)
                     return
-                trial.find(BYTES, in_words(error), case=case, kind="compile")
+                trial.find(said.SERIALISED, in_words(error), case=case, kind="compile")
                 continue
             if b"EPContext" not in model:
                 trial.take_back("the EP serialised nothing of the network")
@@ -165,7 +162,7 @@ def _again(trial: Trial, case: Case, talk: Talk) -> None:
         data = made.serialiser.serialise(first)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         text = f"of what restore gave, serialise {in_words(error)}"
-        trial.find(BYTES, text, case=case, kind="restored")
+        trial.find(said.SERIALISED, text, case=case, kind="restored")
         return
     try:
         made.serialiser.restore(made.partition, memoryview(bytes(data)))
@@ -253,11 +250,11 @@ def _serialised(trial: Trial, made: _Compiled) -> bytes | None:
         trial.leave_out(f"declined to serialise: {error}"[:160])
         return None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
-        trial.find(BYTES, in_words(error), case=made.case, kind="raised")
+        trial.find(said.SERIALISED, in_words(error), case=made.case, kind="raised")
         return None
     if not isinstance(data, bytes | memoryview):
         text = f"serialise gave a {type(data).__name__}; expected bytes"
-        trial.find(BYTES, text, case=made.case, kind="type")
+        trial.find(said.SERIALISED, text, case=made.case, kind="type")
         return None
     return bytes(data)
 

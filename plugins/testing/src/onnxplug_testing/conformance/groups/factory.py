@@ -15,6 +15,7 @@ import onnx
 import onnxplug
 from onnxplug import ep
 from onnxplug.plugins import registry
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.cases import describe, load_suite, trials_of
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
@@ -34,17 +35,9 @@ from onnxplug_testing.conformance.trial import Trial, in_words
 
 __all__ = ["factory_calls"]
 
-PAIRS: Final = Sentence(
-    "EpFactory.supported_devices",
-    "The pairs of this EP and those of *devices* it can drive.",
-)
 VERSIONS: Final = Sentence(
     "EpFactory.engine_versions",
     "(optional) Versions of what computes on *device*, such as engine and driver.",
-)
-LOOKS: Final = Sentence(
-    "EpFactory.supported_devices",
-    "Looks, does not initialise: no driver is loaded, no context made.",
 )
 SINCE: Final = Sentence(
     "OperatorSupport",
@@ -64,10 +57,6 @@ OPERATORS: Final = Sentence(
     "(optional) The operators that the EP runs, for ``onnxplug ops``.",
 )
 
-EACH_SESSION: Final = Sentence(
-    "EpFactory.create",
-    "An EP for one session on *devices* (at least one, all of this factory).",
-)
 SHARED: Final = Sentence(
     "EpFactory.close", "Release what sessions shared.  Idempotent; after all EPs."
 )
@@ -78,16 +67,18 @@ def facts(trial: Trial) -> None:
     """Devices, versions and diagnoses are the same again, and of the right types."""
     factory = trial.subject.factory
     hardware = onnxplug.get_hardware_devices()
-    pairs = _twice(trial, PAIRS, lambda: list(factory.supported_devices(hardware)))
+    pairs = _twice(trial, said.PAIRS, lambda: list(factory.supported_devices(hardware)))
     _look_for_contexts(trial, factory, hardware)
     for pair in pairs or ():
         if isinstance(pair, ep.RefusedDevice):
             if not pair.reason.strip():
-                trial.find(PAIRS, f"refuses {pair.device} without words")
+                trial.find(said.PAIRS, f"refuses {pair.device} without words")
         elif not isinstance(pair, ep.EpDevice):
-            trial.find(PAIRS, f"gives a {type(pair).__name__}; expected an EpDevice")
+            trial.find(
+                said.PAIRS, f"gives a {type(pair).__name__}; expected an EpDevice"
+            )
         elif pair.ep_name != factory.name:
-            trial.find(PAIRS, f"gives a pair of {pair.ep_name!r}, not of itself")
+            trial.find(said.PAIRS, f"gives a pair of {pair.ep_name!r}, not of itself")
     for device in trial.subject.pairs:
         ask = functools.partial(factory.engine_versions, device)
         versions = _twice(trial, VERSIONS, ask)
@@ -122,7 +113,9 @@ def _look_for_contexts(
     with ignoring_failures(), replaced(spaces, "create_context", created):
         list(factory.supported_devices(hardware))
     if made:
-        trial.find(LOOKS, f"supported_devices makes {made} context(s) of the device")
+        trial.find(
+            said.LOOKS, f"supported_devices makes {made} context(s) of the device"
+        )
 
 
 def _twice(trial: Trial, sentence: Sentence, call: Callable[[], Any]) -> Any:
@@ -141,15 +134,15 @@ def _twice(trial: Trial, sentence: Sentence, call: Callable[[], Any]) -> Any:
 @check("factory", share=0.1)
 def operators(trial: Trial) -> None:
     """The operators that it says it has are ONNX's, and of versions that there are."""
-    said = trial.subject.factory.operators()
-    if said is None:
+    listed = trial.subject.factory.operators()
+    if listed is None:
         trial.leave_out("the EP does not say which operators it has")
         return
     versions: dict[str, set[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if not schema.domain:
             versions.setdefault(schema.name, set()).add(schema.since_version)
-    for each in said:
+    for each in listed:
         trial.count()
         if not isinstance(each, ep.OperatorSupport):
             trial.find(OPERATORS, f"gives a {type(each).__name__}")
@@ -158,34 +151,34 @@ def operators(trial: Trial) -> None:
 
 
 def _look_at(
-    trial: Trial, said: ep.OperatorSupport, known: Mapping[str, Collection[int]]
+    trial: Trial, listed: ep.OperatorSupport, known: Mapping[str, Collection[int]]
 ) -> None:
-    versions = known.get(said.op_type)
+    versions = known.get(listed.op_type)
     if not versions:
         # a distribution may add operators to ONNX's
-        if registry.domains.find("ai.onnx", said.op_type, said.since) is not None:
+        if registry.domains.find("ai.onnx", listed.op_type, listed.since) is not None:
             return
-        trial.find(OPERATORS, f"ONNX has no operator {said.op_type!r}")
+        trial.find(OPERATORS, f"ONNX has no operator {listed.op_type!r}")
         return
-    if said.until is not None and said.until < said.since:
-        text = f"{said.op_type} is said to be had since {said.since}"
-        trial.find(OPERATORS, f"{text} until {said.until}")
+    if listed.until is not None and listed.until < listed.since:
+        text = f"{listed.op_type} is said to be had since {listed.since}"
+        trial.find(OPERATORS, f"{text} until {listed.until}")
     elif not any(
-        said.since <= version <= (said.until or version) for version in versions
-    ) and said.since > max(versions):
-        text = f"{said.op_type} has no version from {said.since} on"
+        listed.since <= version <= (listed.until or version) for version in versions
+    ) and listed.since > max(versions):
+        text = f"{listed.op_type} has no version from {listed.since} on"
         trial.find(OPERATORS, f"{text}; there are {sorted(versions)}")
 
 
 @check("factory", share=0.4)
 def versions(trial: Trial) -> None:
     """Of operators that it says it has, it takes the versions that it says."""
-    said = trial.subject.operators()
-    if not said:
+    listed = trial.subject.operators()
+    if not listed:
         trial.leave_out("the EP does not say which operators it has")
         return
     suite = load_suite()
-    names = sorted({each.op_type for each in said if not each.domain} & suite.keys())
+    names = sorted({each.op_type for each in listed if not each.domain} & suite.keys())
     trial.draw("order").shuffle(names)
     for start in trial.in_time(range(0, len(names), _AT_ONCE)):
         cases = {
@@ -195,7 +188,9 @@ def versions(trial: Trial) -> None:
             for name in names[start : start + _AT_ONCE]
         }
         for name, answers in survey(trial.subject, cases, of_each=_OF_EACH).items():
-            meant = [each for each in said if each.op_type == name and not each.domain]
+            meant = [
+                each for each in listed if each.op_type == name and not each.domain
+            ]
             for since in sorted({each.case.since for each in answers}):
                 of_it = [each for each in answers if each.case.since == since]
                 trial.count(len(of_it))
@@ -214,13 +209,13 @@ def _compare_with_said(
     name: str,
     since: int,
     answers: Sequence[Answer],
-    said: Sequence[ep.OperatorSupport],
+    listed: Sequence[ep.OperatorSupport],
 ) -> None:
     """Whether a version that is said to be had is refused for being one."""
     codes = [None if each.reason is None else each.reason.code for each in answers]
     if all(code is ep.RefusalCode.OPSET for code in codes) and any(
         each.since <= since and (each.until is None or since <= each.until)
-        for each in said
+        for each in listed
     ):
         text = f"operators() has version {since} of {name}, which is refused: "
         node = describe(answers[0].case)
@@ -234,7 +229,7 @@ def sessions(trial: Trial) -> None:
         feeds = specimen.feeds(trial.numbers(specimen.name))
         case = specimen.case(feeds, "in sessions that are open at once")
         if trial.attempt(case):
-            with trial.expecting_no_failure(EACH_SESSION, case=case):
+            with trial.expecting_no_failure(said.EACH_SESSION, case=case):
                 _open_and_close(trial, specimen, case)
 
 
@@ -242,7 +237,7 @@ def _open_and_close(trial: Trial, specimen: Specimen, case: Case) -> None:
     """Make the next of four sessions before one of two is closed, in either order."""
     first = trial.subject.session(specimen.model, checked=False)
     try:
-        _run_beside(trial, first, specimen, case, "by itself", EACH_SESSION)
+        _run_beside(trial, first, specimen, case, "by itself", said.EACH_SESSION)
         for closed in trial.in_time(("the later", "the earlier", "the later")):
             second = _another(trial, specimen, case)
             if second is None:
@@ -250,7 +245,7 @@ def _open_and_close(trial: Trial, specimen: Specimen, case: Case) -> None:
             sessions = [first, second]
             for each in sessions:
                 what = "while another one is open"
-                _run_beside(trial, each, specimen, case, what, EACH_SESSION)
+                _run_beside(trial, each, specimen, case, what, said.EACH_SESSION)
             gone = sessions.pop(1 if closed == "the later" else 0)
             (first,) = sessions
             gone.close()
@@ -274,7 +269,7 @@ def _another(
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         ep.raise_interruption(error)
         text = f"a session beside another one that is open {in_words(error)}"
-        trial.find(EACH_SESSION, text, case=case, kind="another")
+        trial.find(said.EACH_SESSION, text, case=case, kind="another")
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from onnxplug import ep, errors
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.cases import (
     as_case,
     describe,
@@ -19,7 +20,6 @@ from onnxplug_testing.conformance.cases import (
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
-from onnxplug_testing.conformance.groups.shared_constants import GIVES
 from onnxplug_testing.conformance.networks import (
     NAMES,
     NO_WORDS,
@@ -39,18 +39,9 @@ from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
 from onnxplug_testing.random_models import draw_model
 
-COMPUTES: Final = Sentence(
-    "CompiledPartition.run",
-    "Compute the outputs, in the order of ``Partition.outputs``.",
-)
-
 CLAIM: Final = Sentence(
     "ExecutionProvider.get_capability",
     "Claim or refuse every node of *graph*, each refusal with a reason.",
-)
-READY: Final = Sentence(
-    "ExecutionProvider.compile",
-    "Make *partition* ready to run.  The partition may be kept.",
 )
 
 _MOST: Final = 400
@@ -96,8 +87,8 @@ def _by_claim(
     """The cases of each operator of which the EP claims one, those that it claims
     first, in random order."""
     found = {}
-    for name, said in answers.items():
-        claimed = claimed_of(said)
+    for name, given in answers.items():
+        claimed = claimed_of(given)
         if claimed:
             chosen = {case.case for case in claimed}
             rest = [case for case in suite[name] if case.case not in chosen]
@@ -189,7 +180,7 @@ def _run_both(trial: Trial, cases: Sequence[Case]) -> None:
         text, _ = contradiction(found, case, trial.subject)
         if text:
             text = f"in run {number}, {text}"
-            trial.find(GIVES, text, case=case, kind=f"wrong in run {number}")
+            trial.find(said.RESULTS, text, case=case, kind=f"wrong in run {number}")
 
 
 @check("operators", share=0.8)
@@ -210,11 +201,11 @@ def control_flow(trial: Trial) -> None:
             if refusal(error) is not None:
                 trial.take_back("the EP takes nothing of the network")
             else:
-                trial.find(COMPUTES, in_words(error), case=case, kind="bodies")
+                trial.find(said.COMPUTED, in_words(error), case=case, kind="bodies")
             continue
         text, _ = contradiction(found, case, trial.subject)
         if text:
-            trial.find(GIVES, text, case=case, kind="bodies")
+            trial.find(said.RESULTS, text, case=case, kind="bodies")
 
 
 def _try(trial: Trial, runner: Runner, tried: Variation, of: str = "") -> str:
@@ -248,7 +239,7 @@ def _try(trial: Trial, runner: Runner, tried: Variation, of: str = "") -> str:
     elif text and tried.kind in DRAWN and not is_computed(case):
         trial.take_back("the CPU EP raises of what was drawn, which may be no ONNX")
     elif text:
-        trial.find(GIVES, text, node=node, case=case, kind=_kind(tried, text))
+        trial.find(said.RESULTS, text, node=node, case=case, kind=_kind(tried, text))
     elif not asked:
         trial.take_back("nobody else computes it")
     return ""
@@ -277,8 +268,8 @@ def sentence_of(error: BaseException) -> tuple[Sentence, str]:
     if stage == "get_capability":
         return CLAIM, "claims"
     if stage in ("compile", "create"):
-        return READY, "claims"
-    return COMPUTES, "operators"
+        return said.COMPILED, "claims"
+    return said.COMPUTED, "operators"
 
 
 def _kind(tried: Variation, text: str) -> str:

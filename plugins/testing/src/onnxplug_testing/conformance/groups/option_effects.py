@@ -17,6 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnxplug import ep, errors
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
@@ -34,10 +35,6 @@ from onnxplug_testing.conformance.taps import (
 )
 from onnxplug_testing.conformance.trial import Trial, in_words
 
-EACH_SESSION: Final = Sentence(
-    "EpFactory.create",
-    "An EP for one session on *devices* (at least one, all of this factory).",
-)
 GIVEN: Final = Sentence(
     "EpFactory.create",
     "*options* has every option of :attr:`options`, typed and validated.",
@@ -153,7 +150,7 @@ def one_after_the_other(trial: Trial) -> None:
     for name, *values in trial.in_time(pairs if cases else []):
         tried = Case(cases[0].model, cases[0].feeds, f"{name} changes")
         if trial.attempt(tried):
-            with asking(trial, EACH_SESSION, tried):
+            with asking(trial, said.EACH_SESSION, tried):
                 _one_after_the_other(trial, cases, name, values, tried)
     _leave_tables(trial, cases[:1])
 
@@ -192,7 +189,7 @@ def _one_after_the_other(
                 f"a session with {name}={values[place]!r}, after others with "
                 f"{values[1 - place]!r}, is as those with {values[1 - place]!r} are"
             )
-            trial.find(EACH_SESSION, text, case=tried, kind=name)
+            trial.find(said.EACH_SESSION, text, case=tried, kind=name)
 
 
 def _leave_tables(trial: Trial, cases: Sequence[Case]) -> None:

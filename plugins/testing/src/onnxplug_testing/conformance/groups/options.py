@@ -15,6 +15,7 @@ import numpy as np
 
 import onnxplug
 from onnxplug import ep, errors
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
@@ -58,10 +59,6 @@ RUN: Final = Sentence(
     "a name begins with the EP's own, ``acme.priority``, unless EPs share a meaning.",
 )
 READ: Final = Sentence("EpFactory.options", "The options users may set, by name.")
-EACH_SESSION: Final = Sentence(
-    "EpFactory.create",
-    "An EP for one session on *devices* (at least one, all of this factory).",
-)
 SUGGESTED: Final = Sentence(
     "EpDevice", "options the EP suggests for this device; the user's win."
 )
@@ -109,9 +106,9 @@ def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
         return
     if not option.doc.strip() and not option.refused and not option.ignored:
         trial.find(DOC, f"{what} is not described")
-    said = _SAID_DEFAULT.search(option.doc)
-    if said and said[1].lower() not in (str(default).lower(), f"{default!r}"):
-        text = f"the description of {what} says that the default is {said[1]}"
+    stated = _SAID_DEFAULT.search(option.doc)
+    if stated and stated[1].lower() not in (str(default).lower(), f"{default!r}"):
+        text = f"the description of {what} says that the default is {stated[1]}"
         trial.find(DOC, f"{text}; it is {default!r}")
     if option.choices and default not in option.choices:
         trial.find(CHOICES, f"the default of {what}, {default!r}, is not among them")
@@ -454,7 +451,7 @@ def _run_side_by_side(
                             f"a session with {name}={values[place]!r}, beside one with "
                             f"{values[1 - place]!r}, computes as the latter does alone"
                         )
-                        trial.find(EACH_SESSION, text, case=case, kind=name)
+                        trial.find(said.EACH_SESSION, text, case=case, kind=name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         ep.raise_interruption(error)
         trial.leave_out(f"{type(error).__name__}, which others tell of")

@@ -14,6 +14,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.record import Record
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
@@ -52,10 +53,6 @@ HOSTILE: Final = Sentence(
 )
 MAPPED: Final = Sentence(
     "Serialiser.restore", "the bytes, read-only, which may be mapped from a file."
-)
-FOR_RESTORE: Final = Sentence(
-    "Serialiser.serialise",
-    "What the EP compiled or restored, as bytes for :meth:`restore`.",
 )
 AT_ONCE: Final = Sentence(
     "Specialiser",
@@ -102,7 +99,7 @@ def _serialised(
     trial: Trial, what: str, *choices: Any
 ) -> Iterator[tuple[_Made, Specimen, Case]]:
     for lab, specimen, case in examined(trial, what, *choices):
-        with asking(trial, FOR_RESTORE, case):
+        with asking(trial, said.SERIALISED, case):
             serialiser = lab.provider.serialiser
             if serialiser is None:
                 trial.take_back(NO_SERIALISER)
@@ -215,11 +212,11 @@ def _later(
     restored = made.restore()
     made.results(restored, feeds)
     for what, compiled in (("what was run", made.lab.compiled), ("that", restored)):
-        with asking(trial, FOR_RESTORE, case):
+        with asking(trial, said.SERIALISED, case):
             again = bytes(made.serialiser.serialise(compiled))
             if bytes(given) != before:
                 text = "bytes that serialise had given changed when it was called again"
-                trial.find(FOR_RESTORE, text, case=case, kind="changed")
+                trial.find(said.SERIALISED, text, case=case, kind="changed")
                 break
             restored_again = made.restore(again)
             look(restored_again, f"serialised from {what}, restored")

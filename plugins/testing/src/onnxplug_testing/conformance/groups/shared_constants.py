@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper
 
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.cases import describe, load_suite
 from onnxplug_testing.conformance.check import check
-from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.mutation import KEPT, SIZING, Pool, one_attribute
 from onnxplug_testing.conformance.opinions import contradiction, is_computed
@@ -23,11 +23,6 @@ from onnxplug_testing.conformance.subject import refusal
 from onnxplug_testing.conformance.survey import claimed_of, survey
 from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial
 from onnxplug_testing.measuring.variations import DTYPES, Variation
-
-GIVES: Final = Sentence(
-    "CompiledPartition.run",
-    "One array per output, of the element type and shape that the operators give",
-)
 
 _SIZE: Final = 4
 """Of every axis, so that an operator may read its inputs turned."""
@@ -43,9 +38,9 @@ def shared_constants(trial: Trial) -> None:
     """Two nodes of one operator that read one constant and differ in an attribute."""
     suite = load_suite()
     turns = {
-        name: _pairs(trial, name, claimed_of(said))
-        for name, said in survey(trial.subject, suite).items()
-        if claimed_of(said) and name not in SIZING
+        name: _pairs(trial, name, claimed_of(given))
+        for name, given in survey(trial.subject, suite).items()
+        if claimed_of(given) and name not in SIZING
     }
     while turns:
         for name in list(turns):
@@ -142,7 +137,7 @@ def _try(trial: Trial, first: Variation, second: Variation) -> None:
         trial.take_back("the CPU EP raises of what was drawn, which may be no ONNX")
     elif text:
         text = f"of two nodes that read one constant, {text}"
-        trial.find(GIVES, text, node=node, case=case, kind=first.node.op_type)
+        trial.find(said.RESULTS, text, node=node, case=case, kind=first.node.op_type)
 
 
 def _joined(first: Variation, second: Variation) -> Case:

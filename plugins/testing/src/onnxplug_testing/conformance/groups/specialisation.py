@@ -11,6 +11,7 @@ import threading
 from typing import Final
 
 import onnxplug
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
 from onnxplug_testing.conformance.finding import Case
@@ -30,10 +31,6 @@ from onnxplug_testing.conformance.trial import Trial, in_words
 
 __all__ = ["computed_sizes"]
 
-GIVES: Final = Sentence(
-    "CompiledPartition.run",
-    "One array per output, of the element type and shape that the operators give",
-)
 LIMIT: Final = Sentence(
     "Specialiser.limit",
     "For how many sets of input shapes the host keeps what the EP compiles, for each "
@@ -58,7 +55,9 @@ def changing_shapes(trial: Trial) -> None:
         except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it raises)
             if refusal(error) is None:
                 text = f"making a session {in_words(error)}"
-                trial.find(GIVES, text, case=network.case(trial.numbers(number), 3))
+                trial.find(
+                    said.RESULTS, text, case=network.case(trial.numbers(number), 3)
+                )
             else:
                 trial.leave_out("the EP refuses the network")
             continue
@@ -81,7 +80,7 @@ def _run(
     try:
         found = session.run(None, dict(case.feeds))
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
-        sentence = EARLY if "declined" in str(error).lower() else GIVES
+        sentence = EARLY if "declined" in str(error).lower() else said.RESULTS
         text = f"a run{after} {in_words(error)}"
         group = "" if sentence is EARLY or _is_right_alone(trial, case) else "operators"
         kind = f"{type(error).__name__} {group}"
@@ -91,7 +90,7 @@ def _run(
     if wrong:
         group = "" if _is_right_alone(trial, case) else "operators"
         text = f"in a run{after} {wrong}"
-        trial.find(GIVES, text, case=case, kind=f"wrong {group}", group=group)
+        trial.find(said.RESULTS, text, case=case, kind=f"wrong {group}", group=group)
 
 
 def _is_right_alone(trial: Trial, case: Case) -> bool:
