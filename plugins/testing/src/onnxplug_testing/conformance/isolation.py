@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import Check
 from onnxplug_testing.conformance.contract import STREAMS, Sentence
 from onnxplug_testing.conformance.finding import Case
@@ -42,9 +43,6 @@ ENDS: Final = Sentence(
     "What differs from run to run (slots, streams, the deadline) belongs to the run",
     STREAMS,
 )
-FAILS: Final = Sentence(
-    "ExecutionProvider.get_capability", "Raising is a failure of the EP."
-)
 
 Outcome = dict[str, Any]
 
@@ -63,7 +61,7 @@ def _carry_out(check: Check, trial: Trial) -> None:
         check.run(trial)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         # not foreseen by the check: the rest of it is lost, and that is told
-        trial.find(FAILS, f"outside of any case: {in_words(error)}")
+        trial.find(said.FAILS, f"outside of any case: {in_words(error)}")
         trial.leave_out("the check ended early, by what is told as found")
 
 

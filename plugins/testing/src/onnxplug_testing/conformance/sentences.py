@@ -261,7 +261,35 @@ RAISES_AGAIN: Final = Sentence(
 )
 CLOSE_EP: Final = Sentence("ExecutionProvider.close", "Release resources.")
 CLOSE_CONTEXT: Final = Sentence("DeviceContext.close", "Release the device.")
-CLOSE_FACTORY: Final = Sentence("EpFactory.close", "Release what sessions shared.")
+CLOSE_FACTORY: Final = Sentence(
+    "EpFactory.close", "Release what sessions shared.  Idempotent; after all EPs."
+)
+
+# of factories and what they make
+
+PAIRS: Final = Sentence(
+    "EpFactory.supported_devices",
+    "The pairs of this EP and those of *devices* it can drive.",
+)
+LOOKS: Final = Sentence(
+    "EpFactory.supported_devices",
+    "Looks, does not initialise: no driver is loaded, no context made.",
+)
+EACH_SESSION: Final = Sentence(
+    "EpFactory.create",
+    "An EP for one session on *devices* (at least one, all of this factory).",
+)
+SERIALISED: Final = Sentence(
+    "Serialiser.serialise",
+    "What the EP compiled or restored, as bytes for :meth:`restore`.",
+)
+DECLINED: Final = Sentence(
+    "Serialiser.restore", "Declined: the data is not of use; says why."
+)
+DESCRIBED: Final = Sentence("Option", "one sentence: what it does, in which unit.")
+FAILS: Final = Sentence(
+    "ExecutionProvider.get_capability", "Raising is a failure of the EP."
+)
 
 _WORDS: Final = (
     ("wrote to a weight", SHARED_WEIGHT),
@@ -292,23 +320,3 @@ def broken_by(error: BaseException, otherwise: Sentence = RESULTS) -> Sentence:
     """The sentence that an EP broke of which the host says *error*."""
     text = str(error)
     return next((said for words, said in _WORDS if words in text), otherwise)
-
-
-# of factories and what they make
-
-PAIRS: Final = Sentence(
-    "EpFactory.supported_devices",
-    "The pairs of this EP and those of *devices* it can drive.",
-)
-LOOKS: Final = Sentence(
-    "EpFactory.supported_devices",
-    "Looks, does not initialise: no driver is loaded, no context made.",
-)
-EACH_SESSION: Final = Sentence(
-    "EpFactory.create",
-    "An EP for one session on *devices* (at least one, all of this factory).",
-)
-SERIALISED: Final = Sentence(
-    "Serialiser.serialise",
-    "What the EP compiled or restored, as bytes for :meth:`restore`.",
-)

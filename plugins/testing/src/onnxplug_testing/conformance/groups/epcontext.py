@@ -35,9 +35,6 @@ from onnxplug_testing.conformance.trial import Trial, in_words
 
 __all__ = ["restoring"]
 
-DATA: Final = Sentence(
-    "Serialiser.restore", "Declined: the data is not of use; says why."
-)
 INFO: Final = Sentence(
     "CompatibilityCheck.compatibility_info",
     "Printable text for :meth:`check`; options are not in it, as the host compares "
@@ -316,7 +313,9 @@ def _restore_header(
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         text = f"given {what}, {in_words(error)}; expected Declined"
-        trial.find(DATA, text, case=case, kind=f"raised {type(error).__name__}")
+        trial.find(
+            said.DECLINED, text, case=case, kind=f"raised {type(error).__name__}"
+        )
         return
     try:
         inputs = [made.case.feeds[name] for name in made.partition.inputs]
@@ -325,7 +324,7 @@ def _restore_header(
         same = False
     if same:
         text = f"given {what}, it restores what it was, and does not look at that"
-        trial.find(DATA, text, case=case, kind="header")
+        trial.find(said.DECLINED, text, case=case, kind="header")
     restored.close()
 
 
@@ -338,13 +337,19 @@ def _restore_wrong(trial: Trial, made: _Compiled, what: str, data: bytes) -> Non
         restored: Any = made.serialiser.restore(made.partition, view)
     except ep.Declined as error:
         if not str(error.reason).strip():
-            trial.find(DATA, f"given {what}, declines without words", case=case)
+            trial.find(
+                said.DECLINED, f"given {what}, declines without words", case=case
+            )
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         text = f"given {what}, {in_words(error)}; expected Declined"
-        trial.find(DATA, text, case=case, kind=f"raised {type(error).__name__}")
+        trial.find(
+            said.DECLINED, text, case=case, kind=f"raised {type(error).__name__}"
+        )
         return
-    trial.find(DATA, f"given {what}, it restores", case=case, kind=f"took {what}")
+    trial.find(
+        said.DECLINED, f"given {what}, it restores", case=case, kind=f"took {what}"
+    )
     restored.close()
 
 

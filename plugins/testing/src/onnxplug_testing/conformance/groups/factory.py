@@ -57,10 +57,6 @@ OPERATORS: Final = Sentence(
     "(optional) The operators that the EP runs, for ``onnxplug ops``.",
 )
 
-SHARED: Final = Sentence(
-    "EpFactory.close", "Release what sessions shared.  Idempotent; after all EPs."
-)
-
 
 @check("factory", share=0.1)
 def facts(trial: Trial) -> None:
@@ -252,7 +248,7 @@ def _open_and_close(trial: Trial, specimen: Specimen, case: Case) -> None:
             del gone, second, sessions
             gc.collect()
             what = f"when another session, {closed}, was closed"
-            _run_beside(trial, first, specimen, case, what, SHARED)
+            _run_beside(trial, first, specimen, case, what, said.CLOSE_FACTORY)
     finally:
         first.close()
 

@@ -52,9 +52,6 @@ ANY_THREAD: Final = Sentence("EpFactory", "Every method may be called from any t
 NO_DEVICE: Final = Sentence(
     "MemorySpaces.create_context", "LookupError: there is no such device."
 )
-CLOSES: Final = Sentence(
-    "EpFactory.close", "Release what sessions shared.  Idempotent; after all EPs."
-)
 
 _SECONDS: Final = 30.0
 
@@ -307,11 +304,13 @@ def closed_again(trial: Trial) -> None:
             continue
         if child.hung or child.ended:
             text = child.ended or f"not ended after {_SECONDS:.0f} s"
-            trial.find(CLOSES, f"EpFactory.close, called again: {text}", case=case)
+            trial.find(
+                said.CLOSE_FACTORY, f"EpFactory.close, called again: {text}", case=case
+            )
         elif child.said.startswith("not served"):
             trial.leave_out("a child of the process is not served, or told so")
         elif child.said != "right":
-            trial.find(CLOSES, child.said, case=case)
+            trial.find(said.CLOSE_FACTORY, child.said, case=case)
 
 
 def _close(trial: Trial) -> str:

@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxplug import errors
+from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.cases import describe, load_suite
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.contract import Sentence
@@ -28,9 +29,6 @@ from onnxplug_testing.conformance.trial import OUT_OF_TIME, Trial, in_words
 from onnxplug_testing.measuring.variations import Variation
 from onnxplug_testing.random_models import draw_model
 
-RAISING: Final = Sentence(
-    "ExecutionProvider.get_capability", "Raising is a failure of the EP."
-)
 NAMED: Final = Sentence(
     "Node.name", "The node's name; may be empty, need not be unique."
 )
@@ -78,7 +76,7 @@ def _tell(trial: Trial, model: bytes, name: str, node: str = "") -> None:
     error = _raised_by(trial, model)
     if error is not None:
         text = f"get_capability, asked about {name}, {in_words(error)}"
-        trial.find(RAISING, text[:400], node=node, case=Case(model, {}, name))
+        trial.find(said.FAILS, text[:400], node=node, case=Case(model, {}, name))
 
 
 def _find_raising(

@@ -39,7 +39,6 @@ GIVEN: Final = Sentence(
     "EpFactory.create",
     "*options* has every option of :attr:`options`, typed and validated.",
 )
-DOC: Final = Sentence("Option", "one sentence: what it does, in which unit.")
 AS_ASKED: Final = Sentence(
     "ExecutionProvider.capture",
     "Has runs on bound values captured and replayed, as the EP's options ask for.",
@@ -268,7 +267,7 @@ def _hold_against(
     if best > 2.0**-22 and best >= min(rest) / 8:
         choices = " and ".join(f"{off[c]:.1e} with {name}={c}" for c in bits)
         text = f"{operator} of {_LONG} numbers is off by {choices}"
-        trial.find(DOC, text, node=operator, case=case, kind=operator)
+        trial.find(said.DESCRIBED, text, node=operator, case=case, kind=operator)
 
 
 def _sums(trial: Trial) -> Iterator[tuple[str, Case, Any]]:

@@ -42,7 +42,6 @@ DEFAULT: Final = Sentence(
 )
 BOUNDS: Final = Sentence("Option", "inclusive bounds of a number; ``None`` for none.")
 CHOICES: Final = Sentence("Option", "the only values accepted; empty for no limit.")
-DOC: Final = Sentence("Option", "one sentence: what it does, in which unit.")
 ERROR: Final = Sentence(
     "EpFactory.create",
     "Raising anything but ``OptionError`` is a failure of the EP, which the host "
@@ -105,11 +104,11 @@ def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
         trial.find(DEFAULT, text)
         return
     if not option.doc.strip() and not option.refused and not option.ignored:
-        trial.find(DOC, f"{what} is not described")
+        trial.find(said.DESCRIBED, f"{what} is not described")
     stated = _SAID_DEFAULT.search(option.doc)
     if stated and stated[1].lower() not in (str(default).lower(), f"{default!r}"):
         text = f"the description of {what} says that the default is {stated[1]}"
-        trial.find(DOC, f"{text}; it is {default!r}")
+        trial.find(said.DESCRIBED, f"{text}; it is {default!r}")
     if option.choices and default not in option.choices:
         trial.find(CHOICES, f"the default of {what}, {default!r}, is not among them")
     for choice in option.choices:

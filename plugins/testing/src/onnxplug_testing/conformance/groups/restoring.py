@@ -43,9 +43,6 @@ from onnxplug_testing.conformance.specimens import (
 from onnxplug_testing.conformance.taps import listening
 from onnxplug_testing.conformance.trial import Trial, in_words
 
-DATA: Final = Sentence(
-    "Serialiser.restore", "Declined: the data is not of use; says why."
-)
 HOSTILE: Final = Sentence(
     "Serialiser.restore",
     "Who wrote the model wrote the data, which may be hostile with a checksum that is "
@@ -423,12 +420,16 @@ def _restore_other(
         compiled = made.restore(data)
     except ep.Declined as error:
         if not str(error.reason).strip():
-            trial.find(DATA, f"given {what}, declines without words", case=tried)
+            trial.find(
+                said.DECLINED, f"given {what}, declines without words", case=tried
+            )
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever an EP raises)
         ep.raise_interruption(error)
         text = f"given {what}, {in_words(error)}; expected Declined"
-        trial.find(DATA, text, case=tried, kind=f"raised {type(error).__name__}")
+        trial.find(
+            said.DECLINED, text, case=tried, kind=f"raised {type(error).__name__}"
+        )
         return
     found: Mapping[str, Array] | None = None
     try:
@@ -440,7 +441,7 @@ def _restore_other(
     # bytes that nobody reads do no harm
     if what.startswith(_WHOLE) and not _is_same(found, made, feeds):
         text = f"given {what}, it restores something else"
-        trial.find(DATA, text, case=tried, kind=what)
+        trial.find(said.DECLINED, text, case=tried, kind=what)
 
 
 def _is_same(
