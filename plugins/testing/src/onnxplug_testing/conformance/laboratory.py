@@ -6,6 +6,7 @@ streams are busy and results are kept just where a check wants them.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -419,6 +420,14 @@ class Laboratory:
             return
         with self.bench.stream() as stream:
             yield stream
+
+
+def in_use(bench: Bench | None) -> int | None:
+    """What ``live_bytes`` says, garbage aside; ``None`` if it says nothing."""
+    if bench is None:
+        return None
+    gc.collect()
+    return bench.live_bytes
 
 
 def has_streams(bench: Bench) -> bool:

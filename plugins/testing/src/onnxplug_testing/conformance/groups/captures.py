@@ -19,6 +19,7 @@ from onnxplug_testing.conformance.laboratory import (
     Array,
     Bench,
     asking,
+    in_use,
     laboratory,
     poison,
     wait_for_all,
@@ -192,11 +193,6 @@ def noted(trial: Trial) -> None:
                     _note(trial, lab, capture, specimen, feeds, case)
 
 
-def _in_use(bench: Bench) -> int | None:
-    gc.collect()
-    return bench.live_bytes
-
-
 def _spoil(
     bench: Bench,
     specimen: Specimen,
@@ -261,7 +257,7 @@ def _note(
         _spoil(bench, specimen, rooms, expected)
         aside = np.zeros_like(feeds["x"])
         there = bench.put(aside)
-        before = _in_use(bench)
+        before = in_use(bench)
         capture.begin(stream)
         lab.run(placed, rooms, stream, capture=ep.CapturePhase.CAPTURE)
         # of what nobody captures
@@ -304,7 +300,7 @@ def _note(
         _capture_again(trial, lab, capture, specimen, placed, rooms, stream, case)
         graph.close()
         del others
-        after = _in_use(bench)
+        after = in_use(bench)
         if before is not None and after is not None and after > before:
             text = f"{after - before} bytes are in use when the graph was closed"
             trial.find(CLOSED, text, case=case, kind="kept")

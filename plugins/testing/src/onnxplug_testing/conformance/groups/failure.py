@@ -35,6 +35,7 @@ from onnxplug_testing.conformance.laboratory import (
     Unfit,
     asking,
     device_of,
+    in_use,
 )
 from onnxplug_testing.conformance.partitions import compare, examined, settled
 from onnxplug_testing.conformance.specimens import (
@@ -92,7 +93,7 @@ def _raise_once(
     bench: Bench | None,
     case: Case,
 ) -> None:
-    before = _in_use(bench)
+    before = in_use(bench)
     context = None if bench is None else bench.context
     session: onnxplug.InferenceSession | None = None
     with injected(trial.subject, place, context) as injection:
@@ -113,7 +114,7 @@ def _raise_once(
     session = None
     with trial.subject.session(specimen.model, checked=False) as other:
         _expect_right(trial, other, specimen, feeds, f"{place}, next session", case)
-    after = _in_use(bench)
+    after = in_use(bench)
     if before is not None and after is not None and after > before:
         trial.find(
             said.FREE_AGAIN,
@@ -121,14 +122,6 @@ def _raise_once(
             case=case,
             kind=f"kept {place.owner}.{place.method}",
         )
-
-
-def _in_use(bench: Bench | None) -> int | None:
-    """What ``live_bytes`` says, garbage aside; ``None`` if it says nothing."""
-    if bench is None:
-        return None
-    gc.collect()
-    return bench.live_bytes
 
 
 def _expect_right(

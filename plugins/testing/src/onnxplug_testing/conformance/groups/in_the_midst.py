@@ -7,7 +7,6 @@ A run is in its midst where the EP asks whether it is cancelled.
 from __future__ import annotations
 
 import atexit
-import gc
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from onnxplug_testing.conformance.laboratory import (
     Laboratory,
     RunNow,
     asking,
+    in_use,
     wait_for_all,
 )
 from onnxplug_testing.conformance.partitions import compare, examined, settled
@@ -96,23 +96,16 @@ def cancelled_midway(trial: Trial) -> None:
             if not context.asked:
                 trial.leave_out(NEVER_ASKS)
             places: list[float | None] = [*range(min(context.asked, _PLACES)), None]
-            before = _in_use(lab)
+            before = in_use(lab.bench)
             for place in places:
                 for binds in (False, True):
                     trial.count()
                     if not _cancel(trial, lab, specimen, feeds, place, case, binds):
                         return
-            after = _in_use(lab)
+            after = in_use(lab.bench)
             if before is not None and after is not None and after > before:
                 text = f"{after - before} bytes are kept by runs that were cancelled"
                 trial.find(said.FREE_AGAIN, text, case=case, kind="kept")
-
-
-def _in_use(lab: Laboratory) -> int | None:
-    if lab.bench is None:
-        return None
-    gc.collect()
-    return lab.bench.live_bytes
 
 
 def _cancel(

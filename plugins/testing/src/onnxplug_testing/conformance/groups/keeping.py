@@ -4,7 +4,6 @@ and what is copied or returned is nobody else's."""
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import sys
 import threading
@@ -30,6 +29,7 @@ from onnxplug_testing.conformance.laboratory import (
     Unfit,
     asking,
     has_streams,
+    in_use,
     laboratory,
     wait_for_all,
 )
@@ -70,7 +70,7 @@ def garbage(trial: Trial) -> None:
         if not trial.attempt(case):
             return
         with asking(trial, said.FREE_AGAIN, case):
-            before = _in_use(bench)
+            before = in_use(bench)
             work = functools.partial(_let_go_within, bench, specimen)
             trial.count(_TURNS)
             if not within(_LONG, work):
@@ -82,15 +82,10 @@ def garbage(trial: Trial) -> None:
                 return
             _let_go_elsewhere(bench, specimen)
             trial.count()
-            after = _in_use(bench)
+            after = in_use(bench)
             if before is not None and after is not None and after > before:
                 text = f"{after - before} bytes are in use of arrays that are gone"
                 trial.find(said.FREE_AGAIN, text, case=case, kind="kept")
-
-
-def _in_use(bench: Bench) -> int | None:
-    gc.collect()
-    return bench.live_bytes
 
 
 def _let_go_within(bench: Bench, specimen: Specimen) -> None:
@@ -147,13 +142,13 @@ def counting(trial: Trial) -> None:
             for name, hold in _HOLDERS.items():
                 for turn in range(3):
                     trial.count()
-                    before = _in_use(bench)
+                    before = in_use(bench)
                     kept = hold(bench, specimen)
                     if kept is None:
                         break
-                    held = _in_use(bench)
+                    held = in_use(bench)
                     del kept
-                    after = _in_use(bench)
+                    after = in_use(bench)
                     assert before is not None
                     assert held is not None
                     assert after is not None
