@@ -91,7 +91,8 @@ def test_what_is_left_of_the_time_is_for_checks_of_many_cases(simulated) -> None
     names = [each.full_name for each in carried_out]
     of_cases = ["claims/reasons", "claims/groups"]
     assert names == [
-        "options/declarations", "costs/of-pairs", "costs/estimates", *of_cases,
+        "options/declarations", "costs/of-pairs", "costs/estimates",
+        "costs/each-operator", *of_cases,
     ]  # fmt: skip
-    assert [each.full_name for each in report.checks] == [*of_cases, *names[:3]]
+    assert [each.full_name for each in report.checks] == [*of_cases, *names[:4]]
     assert all(0 < each.used < each.seconds + 1 for each in report.checks)
