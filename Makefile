@@ -286,7 +286,8 @@ $(OLDER_ARM64:%=arm64-%):
 	QEMU_CPU=$(@:arm64-%=%) $(SAMPLE_OF_ARM64) --one-in 1000 $(SAMPLED_ON_OLDER_ARM64)
 
 test-native: $(NATIVE_VENV)/native.stamp
-	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest -rs plugins/native $(ARGS)
+	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/$(SCRIPTS)/python -m pytest -rs \
+	  $(if $(C_COMPILER),plugins/native,plugins/native/vendor_tests) $(ARGS)
 
 test-programs: $(PROGRAMS_VENV)/programs.stamp
 	ONNXPLUG_REQUIRE=programs $(PROGRAMS_VENV)/$(SCRIPTS)/python -m pytest tests/programs $(ARGS)
