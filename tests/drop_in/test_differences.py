@@ -7,6 +7,7 @@ test that tries it.
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 from collections.abc import Callable, Iterator
@@ -40,6 +41,11 @@ def model(graph: str, imports: str = '"": 21') -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
 
 
+CLIPPED: Final = """(float[1,1,1] x) => (float[1,1,1] y)
+    <float[1,4,1] w = {10, 10, 10, 10}, float[1,4,1] r = {0, 0, 0, 0},
+     float[1,8] b = {0, 0, 0, 0, 0, 0, 0, 0}, int32[1] lengths = {1},
+     float[1,1,1] h = {0}, float[1,1,1] c = {3}>
+    { a, y = LSTM <hidden_size = 1, clip = 0.4> (x, w, r, b, lengths, h, c) }"""
 RELU: Final = model("(float[N] x) => (float[N] y) { y = Relu (x) }")
 BYTES: Final = RELU.SerializeToString()
 
@@ -411,6 +417,15 @@ TRIED: Final[dict[str, list[Difference]]] = {
     ],
     "the version of a model that has none is 2⁶³ − 1": [
         Difference(lambda r: session(r).get_modelmeta().version, 2**63 - 1, 0)
+    ],
+    "`clip` of an `LSTM` leaves the cell as it is where the activation of the output "
+    "takes it": [
+        Difference(
+            lambda r: run(r, CLIPPED, x=np.ones((1, 1, 1), "f")).round(4).item(),
+            # the cell is 2.0234; the gate of the output is sigmoid(0.4) for both
+            np.float32(math.tanh(2.0234) / (1 + math.exp(-0.4))).round(4).item(),
+            np.float32(math.tanh(0.4) / (1 + math.exp(-0.4))).round(4).item(),
+        )
     ],
     "another run with a binding overwrites the outputs that it gave before": [
         Difference(twice_bound, [3, 0], [0, 2])
