@@ -249,8 +249,12 @@ def test_what_fails_in_runs_is_an_error_and_the_next_run_works(
             assert any(isinstance(error, kind) for error in causes), causes
 
 
+@pytest.mark.parametrize("checked", ["0", "1"])
 @pytest.mark.parametrize("macros", [[], ["STREAMS"], ["KERNELS"]])
-def test_memory_that_the_host_cannot_use(register, macros) -> None:
+def test_memory_that_the_host_cannot_use(
+    register, macros, checked, monkeypatch
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CHECK", checked)
     path = register("DEVICE_MEMORY", *macros)
     allocated = ctypes.CDLL(str(path)).example_allocated
     with open_session(product("n", 3, nodes=3)) as session:
@@ -265,6 +269,28 @@ def test_memory_that_the_host_cannot_use(register, macros) -> None:
     del session
     gc.collect()
     assert allocated() == 0
+
+
+def test_what_is_before_a_point_that_was_waited_for_is_done(register) -> None:
+    register("DEVICE_MEMORY", "STREAMS")
+    with open_session(product(2, 3)):
+        place = ep.MemoryLocation("example_memory", 0)
+        context = registry.contexts.at(place).context
+        first, second, third = streams = [context.create_stream() for _ in range(3)]
+        before, later = first.record(), first.record()
+        assert second.wait(before) and third.wait(later)
+        behind = second.record()
+        assert not any(event.done() for event in (before, later, behind))
+        behind.synchronize()
+        assert [event.done() for event in (before, later, behind)] == [
+            True,
+            False,
+            True,
+        ]
+        third.synchronize()
+        assert later.done() and not first.record().done()
+        for stream in streams:
+            stream.close()
 
 
 def test_a_scalar_is_copied_to_a_librarys_memory(register) -> None:

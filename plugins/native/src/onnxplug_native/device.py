@@ -6,6 +6,7 @@ import ctypes
 import functools
 import logging
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -270,24 +271,29 @@ _OF_NUMPY: Final = (np.ndarray, np.generic)
 
 
 class NativeEvent(ep.Event):
-    """A point in a stream, by a notification of the library's."""
+    """A point in a stream, by a notification of the library's.
 
-    def __init__(self, structure: Structure, close: Callable[[], None]) -> None:
+    Libraries cannot be asked whether they have reached it: it is done once it, or what
+    is behind it, was waited for.
+    """
+
+    def __init__(self, structure: Structure, stream: NativeStream) -> None:
         self.structure = structure
-        self._close = close
-        self._is_done = False
+        self.stream = stream
+        self.position = sys.maxsize  # until it is activated
 
     def done(self) -> bool:
-        """Whether it was waited for: libraries cannot be asked otherwise."""
-        return self._is_done
+        """Whether the host has waited for it, or for something behind it."""
+        return self.stream.has_reached(self.position)
 
     def synchronize(self) -> None:
         """Wait on the host."""
         self.structure.call("WaitOnHost")
-        self._is_done = True
+        self.stream.reach(self.position)
 
     def __del__(self) -> None:
-        self._close()
+        self.structure.call("Release")
+        self.stream.forget()
 
 
 class NativeStream(ep.Stream):
@@ -304,6 +310,8 @@ class NativeStream(ep.Stream):
         self._structure = structure
         self._let_go = let_go
         self._events = 1  # itself, as the library's own outlives its notifications
+        self._queued = self._reached = 0
+        self._waits: dict[NativeStream, tuple[int, int]] = {}
         self._lock = new_lock()
         self._later: list[tuple[Callable[[int], None], int]] = []
 
@@ -325,13 +333,11 @@ class NativeStream(ep.Stream):
         structure = Structure("OrtSyncNotificationImpl", out.value, owner)
         with self._lock:
             self._events += 1
-
-        def close() -> None:
-            structure.call("Release")
-            self._forget()
-
-        event = NativeEvent(structure, close)
+        event = NativeEvent(structure, self)
         structure.call("Activate")
+        with self._lock:
+            self._queued += 1
+            event.position = self._queued
         return event
 
     def wait(self, event: ep.Event) -> bool:
@@ -341,24 +347,52 @@ class NativeStream(ep.Stream):
         if event.structure.owner != self._structure.owner:
             return False
         event.structure.call("WaitOnDevice", self.handle.address)
+        if event.stream is not self:
+            with self._lock:
+                self._queued += 1
+                self._waits[event.stream] = (self._queued, event.position)
         return True
+
+    def has_reached(self, position: int) -> bool:
+        """Whether all that was queued before *position* is known to be done."""
+        return self._reached >= position
+
+    def reach(self, position: int) -> None:
+        """Note that all that was queued before *position* is done.
+
+        What the stream waited for before it is, too.
+        """
+        with self._lock:
+            self._reached = max(self._reached, position)
+            passed = [
+                (stream, theirs)
+                for stream, (ours, theirs) in self._waits.items()
+                if ours <= self._reached
+            ]
+            for stream, _ in passed:
+                del self._waits[stream]
+        for stream, theirs in passed:
+            stream.reach(theirs)
 
     def synchronize(self) -> None:
         """Flush: all that was queued is done."""
         with self._lock:
             due, self._later = self._later, []
+            position = self._queued
         try:
             self._structure.call("Flush")
         finally:
             for release, address in due:
                 release(address)
+        self.reach(position)
 
     def close(self) -> None:
         """Release the stream, once its notifications are."""
         self.synchronize()
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Release the library's stream, if neither it nor an event is used any more."""
         with self._lock:
             self._events -= 1
             is_last = not self._events
