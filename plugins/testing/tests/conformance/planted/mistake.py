@@ -44,6 +44,12 @@ SETS: Final[tuple[tuple[str, ...], ...]] = (
         "fourth.device_results",
         "fourth.device_runs",
     ),
+    (
+        "fifth.compile_results",
+        "fifth.compile_runs",
+        "fifth.device_results",
+        "fifth.device_runs",
+    ),
 )
 """The modules of this package that plant the mistakes, by the sets that these were
 written in: each was fixed before the kit was tried on it."""

@@ -1,0 +1,1 @@
+"""A fifth forty, planted as the fourth were, by somebody who knew nothing of those."""
