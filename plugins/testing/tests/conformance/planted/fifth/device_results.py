@@ -230,7 +230,7 @@ class SharingByName(DevicePartition):
 
 
 @planted(
-    "shares-weights-by-their-names",
+    "keeps-weights-by-their-names",
     "memory",
     breaks="What must never happen is that a session gets another one's weights.",
     source=DOCS + "weights.md",

@@ -172,7 +172,7 @@ def _(factory: ep.EpFactory) -> bool:
     return raises_or_is_wrong(factory, text, *feeds)
 
 
-@shows("shares-weights-by-their-names")
+@shows("keeps-weights-by-their-names")
 def _(factory: Any) -> bool:
     text = "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Mul (x, w) }"
     other = text.replace("1, 2, 3", "4, 5, 6")
