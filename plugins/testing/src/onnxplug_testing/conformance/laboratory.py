@@ -461,7 +461,8 @@ def laboratory(
         if not talk.compiled:  # it may be by shapes, in runs
             if feeds is None:
                 feeds = specimen.feeds(np.random.default_rng(0))
-            opened.run(None, dict(feeds))
+            # which an EP might write to
+            opened.run(None, {name: np.array(each) for name, each in feeds.items()})
     with opened:
         yield Laboratory(subject, specimen, talk, opened)
 

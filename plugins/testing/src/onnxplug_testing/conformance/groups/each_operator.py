@@ -118,7 +118,9 @@ def _ask_of_one(trial: Trial, forms: Sequence[Variation], what: str, ask: Ask) -
                 ep.raise_interruption(error)
                 continue
             with asking(trial, said.RESULTS, case, node):
-                ask(lab, feeds, case, node)
+                # those of ONNX's cases may be read-only, and are for others, too
+                own = {name: np.array(array) for name, array in feeds.items()}
+                ask(lab, own, case, node)
             return
     trial.take_back(NOT_ALONE)
 

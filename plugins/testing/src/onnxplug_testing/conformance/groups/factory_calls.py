@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
@@ -51,6 +51,12 @@ CHANGES: Final = Sentence(
 ANY_THREAD: Final = Sentence("EpFactory", "Every method may be called from any thread.")
 NO_DEVICE: Final = Sentence(
     "MemorySpaces.create_context", "LookupError: there is no such device."
+)
+
+KIND: Final = Sentence(
+    "RefusedDevice",
+    "What is no device of the EP's kind, such as a GPU for an EP of processors, is "
+    "just left out.",
 )
 
 _SECONDS: Final = 30.0
@@ -189,9 +195,22 @@ def _other_devices(trial: Trial, factory: ep.EpFactory) -> None:
             if device not in devices and not is_own:
                 text = f"given {what}, it gives a pair of {device}, which is none of"
                 trial.find(said.PAIRS, f"{text} them"[:300], kind=f"foreign {what}")
+        _of_any_kind(trial, [each for each in pairs if isinstance(each, ep.EpDevice)])
         if given != devices:
             text = f"given {what}, it changes the list that it was given"
             trial.find(said.PAIRS, text, kind="changed")
+
+
+def _of_any_kind(trial: Trial, pairs: Sequence[ep.EpDevice]) -> None:
+    """Find whether it takes what nobody makes, of more kinds than its own."""
+    own = trial.subject.pair.device.type
+    taken = {pair.device.type for pair in pairs if pair.device in _STRANGE} - {own}
+    if len(taken) > 1:
+        kinds = " and ".join(sorted(each.name for each in taken))
+        text = (
+            f"supported_devices gives pairs of any {kinds}, of makers unknown; it is "
+        )
+        trial.find(KIND, f"{text}asked here on a {own.name}", kind="any kind")
 
 
 @check("factory", share=0.1)

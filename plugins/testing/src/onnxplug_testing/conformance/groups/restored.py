@@ -89,7 +89,7 @@ def _forms(trial: Trial, name: str, cases: Sequence[Variation]) -> Iterator[Vari
     digits in their attributes."""
     kinds = ("version", "constant", "suite", "suite", "version")
     # versions differ in what they make of many axes
-    chosen = sorted(cases, key=lambda case: -_rank(case))[:_CASES]
+    chosen = sorted(cases, key=lambda case: (not _has_gap(case), -_rank(case)))[:_CASES]
     for tried in trials_of(chosen, trial.draw(name), kinds):
         if all(
             array is None
@@ -98,6 +98,12 @@ def _forms(trial: Trial, name: str, cases: Sequence[Variation]) -> Iterator[Vari
         ):
             digits = list(_with_digits(tried))
             yield from digits or [tried]
+
+
+def _has_gap(case: Variation) -> bool:
+    """Whether an input is left out, and one behind it is not."""
+    given = [bool(name) for name in case.node.input]
+    return given != sorted(given, reverse=True)
 
 
 def _rank(case: Variation) -> int:

@@ -130,8 +130,8 @@ def _look_for_makings(
     for what, count in made.items():
         if count >= _SEVERAL:
             text = (
-                f"{_SEVERAL} runs of one shape, run before, {what} {count} times; each "
-                f"takes {seconds * 1e6:.0f} µs of the processor"
+                f"{_SEVERAL} runs of one shape, run before, {what} {count} times, in "
+                f"each run anew; each takes {seconds * 1e6:.0f} µs of the processor"
             )
             trial.find(said.COMPILED, text, case=case, kind=what)
 

@@ -165,8 +165,9 @@ def _in_turn(
         if count >= number - len(runs):
             text = (
                 f"{number} runs of {len(runs)} shapes in turn, all run before, {what} "
+                f"{count} times, in each run anew"
             )
-            trial.find(said.COMPILED, f"{text}{count} times", case=cases[1], kind=what)
+            trial.find(said.COMPILED, text, case=cases[1], kind=what)
     if len(talk.compiled) > made:
         text = f"{number} runs of {len(runs)} shapes in turn, all run before, compiled "
         trial.find(said.COMPILED, f"{text}again", case=cases[1], kind="compiled")
