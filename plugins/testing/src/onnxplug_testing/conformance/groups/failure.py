@@ -21,7 +21,7 @@ from onnxplug_testing.conformance import sentences as said
 from onnxplug_testing.conformance.check import check
 from onnxplug_testing.conformance.finding import Case
 from onnxplug_testing.conformance.forked import CAN_FORK, Child, in_child
-from onnxplug_testing.conformance.groups import failed_work, in_the_midst
+from onnxplug_testing.conformance.groups import failed_work, in_the_midst, indices
 from onnxplug_testing.conformance.handlers import Alarm, handler
 from onnxplug_testing.conformance.injection import (
     Injected,
@@ -53,7 +53,7 @@ from onnxplug_testing.conformance.specimens import (
 from onnxplug_testing.conformance.taps import replaced
 from onnxplug_testing.conformance.trial import Trial, in_words
 
-__all__ = ["failed_work", "in_the_midst"]
+__all__ = ["failed_work", "in_the_midst", "indices"]
 
 _CHILD_SECONDS: Final = 30.0
 """In which a child runs a small model, on a machine that does much else."""
