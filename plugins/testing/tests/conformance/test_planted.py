@@ -1,4 +1,4 @@
-"""Mistakes of EPs' authors, five times forty: each breaks the contract, and is seen.
+"""Mistakes of EPs' authors, six times forty: each breaks the contract, and is seen.
 
 That a mistake can be seen at all is to be known before it is asked who finds it.
 """
@@ -31,6 +31,8 @@ for module in (
     "fourth.exhibits_of_runs",
     "fifth.exhibits_of_results",
     "fifth.exhibits_of_runs",
+    "sixth.exhibits_of_results",
+    "sixth.exhibits_of_runs",
 ):
     importlib.import_module(f".planted.{module}", __package__)
 

@@ -50,6 +50,12 @@ SETS: Final[tuple[tuple[str, ...], ...]] = (
         "fifth.device_results",
         "fifth.device_runs",
     ),
+    (
+        "sixth.compile_results",
+        "sixth.compile_runs",
+        "sixth.device_results",
+        "sixth.device_runs",
+    ),
 )
 """The modules of this package that plant the mistakes, by the sets that these were
 written in: each was fixed before the kit was tried on it."""
