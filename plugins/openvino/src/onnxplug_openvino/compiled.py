@@ -6,7 +6,7 @@ Owns: how models are compiled, and which infer request a run gets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
 from onnxplug.authoring.record import Record
 from onnxplug_openvino.engine import import_openvino
+from onnxplug_openvino.lookups import guarded_nodes
 from onnxplug_openvino.model import writable
 from onnxplug_openvino.options import Settings
 from onnxplug_openvino.request import Request, make_port
@@ -24,10 +25,15 @@ _NO_MEMORY: Final = "Failed to allocate"
 
 
 class PortTypes(Record):
-    """The element types of a partition's inputs and outputs, in order."""
+    """The element types of a partition's inputs and outputs, in order.
+
+    Attributes:
+        narrowed: the names of inputs of int64 that are read as int32, by position.
+    """
 
     inputs: tuple[ep.DataType, ...]
     outputs: tuple[ep.DataType, ...]
+    narrowed: Mapping[int, str]
 
 
 class Compiler:
@@ -86,16 +92,19 @@ class OpenVINOPartition(ep.CompiledPartition):
         self._inputs = [
             make_port(*pair) for pair in zip(compiled.inputs, types.inputs, strict=True)
         ]
+        self._narrowed = types.narrowed
+        self._guarded = guarded_nodes(compiled.outputs)
+        given = [*types.outputs, *[ep.DataType.BOOL] * bool(self._guarded)]
         self._outputs = [
-            make_port(*pair)
-            for pair in zip(compiled.outputs, types.outputs, strict=True)
+            make_port(*pair) for pair in zip(compiled.outputs, given, strict=True)
         ]
         self._idle = deque([self._make_request()])
 
     def _make_request(self) -> Request:
         if self._compiled is None:
             raise RuntimeError("the partition was closed")
-        return Request(self._compiled, self._inputs, self._outputs)
+        ports = self._inputs, self._outputs
+        return Request(self._compiled, *ports, self._narrowed, self._guarded)
 
     def _start_anew(self, idle: deque[Request]) -> None:
         """Compile again, unless another run has since *idle* was in use.
@@ -117,6 +126,8 @@ class OpenVINOPartition(ep.CompiledPartition):
         """Infer; GIL released.
 
         Raises:
+            IndexError: an index is out of range.
+            OverflowError: an input of int64 does not fit in 32 bits.
             MemoryError: OpenVINO did not get the memory that it needs.
         """
         if context is not None and context.cancelled:

@@ -13,8 +13,12 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_openvino.capability import judge
 from onnxplug_openvino.compiled import Compiler, OpenVINOPartition, PortTypes
+from onnxplug_openvino.lookups import guard, guarded_nodes
 from onnxplug_openvino.model import ConversionFailed, element_type, read_partition
 from onnxplug_openvino.options import Settings
+
+_COUNTING: Final = ("Shape", "Size")
+"""Operators that read no number of what they are given."""
 
 _MEASURED: Final = ("ACCURACY", "FP32")
 """Precisions that costs are known of."""
@@ -92,6 +96,7 @@ class OpenVINOProvider(ep.ExecutionProvider):
             model.reshape(shapes)
         types = _check_ports(model, partition)
         _check_outputs_are_made(model, partition)
+        guard(model, partition)
         return model, weights, types
 
 
@@ -169,9 +174,10 @@ def _check_ports(model: Any, partition: ep.Partition) -> PortTypes:
     Raises:
         Declined: it has others, or other inputs or outputs.
     """
+    ours = len(model.outputs) - bool(guarded_nodes(model.outputs))
     sides: Mapping[str, tuple[Sequence[str], Sequence[Any]]] = {
         "input": (partition.inputs, model.inputs),
-        "output": (partition.outputs, model.outputs),
+        "output": (partition.outputs, model.outputs[:ours]),
     }
     found: list[tuple[ep.DataType, ...]] = []
     for side, (names, ports) in sides.items():
@@ -198,7 +204,23 @@ def _check_ports(model: Any, partition: ep.Partition) -> PortTypes:
                 )
             dtypes.append(value.dtype)
         found.append(tuple(dtypes))
-    return PortTypes(*found)
+    inputs, outputs = found
+    return PortTypes(inputs, outputs, _narrowed(partition))
+
+
+def _narrowed(partition: ep.Partition) -> dict[int, str]:
+    """Inputs of int64 whose numbers are read, and not only how many there are."""
+    read = {
+        name
+        for node in partition.nodes
+        if node.op_type not in _COUNTING
+        for name in node.inputs
+    }
+    return {
+        position: name
+        for position, name in enumerate(partition.inputs)
+        if name in read and partition.value(name).dtype is ep.DataType.INT64
+    }
 
 
 def _check_outputs_are_made(model: Any, partition: ep.Partition) -> None:

@@ -7,7 +7,7 @@ before the next run writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,12 +16,15 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.authoring.arrays import fill_bound, usual_form
 from onnxplug_openvino.engine import import_openvino
+from onnxplug_openvino.lookups import check_indices
 from onnxplug_openvino.model import to_tensor
 
 openvino: Final = import_openvino()
 
 _COPIED_UP_TO: Final = 32 * 1024
 """Bytes up to which copying a tensor costs less than setting another."""
+
+_LEAST, _MOST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 
 # the method below that of openvino.InferRequest, which takes 5 µs to look at its input
 _infer: Final = openvino._pyopenvino.InferRequest.infer
@@ -61,13 +64,39 @@ def make_port(port: Any, dtype: ep.DataType) -> Port:
     )
 
 
+def check_fits(array: Any, name: str) -> None:
+    """Look whether an input of int64 has what OpenVINO can read of it.
+
+    Raises:
+        OverflowError: it has numbers of more than 32 bits.
+    """
+    if array.size and (array.min() < _LEAST or array.max() > _MOST):
+        worst = array.max() if array.max() > _MOST else array.min()
+        raise OverflowError(
+            f"input {name!r} has {worst}, and OpenVINO computes int64 in 32 bits; feed "
+            "smaller numbers, or leave the nodes that read it to another EP"
+        )
+
+
 class Request:
-    """One infer request and its tensors."""
+    """One infer request and its tensors.
+
+    Args:
+        narrowed: the names of inputs of int64 that are read as int32, by position.
+        guarded: the operators that the last output tells of, if there are any.
+    """
 
     def __init__(
-        self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]
+        self,
+        compiled: Any,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        narrowed: Mapping[int, str],
+        guarded: Sequence[str],
     ) -> None:
         self._request = compiled.create_infer_request()
+        self._narrowed = narrowed
+        self._guarded = guarded
         self._inputs = inputs
         self._outputs = outputs
         # arrays that tensors lie on, held while they are set
@@ -93,8 +122,19 @@ class Request:
         """The outputs, each a new array or the one bound for it.
 
         Raises:
+            IndexError: an index is out of range.
+            OverflowError: an input of int64 does not fit in 32 bits.
             OutputMismatch: a bound array cannot take its output.
         """
+        for position, name in self._narrowed.items():
+            check_fits(inputs[position], name)
+        if self._guarded:
+            *results, flags = self._results(inputs, [*bound, None])
+            check_indices(flags, self._guarded)
+            return results
+        return self._results(inputs, bound)
+
+    def _results(self, inputs: Sequence[Any], bound: Sequence[Any | None]) -> list[Any]:
         for array in bound:
             if array is not None:
                 self._check(bound)
