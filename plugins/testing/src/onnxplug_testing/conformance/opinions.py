@@ -101,8 +101,8 @@ def _values_differ(ours: Any, right: Any, dtypes: Sequence[str]) -> str:
         return ""
     place = tuple(int(number) for number in wrong[0])
     return (
-        f"is wrong in {len(wrong)} of {right.size} elements: at {list(place)} "
-        f"{ours[place]}, expected {right[place]}"
+        f"is wrong in {len(wrong)} of {right.size} elements of {right.dtype}: at "
+        f"{list(place)} {ours[place]}, expected {right[place]}"
     )
 
 

@@ -66,7 +66,19 @@ _SAID_DEFAULT: Final = re.compile(
     r"\bdefaults?(?: is| to|:)? (-?\d+(?:\.\d+)?|true|false)\b", re.IGNORECASE
 )
 
-_OF_THE_HOST: Final = frozenset({"user_compute_stream"})
+STREAM: Final = Sentence(
+    "Streams",
+    "A stream of the user's, given to an EP by its option `user_compute_stream`, is "
+    "used for all runs of the session, one after the other, and stays open.",
+    "explanation/memory-and-streams.md",
+)
+
+_STREAM: Final = "user_compute_stream"
+
+_LARGEST_ADDRESS: Final = (1 << 57) - 1
+"""Of what processors have today."""
+
+_OF_THE_HOST: Final = frozenset({_STREAM})
 """Options of EPs that the host reads, so that the EP need not."""
 
 _UNKNOWN: Final = "conformance_no_such_option"
@@ -83,6 +95,7 @@ def _tables(factory: ep.EpFactory) -> _Tables:
 @check("options", share=0.2)
 def declarations(trial: Trial) -> None:
     """Defaults are among the choices and within the bounds, and all is described."""
+    _look_at_handles(trial, trial.subject.factory.options.get(_STREAM))
     for noun, table in _tables(trial.subject.factory):
         seen: dict[str, str] = {}
         for name, option in table.items():
@@ -95,6 +108,15 @@ def declarations(trial: Trial) -> None:
                 trial.find(RUN, f"the {noun} {name!r} begins with no EP's name")
     if not trial.tried:
         trial.leave_out("the EP declares nothing that users may set")
+
+
+def _look_at_handles(trial: Trial, option: ep.Option | None) -> None:
+    """Find whether handles of streams may be given, which are often addresses."""
+    if option is None or option.maximum is None or isinstance(option.default, str):
+        return
+    if option.maximum < _LARGEST_ADDRESS:
+        text = f"{_STREAM} is {option.maximum:.0f} at most; the native_handle of a "
+        trial.find(STREAM, f"{text}stream may be an address, up to {_LARGEST_ADDRESS}")
 
 
 def _look_at(trial: Trial, what: str, option: ep.Option) -> None:
