@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug_openvino.compiled import Compiler
+
+from .conftest import EP
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 W = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
@@ -96,3 +99,34 @@ def test_nothing_is_kept_unasked(
 ) -> None:
     check(alone(model))
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("way", ["cache", "cache_dir", "compiled ahead"])
+def test_what_openvino_restores_wrongly_is_compiled_again(
+    parse: Callable[..., Any], tmp_path: Path, way: str
+) -> None:
+    """It fuses nodes to a layer, RoPE, whose sizes it forgets where it writes it."""
+    model = parse(
+        "y = RotaryEmbedding (x, c, s)",
+        "float[2, 4, 3, 8] x, float[2, 3, 4] c, float[2, 3, 4] s",
+        "float[2, 4, 3, 8] y",
+        opset=23,
+    )
+    chance = np.random.default_rng(0)
+    feeds = {
+        name: chance.standard_normal(shape, np.float32)
+        for name, shape in (("x", (2, 4, 3, 8)), ("c", (2, 3, 4)), ("s", (2, 3, 4)))
+    }
+    expected = ReferenceEvaluator(model).run(None, feeds)[0]
+    given = {"cache": {"cache": True}, "cache_dir": {"cache_dir": str(tmp_path / "o")}}
+    options = onnxplug.SessionOptions()
+    options.add_provider(EP, given.get(way, {}))
+    source: Any = model
+    if way == "compiled ahead":
+        source = tmp_path / "compiled.onnx"
+        onnxplug.ModelCompiler(options, model).compile_to_file(source)
+    for _ in range(2):
+        with onnxplug.InferenceSession(source, options) as session:
+            assert {node.ep for node in session.explain().nodes} == {EP}
+            found = session.run(None, feeds)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -24,6 +24,29 @@ _NO_MEMORY: Final = "Failed to allocate"
 """What OpenVINO's plugin for CPUs says in a ``RuntimeError`` of no kind of its own."""
 
 
+_RESTORED_WRONGLY: Final = frozenset({"RoPE"})
+"""Layers of OpenVINO's that compute something else where they were exported and
+imported, or read from its cache, as seen in version 2026.4."""
+
+
+def layers_restored_wrongly(compiled: Any) -> Sequence[str]:
+    """The kinds of layers in *compiled* that OpenVINO does not restore rightly."""
+    kinds = set()
+    for layer in compiled.get_runtime_model().get_ops():
+        about = layer.get_rt_info()
+        if "layerType" in about:
+            kinds.add(about["layerType"].astype(str))
+    return sorted(kinds & _RESTORED_WRONGLY)
+
+
+def _why_not_restored(layers: Sequence[str]) -> ep.Reason:
+    names = ", ".join(layers)
+    return ep.Reason(
+        ep.RefusalCode.OTHER,
+        f"OpenVINO fuses nodes to {names}, which computes something else once restored",
+    )
+
+
 class PortTypes(Record):
     """The element types of a partition's inputs and outputs, in order.
 
@@ -57,16 +80,30 @@ class Compiler:
         Raises:
             RuntimeError: OpenVINO cannot compile it.
         """
-        return self._core.compile_model(model, self._device, self._properties)
+        compiled = self._core.compile_model(model, self._device, self._properties)
+        if (
+            "CACHE_DIR" in self._properties
+            and compiled.get_property("LOADED_FROM_CACHE")
+            and layers_restored_wrongly(compiled)
+        ):
+            without = {**self._properties}
+            del without["CACHE_DIR"]
+            return self._core.compile_model(model, self._device, without)
+        return compiled
 
     def restore(self, blob: np.ndarray[Any, Any]) -> Any:
         """OpenVINO's compiled model of what it has exported, whose memory it uses.
 
         Raises:
+            Declined: it has layers that OpenVINO does not restore rightly.
             RuntimeError: OpenVINO cannot import it.
         """
         tensor = import_openvino().Tensor(writable(blob), shared_memory=True)
-        return self._core.import_model(tensor, self._device, self._properties)
+        compiled = self._core.import_model(tensor, self._device, self._properties)
+        wrong = layers_restored_wrongly(compiled)
+        if wrong:
+            raise ep.Declined(_why_not_restored(wrong))
+        return compiled
 
 
 class OpenVINOPartition(ep.CompiledPartition):
@@ -152,8 +189,11 @@ class OpenVINOPartition(ep.CompiledPartition):
         """The compiled model as OpenVINO exports it.
 
         Raises:
-            Declined: OpenVINO exports none for this device.
+            Declined: OpenVINO exports none for this device, or would restore another.
         """
+        wrong = layers_restored_wrongly(self._compiled)
+        if wrong:
+            raise ep.Declined(_why_not_restored(wrong))
         try:
             exported = self._compiled.export_model()
         except RuntimeError as error:

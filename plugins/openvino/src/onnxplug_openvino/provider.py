@@ -124,7 +124,7 @@ class OpenVINOSerialiser(ep.Serialiser):
         """The compiled model as OpenVINO exports it.
 
         Raises:
-            Declined: OpenVINO exports none for this device.
+            Declined: OpenVINO exports none for this device, or would restore another.
         """
         assert isinstance(compiled, OpenVINOPartition)
         return compiled.exported()
