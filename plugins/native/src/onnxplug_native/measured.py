@@ -21,6 +21,7 @@ from onnxplug.authoring.files import read_file
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.ranges import Ranges
 from onnxplug.authoring.record import Record
+from onnxplug_native.lookups import unchecked
 
 PREFIX: Final = "onnxplug."
 """What names of options begin with that are the host's, and not the library's."""
@@ -28,6 +29,7 @@ PREFIX: Final = "onnxplug."
 _TRUST: Final = "onnxplug.trust_library"
 _LIST: Final = "onnxplug.allow_list"
 _FITS: Final = "onnxplug.int64_in_32_bits"
+_WITHIN: Final = "onnxplug.indices_in_range"
 
 OPTIONS: Final[Mapping[str, ep.Option]] = {
     _TRUST: ep.Option(
@@ -48,6 +50,12 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         doc="Take int64 for granted to fit in 32 bits, where a library is known to "
         "compute it in no more.",
     ),
+    _WITHIN: ep.Option(
+        default=False,
+        compiled_in=False,
+        doc="Take indices for granted to be in range, where a library is known not to "
+        "look.",
+    ),
 }
 """Of the host, for every library."""
 
@@ -61,6 +69,7 @@ class Measured(Record):
         version: which version was measured, as the library says it.
         operators: of ONNX's own operators, what was seen to be right.
         int64_bits: in how many bits it computes int64.
+        looks_at_indices: it fails where one is out of range.
         options: with which it was measured, and is used unless users write others.
     """
 
@@ -69,6 +78,7 @@ class Measured(Record):
     version: str
     operators: AllowList
     int64_bits: int = 64
+    looks_at_indices: bool = True
     options: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
@@ -101,7 +111,10 @@ class Measured(Record):
         bits = table.get("int64 bits", 64)
         if bits not in (32, 64):
             raise ValueError(f"'int64 bits' is {bits!r}; expected 32 or 64")
-        return cls(ep_name, vendor, version, operators, bits, options)
+        looks = table.get("looks at indices", True)
+        if not isinstance(looks, bool):
+            raise ValueError(f"'looks at indices' is {looks!r}; expected true or false")
+        return cls(ep_name, vendor, version, operators, bits, looks, options)
 
 
 def _check_entry(name: str, entry: object) -> None:
@@ -169,7 +182,9 @@ def choose_list(
         return None
     found = _read(ep_name, path) if path else measured(ep_name, vendor)
     if found is not None and options.get(_FITS, False):
-        return found._replace(int64_bits=64)
+        found = found._replace(int64_bits=64)
+    if found is not None and options.get(_WITHIN, False):
+        found = found._replace(looks_at_indices=True)
     return found
 
 
@@ -235,6 +250,8 @@ class Judge:
                 reason = self._measured.operators.check(graph, node)
                 if reason is None and ranges is not None:
                     reason = ranges.check(node)
+                if reason is None and not self._measured.looks_at_indices:
+                    reason = unchecked(graph, node, _WITHIN)
                 if reason is not None:
                     yield node.index, "", reason
             if ranges is not None:

@@ -36,6 +36,7 @@ class Subject:
         manual: combinations of features that are refused whatever was measured.
         everywhere: those that are refused so in every operator.
         int64_bits: in how many bits it computes int64; extremes are not tried.
+        looks_at_indices: it fails where one is out of range.
         widens: it computes 16-bit types in 32 bits, and narrows at the end.
     """
 
@@ -46,6 +47,7 @@ class Subject:
     manual: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
     everywhere: Sequence[tuple[str, ...]] = ()
     int64_bits: int = 64
+    looks_at_indices: bool = True
     widens: bool = False
 
 
@@ -97,6 +99,7 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
             "measured with": measured,
             "lacks": dict(subject.lacks),
             "int64 bits": subject.int64_bits,
+            "looks at indices": subject.looks_at_indices,
             "operators": operators,
         },
         table,

@@ -29,6 +29,7 @@ _OPENVINO: Final = Subject(
         "AffineGrid": [("dynamic",)],
     },
     int64_bits=32,
+    looks_at_indices=False,
     widens=True,
 )
 
@@ -54,6 +55,7 @@ _WEBGPU: Final = Subject(
         "Softplus": "off by a thousandth of what it makes of -10, as Mish shows",
     },
     manual=_OF_FLOAT16,
+    looks_at_indices=False,
 )
 
 
