@@ -50,7 +50,7 @@ def compile_example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
         path = folder / f"libexample_{key}.so"
         if not path.exists():
             flags = [f"-D{macro}" for macro in macros]
-            command = [*compiler, "-shared", "-fPIC", "-O1", "-w", f"-I{folder}"]
+            command = [*compiler, "-shared", "-fPIC", "-O0", "-w", f"-I{folder}"]
             subprocess.run([*command, *flags, "-o", path, SOURCE], check=True)
         return path
 

@@ -14,8 +14,8 @@ import pytest
 
 EP = "ExampleExecutionProvider"
 
-# wheels of vendors that are installed take long to try
-ALONE = {"ONNXPLUG_BLOCK": "openvino,webgpu,ggml,cpu_ep"}
+# other EPs, and wheels of vendors that are installed, take long to try
+ALONE = {"ONNXPLUG_BLOCK": "cpu,openvino,webgpu,ggml,cpu_ep"}
 
 
 def doctor(path: Path, *words: str) -> dict[str, Any]:
