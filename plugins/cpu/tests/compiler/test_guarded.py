@@ -85,12 +85,12 @@ def test_a_touch_beside_a_buffer_is_caught() -> None:
         pytest.param(f"{FOLDER}.{what}", seeds, marks=marks)
         for what, sample, every in (
             ("guarded", "0:3", "0:8"),
-            ("guarded_windows", "0:12", "0:36"),
-            ("guarded_pools", "0:8", "0:24"),
-            ("guarded_winograd", "0:6", "0:20"),
+            ("guarded_windows", "0:6", "0:36"),
+            ("guarded_pools", "0:4", "0:24"),
+            ("guarded_winograd", "0:3", "0:20"),
             ("guarded_narrow", "0:3", "0:24"),
             ("guarded_codes", "0:28", "0:60"),
-            ("guarded_decoding", "0:8", "0:90"),
+            ("guarded_decoding", "0:4", "0:90"),
         )
         for seeds, marks in ((sample, ()), (every, pytest.mark.exhaustive))
     ],
