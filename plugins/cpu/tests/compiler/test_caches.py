@@ -15,6 +15,7 @@ import onnxplug
 from onnxplug_testing.grouped_attention import CASES, POSITIONS, Grouped
 
 from .differential import refusing, session
+from .rarely import crossed
 
 Array = np.ndarray[Any, Any]
 
@@ -75,8 +76,7 @@ MORE = {
 BOUNDS = {"float32": 4e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", [*CASES, *MORE])
+@pytest.mark.parametrize(("name", "threads"), crossed([*CASES, *MORE], [2, 1]))
 def test_groups_of_heads_attend_to_a_cache(name: str, threads: int) -> None:
     case = (CASES | MORE)[name]
     model = as_exported(case)

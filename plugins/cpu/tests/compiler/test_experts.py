@@ -15,6 +15,7 @@ import onnxplug
 
 from .differential import refusing, session
 from .lowered import commands
+from .rarely import crossed
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(35)
@@ -225,8 +226,7 @@ def close(found: Array, wanted: Array, dtype: np.dtype[Any], bound: float = 0) -
     np.testing.assert_allclose(found.astype(np.float64), wanted, 0, limit)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "threads"), crossed([*CASES], [2, 1]))
 def test_rows_meet_the_experts_chosen_for_them(name: str, threads: int) -> None:
     """Of any number of rows, with blocks of some rows and of one."""
     case = CASES[name]

@@ -12,6 +12,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from .lowered import lowered
+from .rarely import crossed
 
 Array = np.ndarray[Any, Any]
 
@@ -92,10 +93,10 @@ def test_matmul_integer_of_two_inputs() -> None:
         check(of_one_node("MatMulInteger", feeds, zeros, "x,w,a,b", np.int32), feeds)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-@pytest.mark.parametrize("channels", [3, 4, 8])
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("zeros", ["", "one", "each"])
+@pytest.mark.parametrize(
+    ("zeros", "groups", "channels", "dtype"),
+    crossed(["", "one", "each"], [1, 2], [3, 4, 8], [np.uint8, np.int8]),
+)
 def test_conv_integer(dtype: Any, channels: int, groups: int, zeros: str) -> None:
     x, w = (
         codes(dtype, 2, channels * groups, 9, 10),

@@ -172,7 +172,7 @@ def _outcome(model: onnx.ModelProto, feeds: Any, *, compiled: bool) -> Any:
 
 @pytest.mark.parametrize("text", NODES)
 @pytest.mark.parametrize(
-    "trials", [12, pytest.param(MOST_TRIALS, marks=pytest.mark.exhaustive)]
+    "trials", [6, pytest.param(MOST_TRIALS, marks=pytest.mark.exhaustive)]
 )
 def test_what_does_not_fit_is_refused_alike(text: str, trials: int) -> None:
     draw = random.Random(text)

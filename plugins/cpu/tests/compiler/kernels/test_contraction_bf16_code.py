@@ -23,6 +23,7 @@ from onnxplug_cpu.compiler.runtime.elf import flatten
 from onnxplug_cpu.compiler.runtime.jit import compile_object, symbol
 
 from ..interpreter import assembly
+from ..rarely import crossed
 from ..tiled import BF16
 from .test_contraction_code import loops, vectors_on_stack
 
@@ -151,9 +152,10 @@ def test_no_symbol_is_needed(kernel: Kernel) -> None:
     }
 
 
-@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 1))
-@pytest.mark.parametrize("lines", [0, *PAIRS_LINES])
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize(
+    ("columns", "lines", "rows"),
+    crossed([1, 2], [0, *PAIRS_LINES], range(1, MOST_ROWS + 1)),
+)
 def test_squares(rows: int, lines: int, columns: int) -> None:
     """A turn of eight elements of K: products, loads of B, which are interleaved, and
     the loads of two fours of each row, with where they are."""

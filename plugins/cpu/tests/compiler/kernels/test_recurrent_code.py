@@ -14,6 +14,7 @@ from onnxplug_cpu.compiler.kernels.recurrent.sums import panel_lanes, tile_of
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..interpreter import Interpreter, assembly, source, target_machine
+from ..rarely import crossed
 from .test_recurrent import CELLS
 
 
@@ -59,21 +60,26 @@ def test_a_tile_has_rows_and_fits_into_registers(isa: Isa) -> None:
             assert (tile.rows + 1) * tile.gates * vectors < isa.registers
 
 
-@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+SEQUENCES = {
+    "one": (1, 2, 1),
+    "shared": (1, 2, 1e-9),
+    "a step": (1, 1, 1),
+    "ahead": (1, 40, 1),
+    "ahead and shared": (1, 80, 1e-9),
+    "six": (6, 2, 1),
+}
+"""Of how many rows, of how many steps, and what the shortest share of a worker is."""
+
+
 @pytest.mark.parametrize(
-    ("batch", "time", "shortest"),
-    [(1, 2, 1), (1, 2, 1e-9), (1, 1, 1), (1, 40, 1), (1, 80, 1e-9), (6, 2, 1)],
-    ids=["one", "shared", "a step", "ahead", "ahead and shared", "six"],
+    ("isa", "sequence", "name"),
+    crossed([AVX512, AVX2], [*SEQUENCES], [*CELLS]),
+    ids=lambda value: value.name if isinstance(value, Isa) else value,
 )
-@pytest.mark.parametrize("isa", [AVX512, AVX2], ids=lambda isa: isa.name)
 def test_no_sum_is_spilled_in_the_loop_over_a_state(
-    isa: Isa,
-    batch: int,
-    time: int,
-    shortest: float,
-    cell: Cell,
-    monkeypatch: pytest.MonkeyPatch,
+    isa: Isa, sequence: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cell, (batch, time, shortest) = CELLS[name], SEQUENCES[sequence]
     monkeypatch.setattr(commands, "SHORTEST_SHARE", shortest)
     kernels = {one.kernel for one in recorded(isa, cell, batch, time).recorder.commands}
     assert len(kernels) == 1 + (shortest < 1)

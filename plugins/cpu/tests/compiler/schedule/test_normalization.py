@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 
 from ..lowered import Array, lowered, random
+from ..rarely import crossed
 from .test_spatial import compiled, model_of
 
 SHAPES = [(2, 6, 5, 7), (1, 64, 12, 12), (3, 32, 50), (1, 4, 3, 4, 5), (2, 12, 1, 1)]
@@ -129,9 +130,10 @@ def test_no_digits_cancel(operator: str, last: bool) -> None:
     check(compiled(model, feeds), expected, last=last, tolerance=300 * 2.0**-22)
 
 
-@LAST
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 1000, 2**40])
-@pytest.mark.parametrize("channels", [1, 2, 7, 40])
+@pytest.mark.parametrize(
+    ("channels", "size", "last"),
+    crossed([1, 2, 7, 40], [1, 2, 3, 5, 8, 13, 1000, 2**40], [False, True]),
+)
 def test_lrn(size: int, channels: int, last: bool) -> None:
     x = random((2, channels, 3, 5))[0]
     for alpha, beta, bias in [(0.5, 0.75, 1.0), (3.0, 0.6, 0.25)]:

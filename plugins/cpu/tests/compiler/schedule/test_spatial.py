@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ..differential import session
 from ..lowered import Array, lowered, random
+from ..rarely import crossed
 
 MODES: list[dict[str, Any]] = [
     {"mode": "nearest", "nearest_mode": "round_prefer_floor"},
@@ -107,9 +108,10 @@ def floats(*numbers: float) -> Array:
 # Resize
 
 
-@pytest.mark.parametrize("attributes", MODES)
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 0.6, 1.7), (2, 1, 0.4, 3)])
+@pytest.mark.parametrize(
+    ("scales", "transform", "attributes"),
+    crossed([(1, 1, 2, 2), (1, 1, 0.6, 1.7), (2, 1, 0.4, 3)], TRANSFORMS, MODES),
+)
 def test_resize_by_scales(
     attributes: dict[str, Any], transform: str, scales: tuple[float, ...]
 ) -> None:
@@ -357,10 +359,15 @@ def test_what_is_not_known_is_left_to_arrays() -> None:
 # GridSample
 
 
-@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("align", [0, 1])
-@pytest.mark.parametrize("spatial", [(4, 5), (3, 4, 3), (6,)])
+@pytest.mark.parametrize(
+    ("spatial", "align", "padding", "mode"),
+    crossed(
+        [(4, 5), (3, 4, 3), (6,)],
+        [0, 1],
+        ["zeros", "border", "reflection"],
+        ["linear", "nearest", "cubic"],
+    ),
+)
 def test_grid_sample(
     mode: str, padding: str, align: int, spatial: tuple[int, ...]
 ) -> None:
