@@ -35,6 +35,8 @@ and is imported by it."""
 def imports_at_run_time(node: ast.AST) -> Iterator[str]:
     """What is imported below *node*, but for annotations."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         if isinstance(child, ast.Import):

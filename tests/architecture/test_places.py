@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Final
 import pytest
 
 from .floors import ROOT
-from .test_layout import PLUGINS, imports, parsed, sources
+from .test_layout import PLUGINS, imports, parsed, sources, statements
 
 FOLDERS: Final = {
     "onnxplug": ROOT / "core",
@@ -48,6 +49,17 @@ def test_tests_of_a_distribution_use_it_and_what_it_needs(package: str) -> None:
     ]
 
 
+@functools.cache
+def imported_beside(path: Path) -> frozenset[Path]:
+    """Where the modules of its own folder lie that *path* imports."""
+    return frozenset(
+        path.with_name(f"{name}.py")
+        for node in statements(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for name in ([node.module] if node.module else [a.name for a in node.names])
+    )
+
+
 def with_helpers(path: Path) -> Iterator[Path]:
     """*path*, what gives it fixtures, and what it imports of the modules beside it."""
     seen, left = set[Path](), [path, path.with_name("conftest.py")]
@@ -57,27 +69,28 @@ def with_helpers(path: Path) -> Iterator[Path]:
             continue
         seen.add(each)
         yield each
-        for node in ast.walk(parsed(each)):
-            if isinstance(node, ast.ImportFrom) and node.level == 1:
-                names = [node.module] if node.module else [a.name for a in node.names]
-                left += [each.with_name(f"{name}.py") for name in names]
+        left += imported_beside(each)
+
+
+@functools.cache
+def used_in(path: Path) -> frozenset[str]:
+    """The packages that the file *path* uses by itself."""
+    text = path.read_text("utf-8")
+    found = {name.split(".")[0] for name in imports(path)}
+    found |= {
+        package
+        for package in FOLDERS
+        if re.search(rf"\b{package.replace('_', '[-_]')}\b", text)
+    }
+    if re.search(r"Session\b|ModelCompiler|backend|CPUExecutionProvider", text):
+        found.add("onnxplug_cpu")
+    return frozenset(found & FOLDERS.keys())
 
 
 def used(path: Path) -> set[str]:
     """The packages that a test uses: by imports, by name, or, as the EP that takes what
     no other does, in a session."""
-    found = set[str]()
-    for each in with_helpers(path):
-        text = each.read_text("utf-8")
-        found |= {name.split(".")[0] for name in imports(each)}
-        found |= {
-            package
-            for package in FOLDERS
-            if re.search(rf"\b{package.replace('_', '[-_]')}\b", text)
-        }
-        if re.search(r"Session\b|ModelCompiler|backend|CPUExecutionProvider", text):
-            found.add("onnxplug_cpu")
-    return found & FOLDERS.keys()
+    return {package for each in with_helpers(path) for package in used_in(each)}
 
 
 def test_tests_that_need_one_distribution_stand_with_it() -> None:
