@@ -20,6 +20,7 @@ from onnxplug_cpu.compiler.kernels.contraction.commands import record_contractio
 from onnxplug_cpu.compiler.machine.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
+from ..rarely import crossed
 
 Array: TypeAlias = np.ndarray[Any, Any]
 each_isa = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
@@ -187,25 +188,29 @@ def test_channels_before_pixels_are_copied(isa: Isa, constant: bool) -> None:
         ((300, 20), (5, 1), 4, 70),  # many lines, in several parts
     ],
 )
+@pytest.mark.parametrize(
+    ("workers", "strides", "dilations"),
+    crossed([1, 3], [(1, 1), (2, 2)], [(1, 1), (1, 2)]),
+)
 def test_divided(
     isa: Isa,
     spatial: tuple[int, int],
     kernel: tuple[int, int],
     depth: int,
     columns: int,
+    workers: int,
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
 ) -> None:
     rng = np.random.default_rng(3)
     array, weights = (
         normal(rng, 2, *spatial, depth),
         normal(rng, columns, depth, *kernel),
     )
-    for workers, strides, dilations in itertools.product(
-        (1, 3), ((1, 1), (2, 2)), ((1, 1), (1, 2))
-    ):
-        interpreter = Interpreter(isa, workers)
-        image = interpreter.input(array)
-        a = windows(image, kernel, strides, dilations)
-        contract(interpreter, a, filters(interpreter.recorder.constant(weights)))
+    interpreter = Interpreter(isa, workers)
+    image = interpreter.input(array)
+    a = windows(image, kernel, strides, dilations)
+    contract(interpreter, a, filters(interpreter.recorder.constant(weights)))
 
 
 @each_isa

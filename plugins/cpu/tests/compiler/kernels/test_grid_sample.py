@@ -140,7 +140,7 @@ def places(generator: np.random.Generator, shape: Any, sizes: Any, align: bool) 
 @isas
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("turns", [9, pytest.param(24, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("turns", [6, pytest.param(24, marks=pytest.mark.exhaustive)])
 def test_random_sizes(isa: Isa, mode: str, padding: str, turns: int) -> None:
     generator = np.random.default_rng(MODES.index(mode) * 3 + PADDINGS.index(padding))
     for turn in range(turns):

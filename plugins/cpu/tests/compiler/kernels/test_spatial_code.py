@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.kernels.spatial.roi_align import record_roi_align
 from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, Isa
 
 from ..interpreter import Interpreter, source, target_machine
+from ..rarely import crossed
 
 
 def floats(run: Interpreter, *shape: int) -> View:
@@ -93,16 +94,19 @@ def recorded() -> Iterator[Callable[[Interpreter], None]]:
     yield moments
 
 
-@pytest.mark.parametrize("isa", [AVX512, AVX2, NEON], ids=lambda isa: isa.name)
-def test_no_symbol_is_needed(isa: Isa) -> None:
+@pytest.mark.parametrize(
+    ("isa", "record"),
+    crossed([AVX512, AVX2, NEON], [*recorded()]),
+    ids=lambda value: value.name if isinstance(value, Isa) else None,
+)
+def test_no_symbol_is_needed(isa: Isa, record: Callable[[Interpreter], None]) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    for record in recorded():
-        run = Interpreter(isa)
-        record(run)
-        assert run.recorder.commands
-        for command in run.recorder.commands:
-            module = llvm.parse_assembly(source(command.kernel, isa))
-            text = str(target_machine(isa, jit=False).emit_assembly(module))
-            called = re.findall(r"^\s+(?:callq?|bl)\s+([a-zA-Z_]\w*)", text, re.M)
-            assert not called, (command.kernel, called)
+    run = Interpreter(isa)
+    record(run)
+    assert run.recorder.commands
+    for command in run.recorder.commands:
+        module = llvm.parse_assembly(source(command.kernel, isa))
+        text = str(target_machine(isa, jit=False).emit_assembly(module))
+        called = re.findall(r"^\s+(?:callq?|bl)\s+([a-zA-Z_]\w*)", text, re.M)
+        assert not called, (command.kernel, called)

@@ -7,7 +7,7 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from onnxplug_compiler.ir.windows import LARGEST, MEAN, SUM, WEIGHED, norm
+from onnxplug_compiler.ir.windows import LARGEST, MEAN, SUM, WEIGHED, Combining, norm
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
 from onnxplug_cpu.compiler.kernels.window.lines import WindowLines
@@ -22,6 +22,7 @@ from onnxplug_cpu.compiler.machine.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..integer_isas import VNNI
 from ..interpreter import assembly
+from ..rarely import first
 from .test_contraction_code import loops, vectors_on_stack
 
 llvm.initialize_all_targets()
@@ -32,16 +33,16 @@ _NAMES = {isa: isa.name for isa in TARGETS}
 
 
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
-def test_tiles_stay_in_registers(isa: Isa) -> None:
+@pytest.mark.parametrize("combining", first(2, [WEIGHED, norm(2), LARGEST, SUM]))
+def test_tiles_stay_in_registers(isa: Isa, combining: Combining) -> None:
     shape = tile_shape(isa)
-    for combining in (WEIGHED, LARGEST, SUM, norm(2)):
-        for taps in {1, 3, shape.taps}:
-            for stride in (1, 2):
-                most = shape.pixels // (1 if stride == 1 else 2)
-                for pixels in {1, most}:
-                    tile = ChannelTile(combining, pixels, taps, stride, True)
-                    text = assembly(Kernel(tile), isa)
-                    assert not vectors_on_stack(text), tile
+    for taps in {1, 3, shape.taps}:
+        for stride in (1, 2):
+            most = shape.pixels // (1 if stride == 1 else 2)
+            for pixels in {1, most}:
+                tile = ChannelTile(combining, pixels, taps, stride, True)
+                text = assembly(Kernel(tile), isa)
+                assert not vectors_on_stack(text), tile
 
 
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
@@ -107,14 +108,16 @@ def test_any_windows_stay_in_registers(isa: Isa) -> None:
 
 
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
-def test_no_symbol_is_needed(isa: Isa) -> None:
+@pytest.mark.parametrize(
+    "combining", first(3, [WEIGHED, LARGEST, norm(3), MEAN, norm(1), norm(2)])
+)
+def test_no_symbol_is_needed(isa: Isa, combining: Combining) -> None:
     generators: list[Generator] = [WindowLines()]
-    for combining in (WEIGHED, LARGEST, MEAN, norm(1), norm(2), norm(3)):
-        generators.append(ChannelTile(combining, 3, 3, 2, False))
-        for long in {False, combining.fold == "add"}:
-            generators.append(ChannelTaps(combining, long, True))
-            generators.append(PixelTile(combining, long, True, True))
-            generators.append(PixelTile(combining, long, False, False))
+    generators.append(ChannelTile(combining, 3, 3, 2, False))
+    for long in {False, combining.fold == "add"}:
+        generators.append(ChannelTaps(combining, long, True))
+        generators.append(PixelTile(combining, long, True, True))
+        generators.append(PixelTile(combining, long, False, False))
     for generator in generators:
         called = re.findall(
             r"^\s+(?:callq?|bl)\s+([a-zA-Z_]\w*)",

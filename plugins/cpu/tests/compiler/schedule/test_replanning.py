@@ -23,6 +23,7 @@ from onnxplug_cpu.compiler import parametric_plans, segment
 from onnxplug_cpu.compiler.kernels.normalization import commands as rows
 
 from ..lowered import Lowered, graph, lowered, random
+from ..rarely import first
 from ..replanning import compared_with_fresh_plans
 from .decoders import decoder, feeds
 
@@ -48,12 +49,13 @@ def test_a_cache_that_grows_needs_one_structure() -> None:
     assert counts(found) == {"structures": 1, "plans": 21}
 
 
-def test_random_shapes_need_few_structures() -> None:
+@pytest.mark.parametrize("tries", first(1, [25, 70]))
+def test_random_shapes_need_few_structures(tries: int) -> None:
     found = lowered(decoder(1))
     choose = numbers.Random(0)
     shapes = {
         (choose.randint(1, 9), choose.randint(1, 40), choose.randint(0, 40))
-        for _ in range(70)
+        for _ in range(tries)
     }
     with compared_with_fresh_plans():
         for batch, length, past in shapes:
