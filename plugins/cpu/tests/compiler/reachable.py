@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -131,8 +132,7 @@ class Reach:
         if (names["__name__"], name) in self._seen:
             return
         self._seen.add((names["__name__"], name))
-        tree = ast.parse(inspect.getsource(importlib.import_module(names["__name__"])))
-        for node in tree.body:
+        for node in source_of(names["__name__"]).body:
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     imported = name == (alias.asname or alias.name)
@@ -146,6 +146,11 @@ class Reach:
             ):
                 code = compile(ast.Expression(node.value), name, "eval")
                 self._code(code, names)
+
+
+@functools.cache
+def source_of(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(importlib.import_module(module)))
 
 
 def names_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:

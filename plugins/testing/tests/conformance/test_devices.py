@@ -63,12 +63,12 @@ def few_cases(monkeypatch: Patch) -> None:
         monkeypatch.setattr(module, "load_suite", lambda: suite)
 
 
-def found(*only: str, **knobs: Any) -> list[Finding]:
-    """What the kit finds in the simulated EP."""
+def found(*only: str, budget: float = 0.0, **knobs: Any) -> list[Finding]:
+    """What the kit finds in the simulated EP, in *budget* seconds or all it takes."""
     factory = SimulatedFactory(Knobs(**knobs))
     registry.add(factory)
     try:
-        settings = Settings(isolated=False, quick=True)
+        settings = Settings(isolated=False, quick=True, budget=budget)
         return examine(EP, only=only, settings=settings).findings
     finally:
         registry.remove(EP)
@@ -78,15 +78,18 @@ def found(*only: str, **knobs: Any) -> list[Finding]:
 @pytest.mark.parametrize(
     "knobs",
     [
-        {"captures": True, "max_concurrent_runs": None},
-        pytest.param({}, marks=pytest.mark.exhaustive),
-        pytest.param({"schedule": "threaded"}, marks=pytest.mark.exhaustive),
-        pytest.param(
-            {"streams": False, "pinned": False, "stacks": False},
-            marks=pytest.mark.exhaustive,
+        {"captures": True, "max_concurrent_runs": None, "budget": 3.0},
+        *(
+            pytest.param(knobs, marks=pytest.mark.exhaustive)
+            for knobs in (
+                {"captures": True, "max_concurrent_runs": None},
+                {},
+                {"schedule": "threaded"},
+                {"streams": False, "pinned": False, "stacks": False},
+            )
         ),
     ],
-    ids=["captures", "late", "threaded", "at once"],
+    ids=["a part", "captures", "late", "threaded", "at once"],
 )
 def test_nothing_is_found_where_there_is_no_mistake(
     group: str, knobs: dict[str, Any]
