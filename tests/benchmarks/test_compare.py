@@ -23,8 +23,22 @@ SCRIPT = Path(compare.__file__)
 QUICK = ["--threads", "1", "--repeats", "1", "--seconds", "0.06"]
 
 
-def run(*words: str) -> str:
-    command = [sys.executable, str(SCRIPT), *words]
+ONE_PROCESS = """
+import os, runpy, sys
+
+del sys.argv[0]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+from comparison import bounds
+
+bounds.PROCESSES = 1
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs the script, with one process that measures what the machine can do."""
+
+
+def run(*words: str, whole: bool = False) -> str:
+    script = [str(SCRIPT)] if whole else ["-c", ONE_PROCESS, str(SCRIPT)]
+    command = [sys.executable, *script, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -33,7 +47,8 @@ def run(*words: str) -> str:
 def test_measures_prints_and_writes_json(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     models = ["--models", "add", "chain", *QUICK, "--no-start"]
-    printed = run(*models, "--peers", "onnxruntime", "--json", str(path))
+    words = [*models, "--peers", "onnxruntime", "--json", str(path)]
+    printed = run(*words, whole=True)
     assert "geometric mean, tiny models" in printed
     report = json.loads(path.read_text(encoding="utf-8"))
     assert report["machine"].keys() >= {"processor", "amx", "versions", "commit"}

@@ -102,7 +102,7 @@ def test_gradients_agree_with_differences(training: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("epochs", "accuracy"),
-    [(5, 0.85), pytest.param(30, 0.97, marks=pytest.mark.exhaustive)],
+    [(3, 0.8), pytest.param(30, 0.97, marks=pytest.mark.exhaustive)],
 )
 def test_training_from_scratch_reaches_the_accuracy(
     training: ModuleType, monkeypatch: pytest.MonkeyPatch, epochs: int, accuracy: float
