@@ -48,7 +48,7 @@ whole: whole numbers from -4 to 4, of which sums of products are exact.
 
 _COUNT = os.environ.get("ONNXPLUG_EXAMPLES", "")
 
-_SHARE: Final = 1 if _COUNT == "all" else 2
+_SHARE: Final = 1 if _COUNT == "all" else 3
 """One in so many of the examples that a property asks for is tried."""
 
 MAX_SIZE = 240
