@@ -23,6 +23,8 @@ from onnxplug_testing import SimulatedExecutionProvider, SimulatedFactory
 
 GRAPHS = 400
 CHUNK = 20
+OFTEN = 8
+"""How many chunks run each time."""
 UNARY = ("Abs", "Neg", "Relu", "Sigmoid", "Sin", "Tanh")
 BINARY = ("Add", "Max", "Min", "Sub")
 Shape = tuple[int, ...]
@@ -244,7 +246,13 @@ def groups_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, ..
     return seen
 
 
-@pytest.mark.parametrize("chunk", range(GRAPHS // CHUNK))
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        pytest.param(chunk, marks=[pytest.mark.exhaustive] if chunk >= OFTEN else [])
+        for chunk in range(GRAPHS // CHUNK)
+    ],
+)
 def test_random_graphs_are_cut_well_and_run_right(
     simulated: Callable[..., SimulatedFactory],
     groups_seen: dict[str, list[tuple[str, ...]]],
