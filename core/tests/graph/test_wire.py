@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onnxplug.errors import InvalidModel
@@ -212,6 +212,7 @@ def test_runs_longer_than_a_chunk_are_read_whole() -> None:
     assert split(integers(values)) == ([], values, [], [])
 
 
+@example([b"\x00\x01\x00"], [0, 64])
 @settings(deadline=None)  # others may keep the processor busy
 @given(
     st.lists(st.binary(max_size=5), min_size=1, max_size=9),

@@ -30,6 +30,9 @@ as it takes longer to look how far each run goes."""
 _ALIKE: Final = 64
 """Fields of bytes that are read before others are expected to be like them."""
 
+_AT_ONCE: Final = 1 << 12
+"""Fields that a regular expression matches, which holds a place for each meanwhile."""
+
 _CHUNK: Final = 1 << 20  # bytes of varints decoded at a time, which bounds memory
 
 
@@ -290,9 +293,12 @@ def _alike(
             none is how another one begins.
     """
     one = b"|".join(map(re.escape, fields))
-    run = re.compile(b"(?:%s)*+" % one).match(data, start)
-    assert run is not None
-    return map(fields.__getitem__, re.findall(one, run[0])), run.end()
+    # a possessive quantifier ends too early, or too late, in Python up to 3.11.4
+    some = re.compile(b"(?:%s){1,%d}" % (one, _AT_ONCE))
+    end = start
+    while run := some.match(data, end):
+        end = run.end()
+    return map(fields.__getitem__, re.findall(one, data[start:end])), end
 
 
 def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
