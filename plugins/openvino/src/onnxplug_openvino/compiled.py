@@ -30,9 +30,16 @@ imported, or read from its cache, as seen in version 2026.4."""
 
 
 def layers_restored_wrongly(compiled: Any) -> Sequence[str]:
-    """The kinds of layers in *compiled* that OpenVINO does not restore rightly."""
+    """The kinds of layers in *compiled* that OpenVINO does not restore rightly.
+
+    Of devices that do not tell their layers none are known.
+    """
     kinds = set()
-    for layer in compiled.get_runtime_model().get_ops():
+    try:
+        model = compiled.get_runtime_model()
+    except RuntimeError:
+        return ()
+    for layer in model.get_ops():
         about = layer.get_rt_info()
         if "layerType" in about:
             kinds.add(about["layerType"].astype(str))
@@ -45,6 +52,13 @@ def _why_not_restored(layers: Sequence[str]) -> ep.Reason:
         ep.RefusalCode.OTHER,
         f"OpenVINO fuses nodes to {names}, which computes something else once restored",
     )
+
+
+def _may_be_from_cache(compiled: Any) -> bool:
+    try:
+        return bool(compiled.get_property("LOADED_FROM_CACHE"))
+    except RuntimeError:  # the device does not say
+        return True
 
 
 class PortTypes(Record):
@@ -83,7 +97,7 @@ class Compiler:
         compiled = self._core.compile_model(model, self._device, self._properties)
         if (
             "CACHE_DIR" in self._properties
-            and compiled.get_property("LOADED_FROM_CACHE")
+            and _may_be_from_cache(compiled)
             and layers_restored_wrongly(compiled)
         ):
             without = {**self._properties}

@@ -51,7 +51,8 @@ def guard(model: Any, partition: ep.Partition) -> bool:
         if sizes is not None:
             flags.append(_keep_within(op, sizes))
             given = sorted(op.output(0).get_names() & makers.keys())
-            names.append(makers[given[0]] if given else op.get_friendly_name())
+            other = f"{op.get_type_name()} {op.get_friendly_name()!r}"
+            names.append(makers[given[0]] if given else other)
     if not flags:
         return False
     result = openvino.op.Result(ops.concat(flags, 0).output(0))
