@@ -212,21 +212,28 @@ class Watch:
         outputs: Sequence[Any | None],
         results: Sequence[Any],
     ) -> None:
-        """Whether new results share no memory with what others have."""
-        new = [
-            (name, result, device)
-            for name, result, bound, device in zip(
-                self._outputs, results, outputs, self._left_on, strict=True
-            )
-            if bound is None and not any(overlap(result, value) for value in inputs)
-        ]
+        """Whether new results share no memory with what others have.
+
+        What a result has of an input, as a sequence that grows, is not new.
+        """
+        new = []
+        for name, result, bound, device in zip(
+            self._outputs, results, outputs, self._left_on, strict=True
+        ):
+            made = [
+                part
+                for part in parts(result)
+                if bound is None and not any(overlap(part, value) for value in inputs)
+            ]
+            if made:
+                new.append((name, result, made, device))
         given = [
             array for array in (known() for known in self._given) if array is not None
         ]
-        for name, result, _ in new:
+        for name, _, made, _ in new:
             if any(
                 _is_writeable(part) and overlap(part, old)
-                for part in parts(result)
+                for part in made
                 for old in given
             ):
                 raise self._error(
@@ -234,13 +241,13 @@ class Watch:
                     "it returned in an earlier run; an array that was returned belongs "
                     "to the host, so make a new one or return a copy"
                 )
-        for name, result, device in new:
+        for name, result, _, device in new:
             if device is not None:
                 self._require_no_view(name, result, device, inputs, results)
         self._given = [known for known in self._given if known() is not None]
-        for _, result, _ in new:
+        for _, _, made, _ in new:
             try:
-                self._given += [weakref.ref(part) for part in parts(result)]
+                self._given += map(weakref.ref, made)
             except TypeError:  # of a class without weak references
                 continue
 
